@@ -1,0 +1,111 @@
+# Every target has one line of help after ##; bare `make` prints them.
+
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
+VENV := .venv
+PY := $(VENV)/bin/python
+PYTEST := $(PY) -m pytest -n 2 --dist worksteal
+TYPED := indexer api schemas $(wildcard loadtest)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+
+# --- environment -----------------------------------------------------------------------------------------------------
+
+.PHONY: setup
+setup: $(VENV)/.project ## make .venv with everything locked; instant when nothing changed
+
+$(VENV)/.python:
+	@test -n "$(PYTHON)" || { echo "kvindexer needs Python 3.11 or newer, and none was found. On Debian: apt-get install python3 python3-venv" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "$(PYTHON) has no ensurepip, so it cannot make a virtual environment. On Debian: apt-get install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/.deps: requirements-dev.lock $(VENV)/.python
+	$(PY) -m pip install --quiet --require-hashes -r requirements-dev.lock
+	@touch $@
+
+$(VENV)/.project: pyproject.toml $(VENV)/.deps
+	$(PY) -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# --- use -------------------------------------------------------------------------------------------------------------
+
+.PHONY: run
+run: setup ## the service with a demo fleet of three engines, as a live table; Ctrl-C ends it
+	$(VENV)/bin/kvindexer demo
+
+# --- what every change passes ------------------------------------------------------------------------------------------
+
+.PHONY: check
+check: setup ## format, lint, types, import contracts, spelling; no network
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(PY) -m mypy $(TYPED)
+	$(VENV)/bin/lint-imports
+	$(VENV)/bin/codespell
+
+.PHONY: format
+format: setup ## rewrite in the project's format and apply safe lint fixes
+	$(PY) -m ruff format .
+	$(PY) -m ruff check --fix .
+
+.PHONY: test
+test: setup ## unit, golden, property (short) and real-socket tests, in random order
+	$(PYTEST)
+
+.PHONY: coverage
+coverage: setup ## the same tests with branch coverage of the packages
+	$(PYTEST) --cov --cov-report=term-missing
+
+# --- longer --------------------------------------------------------------------------------------------------------------
+
+.PHONY: test-engine
+test-engine: ## against a real vLLM on CPU with a tiny random model; own environment, downloads a lot
+	bash tests/engine/run.sh
+
+.PHONY: soak
+soak: setup ## long property suites with a printed seed, then millions of blocks through a bounded live set
+	$(PYTEST) -m slow --timeout 1800
+	$(PY) -m loadtest soak
+
+.PHONY: bench
+bench: setup ## micro-benchmarks of the stages
+	$(PY) -m loadtest bench
+
+.PHONY: load
+load: setup ## lookups and ingest over loopback, as in the README's numbers
+	$(PY) -m loadtest load
+
+# --- made files ------------------------------------------------------------------------------------------------------------
+
+LOCK := $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-header --no-annotate --no-emit-index-url
+
+.PHONY: lock
+lock: setup ## resolve the dependencies anew into the two lock files (add UPGRADE=--upgrade)
+	$(LOCK) $(UPGRADE) pyproject.toml --output-file requirements.lock
+	$(LOCK) $(UPGRADE) pyproject.toml --extra dev --constraint requirements.lock --output-file requirements-dev.lock
+
+.PHONY: wheel
+wheel: setup ## build the wheel, list it, install it into a fresh environment and try it there
+	rm -rf dist
+	$(PY) -m hatchling build -t wheel
+	$(PY) -m zipfile --list dist/*.whl
+	$(PYTHON) -m venv --clear dist/venv
+	dist/venv/bin/python -m pip install --quiet --require-hashes -r requirements.lock
+	dist/venv/bin/python -m pip install --quiet --no-deps dist/*.whl
+	cd dist && venv/bin/kvindexer --version
+	cd dist && venv/bin/python ../tests/repo/installed_wheel.py
+
+.PHONY: clean
+clean: ## remove the environment, built files and caches
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage htmlcov
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

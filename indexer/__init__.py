@@ -1,0 +1,1 @@
+"""The service without its faces: collect, decode, hashing, index, score, sharding, store."""

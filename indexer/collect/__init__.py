@@ -1,0 +1,1 @@
+"""[I/O] Engines' sockets in, ordered raw batches out."""

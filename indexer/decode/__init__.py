@@ -1,0 +1,1 @@
+"""[pure] Bytes in, events out, one bad event at a time."""

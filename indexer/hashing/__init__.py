@@ -1,0 +1,1 @@
+"""[pure] Tokens in, local and token hashes out."""

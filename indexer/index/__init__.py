@@ -1,0 +1,1 @@
+"""[pure] What the events mean: reverse maps, plans, the mirror and its walk, states."""

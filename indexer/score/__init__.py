@@ -1,0 +1,1 @@
+"""[pure] Presence in, numbers out."""

@@ -1,0 +1,1 @@
+"""[pure] Who owns what."""

@@ -1,0 +1,1 @@
+"""[I/O] Facts that outlive a process."""
