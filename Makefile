@@ -49,7 +49,7 @@ check: setup ## format, lint, types, import contracts, spelling; no network
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy $(TYPED)
-	$(VENV)/bin/lint-imports
+	$(VENV)/bin/lint-imports --no-logo
 	$(VENV)/bin/codespell
 
 .PHONY: format
