@@ -73,7 +73,7 @@ test-engine: ## against a real vLLM on CPU with a tiny random model; own environ
 
 .PHONY: soak
 soak: setup ## long property suites with a printed seed, then millions of blocks through a bounded live set
-	$(PYTEST) -m slow --timeout 1800
+	$(PYTEST) tests/property -m "slow or not slow" --hypothesis-profile long --timeout 3600
 	$(PY) -m loadtest soak
 
 .PHONY: bench
