@@ -1,0 +1,45 @@
+"""The service's settings: read once, frozen, checked against each other.
+
+`sections` is the reference: every key, its default and what it means. `layers` reads YAML < environment < flags into
+it, `source_flag` is the grammar of `--source`, `printed` shows the effective settings with secrets masked.
+Does no I/O but reading the one file it is told to.
+"""
+
+from indexer.settings.layers import BadSettings, load
+from indexer.settings.printed import masked
+from indexer.settings.sections import (
+    Auth,
+    Events,
+    Limits,
+    Metrics,
+    Models,
+    Redis,
+    Server,
+    Settings,
+    Staleness,
+    Telemetry,
+    TierTtls,
+    TierWeights,
+    Tls,
+)
+from indexer.settings.source_flag import parse_source_flag
+
+__all__ = [
+    "Auth",
+    "BadSettings",
+    "Events",
+    "Limits",
+    "Metrics",
+    "Models",
+    "Redis",
+    "Server",
+    "Settings",
+    "Staleness",
+    "Telemetry",
+    "TierTtls",
+    "TierWeights",
+    "Tls",
+    "load",
+    "masked",
+    "parse_source_flag",
+]

@@ -1,0 +1,86 @@
+"""One value of the file, the environment or a flag → the type of its setting, or the rule that it breaks. Pure."""
+
+from __future__ import annotations
+
+import types
+from typing import Annotated, Final, Literal, Union, get_args, get_origin
+
+import msgspec
+import yaml
+
+SHOWN_MAX: Final = 80
+
+
+class Written(str):
+    """A value from the environment: still text, to be read as YAML where the setting is no text."""
+
+    __slots__ = ()
+
+
+def converted(value: object, annotation: object) -> object:
+    """The value as the setting's type. Raises ValueError with the rule."""
+    if isinstance(value, Written):
+        value = str(value) if is_text(annotation) else as_yaml(value)
+    if value is False and may_be_none(annotation):
+        value = None  # YAML reads `off` so
+    try:
+        return msgspec.convert(value, annotation)  # bounds reject what is not finite, too
+    except msgspec.ValidationError as error:
+        raise ValueError(rule_of(error, annotation)) from error
+
+
+def as_yaml(text: str) -> object:
+    """One YAML value. Raises ValueError."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"not YAML ({one_line(error)})") from error
+
+
+def rule_of(error: msgspec.ValidationError, annotation: object) -> str:
+    """What was wanted, in msgspec's words without its account of what it got: we show the value itself."""
+    choices = [
+        choice for member in members_of(annotation) if get_origin(member) is Literal for choice in get_args(member)
+    ]
+    if choices:
+        return f"one of {', '.join(choices)} wanted"
+    text, _, where = str(error).partition(" - at ")
+    wanted, _, _ = text.partition(", got ")
+    place = where.strip("`").removeprefix("$")
+    return f"{wanted[:1].lower()}{wanted[1:]}".replace("`", "") + (f" at {place}" if place else "")
+
+
+def members_of(annotation: object) -> tuple[object, ...]:
+    """The alternatives of a union, or the one type it is."""
+    return get_args(annotation) if get_origin(annotation) in {Union, types.UnionType} else (annotation,)
+
+
+def may_be_none(annotation: object) -> bool:
+    """Whether the setting can be switched off."""
+    return types.NoneType in members_of(annotation)
+
+
+def is_text(annotation: object) -> bool:
+    """Whether the setting takes text as it is written."""
+    wanted = {get_args(m)[0] if get_origin(m) is Annotated else m for m in members_of(annotation)}
+    return str in wanted or any(get_origin(m) is Literal for m in wanted)
+
+
+def secrecy(annotation: object) -> str | None:
+    """What must never be shown of a value of this setting: `all` of it, the password in a `url`, or None."""
+    for member in members_of(annotation):
+        for meta in get_args(member)[1:] if get_origin(member) is Annotated else ():
+            if meta.extra and "secret" in meta.extra:
+                return str(meta.extra["secret"])
+    return None
+
+
+def shown(value: object) -> str:
+    """A value for a message, cut short."""
+    text = str(value) if isinstance(value, Written) else repr(value)
+    return text if len(text) <= SHOWN_MAX else f"{text[: SHOWN_MAX - 3]}..."
+
+
+def one_line(error: yaml.YAMLError) -> str:
+    """YAML's message without its line breaks."""
+    return " ".join(str(error).split())

@@ -1,0 +1,220 @@
+"""YAML < environment < flags, read into `Settings`.
+
+Environment: `KVINDEXER_SECTION__KEY=value`, deeper keys with `__` again: `KVINDEXER_STALENESS__ENTRY_TTL_S__STORAGE`.
+The value is written as in YAML, text as it is; an empty one leaves the setting alone. `KVINDEXER_SOURCES` holds entries
+in the grammar of `--source`, separated by white space. Other names without `__` are not ours to judge: Kubernetes
+invents such ones (`KVINDEXER_PORT`) for every service called kvindexer.
+
+An unknown key is an error that names the nearest known one. All errors are found before any is raised.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from indexer.errors import IndexerError, SettingsError
+from indexer.model import Descriptor, SourceId
+from indexer.settings.convert import Written, converted, one_line, secrecy, shown
+from indexer.settings.sections import Section, Settings
+from indexer.settings.source_entry import descriptor_of
+from indexer.settings.source_flag import nearest, parse_source_flag
+
+PREFIX: Final = "KVINDEXER_"
+FILE_BYTES_MAX: Final = 16 * 1024 * 1024
+
+_SEPARATOR: Final = "__"
+_SOURCES_VARIABLE: Final = "KVINDEXER_SOURCES"
+
+
+class BadSettings(IndexerError):
+    """The operator must change the settings named in `errors`, one a line in the message."""
+
+    def __init__(self, errors: Sequence[SettingsError]) -> None:
+        super().__init__("\n".join(str(error) for error in errors))
+        self.errors = tuple(errors)
+
+
+def load(
+    config: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+    source_flags: Sequence[str] = (),
+) -> Settings:
+    """The effective settings. `flags` maps dotted keys (`server.port`) to values, None for a flag that was not given.
+
+    Raises `BadSettings` with everything that is wrong.
+    """
+    reader = _Reader()
+    if config is not None:
+        reader.add_file(config)
+    reader.add_environment(os.environ if environment is None else environment)
+    for key, value in (flags or {}).items():
+        if value is not None:
+            reader.put(key.split("."), value, f"--{key.rpartition('.')[2].replace('_', '-')}")
+    reader.add_source_flags(source_flags)
+    return reader.settings()
+
+
+class _Reader:
+    """Collects the layers, then converts key by key; keeps every error on the way."""
+
+    def __init__(self) -> None:
+        self._errors: list[SettingsError] = []
+        self._values: dict[tuple[str, ...], tuple[object, str]] = {}
+        self._sources: dict[SourceId, Descriptor] = {}
+
+    def add_file(self, path: Path) -> None:
+        try:
+            if path.stat().st_size > FILE_BYTES_MAX:
+                raise BadSettings([SettingsError(str(path), f"a configuration has at most {FILE_BYTES_MAX} bytes")])
+            document = yaml.load(path.read_bytes(), Loader=_UniqueKeys)  # noqa: S506  a SafeLoader
+        except OSError as error:
+            raise BadSettings([SettingsError(str(path), error.strerror or str(error))]) from error
+        except yaml.YAMLError as error:
+            raise BadSettings([SettingsError(str(path), f"not YAML: {one_line(error)}")]) from error
+        if document is None:
+            return
+        if not isinstance(document, dict):
+            raise BadSettings([SettingsError(str(path), "the top level is a map of sections")])
+        sources = document.pop("sources", None)
+        self._add_tree(document, (), str(path))
+        self._add_source_entries(sources)
+
+    def add_environment(self, environment: Mapping[str, str]) -> None:
+        for name in sorted(environment):
+            value = environment[name]
+            if not name.startswith(PREFIX) or not value:
+                continue
+            if name == _SOURCES_VARIABLE:
+                for entry in value.split():
+                    self._add_source(entry, name)
+            elif _SEPARATOR in name:
+                path = [part.lower() for part in name.removeprefix(PREFIX).split(_SEPARATOR)]
+                self.put(path, Written(value), name)
+
+    def add_source_flags(self, entries: Sequence[str]) -> None:
+        seen: set[SourceId] = set()
+        for entry in entries:
+            try:
+                descriptors = parse_source_flag(entry)
+            except SettingsError as error:
+                self._errors.append(error)
+                continue
+            for descriptor in descriptors:
+                if descriptor.id in seen:
+                    self._errors.append(SettingsError("--source", f"{descriptor.id} stands twice"))
+                seen.add(descriptor.id)
+                self._sources[descriptor.id] = descriptor  # a flag wins over the file
+
+    def put(self, path: Sequence[str], value: object, origin: str) -> None:
+        """A value for one key; a later layer replaces it. Unknown keys are errors."""
+        problem = _unknown(path)
+        if problem is not None:
+            self._errors.append(SettingsError(".".join(path), f"unknown key in {origin} ({problem})"))
+            return
+        self._values[tuple(path)] = (value, origin)
+
+    def settings(self) -> Settings:
+        sections = self._build(Settings, ())
+        if self._errors:
+            raise BadSettings(self._errors)
+        settings: Settings = msgspec.structs.replace(sections, sources=tuple(self._sources.values()))
+        contradictions = [SettingsError(key, rule) for key, rule in settings.contradictions()]
+        if contradictions:
+            raise BadSettings(contradictions)
+        return settings
+
+    def _add_tree(self, tree: Mapping[object, object], above: tuple[str, ...], origin: str) -> None:
+        for name, value in tree.items():
+            path = (*above, str(name))
+            if isinstance(value, dict) and _section_at(path) is not None:
+                self._add_tree(value, path, origin)
+            elif value is not None or _section_at(path) is None:  # an empty section is no error
+                self.put(path, value, origin)
+
+    def _build(self, section: type[Section], above: tuple[str, ...]) -> Any:  # noqa: ANN401  any section
+        given: dict[str, object] = {}
+        for field in msgspec.structs.fields(section):
+            path = (*above, field.name)
+            inner = _section_of(field.type)
+            if inner is not None:
+                given[field.name] = self._build(inner, path)
+            if path in self._values:
+                value, origin = self._values[path]
+                try:
+                    given[field.name] = converted(value, field.type)
+                except ValueError as error:
+                    got = "***" if secrecy(field.type) else shown(value)
+                    key = ".".join(path)
+                    self._errors.append(SettingsError(key, f"{error}, got {got} ({origin})"))
+        return section(**given)
+
+    def _add_source_entries(self, entries: object) -> None:
+        if entries is None:
+            return
+        if not isinstance(entries, list):
+            self._errors.append(SettingsError("sources", "a list wanted"))
+            return
+        for index, entry in enumerate(entries):
+            self._add_source(entry, f"sources[{index}]")
+
+    def _add_source(self, entry: object, key: str) -> None:
+        try:
+            if isinstance(entry, str):
+                descriptors = parse_source_flag(entry, key=key, origin="config")
+            else:
+                descriptors = (descriptor_of(entry, key),)
+        except SettingsError as error:
+            self._errors.append(error)
+            return
+        for descriptor in descriptors:
+            if descriptor.id in self._sources:
+                self._errors.append(SettingsError(key, f"{descriptor.id} stands twice"))
+            self._sources[descriptor.id] = descriptor
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML in which a key that stands twice is an error: the first would be lost without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002  the base's signature
+        seen: set[str] = set()
+        for key in (key_node for key_node, _ in node.value if isinstance(key_node, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} stands twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _section_of(annotation: object) -> type[Section] | None:
+    return annotation if isinstance(annotation, type) and issubclass(annotation, Section) else None
+
+
+def _field(section: type[Section], name: str) -> msgspec.structs.FieldInfo | None:
+    return next((field for field in msgspec.structs.fields(section) if field.name == name), None)
+
+
+def _section_at(path: Sequence[str]) -> type[Section] | None:
+    section: type[Section] | None = Settings
+    for name in path:
+        field = None if section is None else _field(section, name)
+        section = None if field is None else _section_of(field.type)
+    return section
+
+
+def _unknown(path: Sequence[str]) -> str | None:
+    """What to say about a path that names no setting; None for one that does."""
+    for depth, name in enumerate(path):
+        section = _section_at(path[:depth])
+        if section is None:
+            return f"{'.'.join(path[:depth])} has no keys below it"
+        if _field(section, name) is None or (depth == 0 and name == "sources"):
+            return nearest(name, tuple(f.name for f in msgspec.structs.fields(section) if f.name != "sources"))
+    if _section_at(path) is not None:
+        return f"{'.'.join(path)} is a section, its keys are wanted"
+    return None

@@ -1,0 +1,235 @@
+"""Every setting: its name, default, bounds and meaning. The names are promised in api.md section 2.
+
+Units are in the names: `_s` seconds, `_ms` milliseconds, `_bytes` bytes. A bound that a value alone must keep stands in
+its type; what must hold between several stands in `Settings.contradictions`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from indexer.model import Descriptor, GapPolicy
+
+YEAR_S = 31_536_000
+GIB = 1024**3
+MIB = 1024**2
+
+Seconds = Annotated[float, Meta(gt=0, le=YEAR_S)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000_000)]
+Bytes = Annotated[int, Meta(ge=1024, le=1024 * GIB)]
+Text = Annotated[str, Meta(min_length=1, max_length=4096)]
+Weight = Annotated[float, Meta(ge=0, le=1)]
+Secret = Annotated[str, Meta(min_length=1, max_length=4096, extra={"secret": "all"})]
+SecretUrl = Annotated[str, Meta(min_length=1, max_length=4096, extra={"secret": "url"})]
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all sections: frozen, and no key that is not written down here."""
+
+
+class Server(Section, frozen=True):
+    """Where the service listens, and how it starts and stops."""
+
+    host: Text = "127.0.0.1"
+    """Loopback unless told otherwise: there is no access control on an open port by itself."""
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8080
+    """0 takes a free one; the log names it."""
+    uds: Text | None = None
+    """Path of a Unix socket, served beside the port."""
+    ready_wait_s: Seconds = 30
+    """`/readyz` says ready when every known source has a verdict, at the latest after this time."""
+    drain_s: Annotated[float, Meta(ge=0, le=3600)] = 5
+    """At the stop, so long running requests may take to end."""
+
+
+class TierWeights(Section, frozen=True):
+    """What a matched token counts in `score`, by the best tier that holds its block."""
+
+    gpu: Weight = 1.0
+    cpu: Weight = 0.8
+    storage: Weight = 0.5
+    remote: Weight = 0.5
+    unknown: Weight = 0.0
+
+
+class Models(Section, frozen=True):
+    """How a request's `model` finds its sources, and what tiers are worth."""
+
+    aliases: dict[Text, Text] = {}
+    """Other names of a model: alias → model as the sources carry it."""
+    tokenizer: Text | None = None
+    weights: TierWeights = TierWeights()
+    discover: bool = False
+    """Learn names and adapters from the engines' `GET /v1/models`."""
+
+
+class Events(Section, frozen=True):
+    """Receiving: sockets, bounds, gaps and replay."""
+
+    source_bind: tuple[Text, ...] = ()
+    """Endpoints to bind a SUB socket on (`tcp://*:5557`), for engines that connect; sources appear by topic."""
+    rcvhwm: Count = 2_000
+    """Messages that one SUB socket may hold; they are drained at once into the source's lane."""
+    lane_bytes: Bytes = 8 * MIB
+    """What may wait for one source, received and not applied. Beyond: stop draining, count, resynchronise."""
+    lanes_total_bytes: Bytes = 256 * MIB
+    """The same over all sources."""
+    max_message_bytes: Bytes = 16 * MIB
+    """A larger message ends its connection."""
+    gap_policy: GapPolicy = "keep"
+    """What an unhealed gap on an unbroken connection does to what is known of the source."""
+    probe_interval_s: Seconds = 5
+    """An idle source with a replay endpoint is asked so often whether anything was missed."""
+    replay_timeout_s: Seconds = 10
+    """Longest wait for the next frame of a replay."""
+    min_engine_restart_s: Annotated[float, Meta(ge=0, le=3600)] = 5
+    """No engine is back faster. A jump after a shorter break is a gap, after a longer one a restart."""
+    suspect_weight: Weight = 1.0
+    """What the score of a source in state `suspect` is multiplied with."""
+    reconnect_ms: Annotated[int, Meta(ge=1, le=60_000)] = 10
+    """First pause before a broken connection is tried again; it doubles up to `reconnect_max_ms`."""
+    reconnect_max_ms: Annotated[int, Meta(ge=1, le=600_000)] = 1_000
+    heartbeat_ms: Annotated[int, Meta(ge=100, le=600_000)] = 1_000
+    """Interval of ZMQ heartbeats, by which a dead peer on an idle connection is noticed."""
+
+
+class TierTtls(Section, frozen=True):
+    """For tiers whose producers announce no removals: how long an entry is believed. null: until it is removed."""
+
+    gpu: Seconds | None = None
+    cpu: Seconds | None = None
+    storage: Seconds | None = 3_600
+    remote: Seconds | None = None
+    unknown: Seconds | None = None
+
+
+class Staleness(Section, frozen=True):
+    """How long a source is believed without a sign of life. A source is leased, not a block."""
+
+    stale_after_s: Seconds = 5
+    """Without proof of life for so long: `stale`, still scored."""
+    score_ttl_s: Seconds = 60
+    """Without proof of life for so long: `down`, not scored."""
+    retain_s: Seconds = 3_600
+    """What is known of a source that is down is kept so long for its return."""
+    entry_ttl_s: TierTtls = TierTtls()
+
+
+class Redis(Section, frozen=True):
+    """The durable store. No url: memory mode."""
+
+    url: SecretUrl | None = None
+    namespace: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")] = "kvi"
+    partitions: Annotated[int, Meta(ge=1, le=1024)] = 16
+    """Virtual shards; fixed for the life of a deployment."""
+    lease_s: Seconds = 10
+    timeout_ms: Annotated[int, Meta(ge=1, le=60_000)] = 500
+
+
+class Limits(Section, frozen=True):
+    """What one caller or one source may ask of this process. Each has a counter when it is reached."""
+
+    body_bytes: Bytes = 16 * MIB
+    """Of a request, before and after decompression. Beyond: 413."""
+    tokens: Count = 2_097_152
+    """Of one prompt."""
+    batch: Count = 256
+    """Lookups in one `/v1/lookup/batch`."""
+    sources: Count = 4_096
+    orphans: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 65_536
+    """Blocks a source, parked because their parent is not known."""
+    max_clears_per_minute: Count = 120
+    """Clears and removals by callers: a discovery that has gone wrong must not empty the index."""
+    lookups_waiting: Count = 1_024
+    """Requests at once; beyond: 429."""
+
+
+class Tls(Section, frozen=True):
+    """Paths of PEM files. `client_ca` asks callers for a certificate."""
+
+    certificate: Text | None = None
+    key: Text | None = None
+    client_ca: Text | None = None
+
+
+class Auth(Section, frozen=True):
+    """Who may call. No tokens file: whoever reaches the port."""
+
+    tokens_file: Text | None = None
+    tls: Tls = Tls()
+    hash_secret: Secret | None = None
+    """Keys the token hashes of this deployment."""
+
+
+class Telemetry(Section, frozen=True):
+    """Logs and traces."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    otlp_endpoint: Text | None = None
+
+
+class Metrics(Section, frozen=True):
+    """What `/metrics` shows."""
+
+    per_source: bool = True
+    """False for large fleets: no series a source."""
+
+
+class Settings(Section, frozen=True):
+    """All of it. `sources` come from the file (origin `config`) and from flags (origin `flag`)."""
+
+    server: Server = Server()
+    sources: tuple[Descriptor, ...] = ()
+    models: Models = Models()
+    events: Events = Events()
+    staleness: Staleness = Staleness()
+    redis: Redis = Redis()
+    limits: Limits = Limits()
+    auth: Auth = Auth()
+    telemetry: Telemetry = Telemetry()
+    metrics: Metrics = Metrics()
+
+    def contradictions(self) -> list[tuple[str, str]]:
+        """What is well-formed alone and wrong together, as (key, rule with the values)."""
+        stale, events, tls = self.staleness, self.events, self.auth.tls
+        relations = (
+            (
+                stale.score_ttl_s > stale.stale_after_s,
+                "staleness.score_ttl_s",
+                f"must be greater than staleness.stale_after_s ({stale.stale_after_s:g}), got {stale.score_ttl_s:g}",
+            ),
+            (
+                stale.retain_s > stale.score_ttl_s,
+                "staleness.retain_s",
+                f"must be greater than staleness.score_ttl_s ({stale.score_ttl_s:g}), got {stale.retain_s:g}",
+            ),
+            (
+                events.lanes_total_bytes >= events.lane_bytes,
+                "events.lanes_total_bytes",
+                f"must be at least events.lane_bytes ({events.lane_bytes}), got {events.lanes_total_bytes}",
+            ),
+            (
+                events.reconnect_max_ms >= events.reconnect_ms,
+                "events.reconnect_max_ms",
+                f"must be at least events.reconnect_ms ({events.reconnect_ms}), got {events.reconnect_max_ms}",
+            ),
+            (
+                (tls.certificate is None) == (tls.key is None),
+                "auth.tls.key" if tls.key is None else "auth.tls.certificate",
+                "auth.tls.certificate and auth.tls.key come together",
+            ),
+            (
+                tls.client_ca is None or tls.certificate is not None,
+                "auth.tls.client_ca",
+                "needs auth.tls.certificate and auth.tls.key",
+            ),
+            (
+                len(self.sources) <= self.limits.sources,
+                "sources",
+                f"at most limits.sources ({self.limits.sources}), got {len(self.sources)}",
+            ),
+        )
+        return [(key, rule) for holds, key, rule in relations if not holds]

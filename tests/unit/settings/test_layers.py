@@ -1,0 +1,260 @@
+"""Settings from the file, the environment and flags: precedence, nearest keys, rules, contradictions, masking."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from indexer.errors import SettingsError
+from indexer.model import Descriptor
+from indexer.settings import BadSettings, Settings, load, masked
+from indexer.settings.printed import without_password
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """Where a test writes its file."""
+    return tmp_path / "kvindexer.yaml"
+
+
+def complaints(caught: pytest.ExceptionInfo[BadSettings]) -> list[str]:
+    """The errors, one text each."""
+    assert all(isinstance(error, SettingsError) for error in caught.value.errors)
+    return [str(error) for error in caught.value.errors]
+
+
+def test_nothing_given_is_the_defaults() -> None:
+    """No file, no environment, no flags; the promised defaults of api.md."""
+    settings = load(environment={})
+
+    assert Settings() == settings
+    assert ("127.0.0.1", 8080, ()) == (settings.server.host, settings.server.port, settings.sources)
+    assert (2000, 8 << 20, 256 << 20, 16 << 20) == (
+        settings.events.rcvhwm,
+        settings.events.lane_bytes,
+        settings.events.lanes_total_bytes,
+        settings.events.max_message_bytes,
+    )
+    assert ("keep", 5, 10, 5, 1.0) == (
+        settings.events.gap_policy,
+        settings.events.probe_interval_s,
+        settings.events.replay_timeout_s,
+        settings.events.min_engine_restart_s,
+        settings.events.suspect_weight,
+    )
+    assert (5, 60, 3600) == (
+        settings.staleness.stale_after_s,
+        settings.staleness.score_ttl_s,
+        settings.staleness.retain_s,
+    )
+    assert {"gpu": None, "cpu": None, "storage": 3600, "remote": None, "unknown": None} == msgspec.to_builtins(
+        settings.staleness.entry_ttl_s
+    )
+    assert {"gpu": 1.0, "cpu": 0.8, "storage": 0.5, "remote": 0.5, "unknown": 0.0} == msgspec.to_builtins(
+        settings.models.weights
+    )
+    assert (None, 16, 10) == (settings.redis.url, settings.redis.partitions, settings.redis.lease_s)
+    assert (16 << 20, 65_536) == (settings.limits.body_bytes, settings.limits.orphans)
+
+
+def test_the_environment_wins_over_the_file_and_flags_over_both(config: Path) -> None:
+    """Key by key, not section by section."""
+    config.write_text("events: {rcvhwm: 1, lane_bytes: 2048, gap_policy: clear}\nserver: {port: 1}\n")
+    settings = load(
+        config,
+        {"KVINDEXER_EVENTS__LANE_BYTES": "4096", "KVINDEXER_SERVER__PORT": "2"},
+        {"server.port": 3, "server.host": None},
+    )
+
+    assert (1, 4096, "clear") == (settings.events.rcvhwm, settings.events.lane_bytes, settings.events.gap_policy)
+    assert (3, "127.0.0.1") == (settings.server.port, settings.server.host)
+
+
+def test_environment_values_are_yaml_where_the_setting_is_no_text() -> None:
+    """Maps, lists, numbers and switches; text stays as it is written; an empty value says nothing."""
+    settings = load(
+        environment={
+            "KVINDEXER_MODELS__ALIASES": "{gpt: llama}",
+            "KVINDEXER_EVENTS__SOURCE_BIND": "['tcp://*:5557']",
+            "KVINDEXER_METRICS__PER_SOURCE": "false",
+            "KVINDEXER_STALENESS__ENTRY_TTL_S__STORAGE": "off",
+            "KVINDEXER_STALENESS__ENTRY_TTL_S__CPU": "7.5",
+            "KVINDEXER_REDIS__NAMESPACE": "123",
+            "KVINDEXER_SERVER__HOST": "",
+            "KVINDEXER_PORT": "tcp://10.0.0.1:80",
+            "OTHER__KEY": "x",
+        }
+    )
+
+    assert {"gpt": "llama"} == settings.models.aliases
+    assert ("tcp://*:5557",) == settings.events.source_bind
+    assert not settings.metrics.per_source
+    assert (None, 7.5) == (settings.staleness.entry_ttl_s.storage, settings.staleness.entry_ttl_s.cpu)
+    assert ("123", "127.0.0.1") == (settings.redis.namespace, settings.server.host)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("evnets: {rcvhwm: 1}", "evnets: unknown key in kvindexer.yaml (did you mean events?)"),
+        ("events: {rcvhmw: 1}", "events.rcvhmw: unknown key in kvindexer.yaml (did you mean rcvhwm?)"),
+        (
+            "staleness: {entry_ttl_s: {gqu: 1}}",
+            "staleness.entry_ttl_s.gqu: unknown key in kvindexer.yaml (did you mean gpu?)",
+        ),
+        (
+            "server: {zzz: 1}",
+            "server.zzz: unknown key in kvindexer.yaml (known: host, port, uds, ready_wait_s, drain_s)",
+        ),
+        ("server: 5", "server: unknown key in kvindexer.yaml (server is a section, its keys are wanted)"),
+        ("events: {rcvhwm: 0}", "events.rcvhwm: expected int >= 1, got 0 (kvindexer.yaml)"),
+        ("events: {rcvhwm: two}", "events.rcvhwm: expected int, got 'two' (kvindexer.yaml)"),
+        ("events: {rcvhwm: true}", "events.rcvhwm: expected int, got True (kvindexer.yaml)"),
+        ("events: {rcvhwm: }", "events.rcvhwm: expected int, got None (kvindexer.yaml)"),
+        ("events: {gap_policy: maybe}", "events.gap_policy: one of keep, clear wanted, got 'maybe' (kvindexer.yaml)"),
+        ("staleness: {score_ttl_s: .nan}", "staleness.score_ttl_s: expected float > 0.0, got nan (kvindexer.yaml)"),
+        (
+            "staleness: {score_ttl_s: .inf}",
+            "staleness.score_ttl_s: expected float <= 31536000.0, got inf (kvindexer.yaml)",
+        ),
+        ("models: {aliases: {a: 1}}", "models.aliases: expected str at [...], got {'a': 1} (kvindexer.yaml)"),
+        ("models: {weights: {gpu: 1.5}}", "models.weights.gpu: expected float <= 1.0, got 1.5 (kvindexer.yaml)"),
+        ("sources: {a: b}", "sources: a list wanted"),
+        ("sources: [7]", "sources[0]: a map or a NAME=ENDPOINT entry wanted, got 7"),
+        ("sources: ['a=tcp://h:1', 'a=tcp://h:2']", "sources[1]: a stands twice"),
+        ("sources: [{pod: a, endpont: 'tcp://h:1'}]", "sources[0].endpont: unknown key (did you mean endpoint?)"),
+        (
+            "sources: [{pod: a, endpoint: 'tcp://*:1'}]",
+            "sources[0].endpoint: tcp://HOST:PORT or ipc://PATH wanted, got 'tcp://*:1'; to bind, use --source-bind",
+        ),
+        ("sources: [{pod: a}]", "sources[0].endpoint: a source needs an endpoint"),
+        ("sources: [{pod: a, endpoint: 'tcp://h:1', dp_rank: -1}]", "sources[0].dp_rank: 0..65535, got -1"),
+        ("sources: [{pod: 5, endpoint: 'tcp://h:1'}]", "sources[0].pod: Expected `str`, got `int`"),
+        ("[]", "kvindexer.yaml: the top level is a map of sections"),
+        ("server: {port: 1, port: 2}", "kvindexer.yaml: not YAML: 'port' stands twice"),
+        ("a: [", "kvindexer.yaml: not YAML: while parsing"),
+    ],
+)
+def test_a_bad_file_is_told_key_rule_and_value(config: Path, text: str, complaint: str) -> None:
+    """One line an error, with the file it stands in."""
+    config.write_text(text)
+    with pytest.raises(BadSettings) as caught:
+        load(config, {})
+
+    (told,) = complaints(caught)
+    assert told.replace(str(config), config.name).startswith(complaint)
+
+
+def test_all_errors_are_told_at_once() -> None:
+    """Of all layers, in one go."""
+    with pytest.raises(BadSettings) as caught:
+        load(
+            environment={"KVINDEXER_EVENTS__RCVHWM": "x", "KVINDEXER_SEVRER__PORT": "1"},
+            flags={"server.port": 70000},
+            source_flags=["a", "b=tcp://h:1", "b=tcp://h:2"],
+        )
+
+    assert sorted(complaints(caught)) == [
+        "--source: NAME=tcp://HOST:PORT or NAME=ipc://PATH wanted, got 'a'",
+        "--source: b stands twice",
+        "events.rcvhwm: expected int, got x (KVINDEXER_EVENTS__RCVHWM)",
+        "server.port: expected int <= 65535, got 70000 (--port)",
+        "sevrer.port: unknown key in KVINDEXER_SEVRER__PORT (did you mean server?)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (
+            "staleness: {score_ttl_s: 5}",
+            "staleness.score_ttl_s: must be greater than staleness.stale_after_s (5), got 5",
+        ),
+        ("staleness: {retain_s: 60}", "staleness.retain_s: must be greater than staleness.score_ttl_s (60), got 60"),
+        ("events: {lanes_total_bytes: 2048}", "events.lanes_total_bytes: must be at least events.lane_bytes"),
+        ("events: {reconnect_max_ms: 5}", "events.reconnect_max_ms: must be at least events.reconnect_ms (10), got 5"),
+        ("auth: {tls: {key: k}}", "auth.tls.certificate: auth.tls.certificate and auth.tls.key come together"),
+        ("auth: {tls: {client_ca: k}}", "auth.tls.client_ca: needs auth.tls.certificate and auth.tls.key"),
+        ("{limits: {sources: 1}, sources: ['a=tcp://h:1,ranks=0-1']}", "sources: at most limits.sources (1), got 2"),
+    ],
+)
+def test_settings_are_checked_against_each_other(config: Path, text: str, complaint: str) -> None:
+    """Well-formed alone, wrong together."""
+    config.write_text(text)
+    with pytest.raises(BadSettings) as caught:
+        load(config, {})
+
+    assert [complaint] == [told[: len(complaint)] for told in complaints(caught)]
+
+
+def test_sources_come_from_file_environment_and_flags(config: Path) -> None:
+    """As map or as flag text; a flag replaces the same pod and rank, and its origin says so."""
+    config.write_text(
+        "sources:\n- {pod: a, endpoint: 'tcp://a:1', aliases: [x], labels: {zone: z}, blocks_total: 9}\n- b=tcp://b:1\n"
+    )
+    settings = load(config, {"KVINDEXER_SOURCES": "c=tcp://c:1\n d=tcp://d:1"}, source_flags=["b=tcp://b:2"])
+
+    assert {
+        "a": Descriptor(
+            pod="a", endpoint="tcp://a:1", aliases=("x",), labels={"zone": "z"}, blocks_total=9, origin="config"
+        ),
+        "b": Descriptor(pod="b", endpoint="tcp://b:2", origin="flag"),
+        "c": Descriptor(pod="c", endpoint="tcp://c:1", origin="config"),
+        "d": Descriptor(pod="d", endpoint="tcp://d:1", origin="config"),
+    } == {descriptor.pod: descriptor for descriptor in settings.sources}
+
+
+def test_an_empty_file_and_empty_sections_are_no_error(config: Path) -> None:
+    """A commented-out configuration says nothing."""
+    config.write_text("# nothing\n")
+    assert Settings() == load(config, {})
+    config.write_text("server:\nsources:\n")
+    assert Settings() == load(config, {})
+
+
+def test_a_file_that_is_not_there_is_told(config: Path) -> None:
+    """By its name."""
+    with pytest.raises(BadSettings, match="No such file"):
+        load(config, {})
+
+
+def test_secrets_are_masked_when_printed() -> None:
+    """The password in a url, and the hash secret; the rest of the url stays readable."""
+    shown = masked(
+        load(
+            environment={
+                "KVINDEXER_REDIS__URL": "rediss://user:p%40ss/w@ord@redis.example:6379/0",
+                "KVINDEXER_AUTH__HASH_SECRET": "hush-hush",
+            },
+            source_flags=["a=tcp://h:1,model=m"],
+        )
+    )
+
+    assert "rediss://user:***@redis.example:6379/0" == shown["redis"]["url"]
+    assert "redis://h:1/0?db=1&password=***&x=2" == without_password("redis://h:1/0?db=1&password=a@b&x=2")
+    assert "***" == shown["auth"]["hash_secret"]
+    assert [{"pod": "a", "endpoint": "tcp://h:1", "model": "m", "origin": "flag"}] == shown["sources"]
+    assert "hush" not in str(shown)
+    assert masked(Settings())["auth"]["hash_secret"] is None
+
+
+def test_secrets_are_masked_in_errors(config: Path) -> None:
+    """A secret that is no text is not shown either."""
+    config.write_text("auth: {hash_secret: 123456}\nredis: {url: 987654}\n")
+    with pytest.raises(BadSettings) as caught:
+        load(config, {})
+
+    assert 2 == len(complaints(caught))
+    assert "123456" not in str(caught.value)
+    assert "987654" not in str(caught.value)
+    assert "got ***" in str(caught.value)
+
+
+def test_what_is_printed_can_be_read_again(config: Path) -> None:
+    """The printed form is a configuration file, but for secrets and the origin of sources."""
+    settings = load(environment={"KVINDEXER_EVENTS__RCVHWM": "7", "KVINDEXER_MODELS__ALIASES": "{a: b}"})
+    config.write_bytes(msgspec.yaml.encode(masked(settings)))
+
+    assert settings == load(config, {})
