@@ -9,7 +9,7 @@ Promises: numbers count from 0 in each life; what is queued is done in that orde
 
 from __future__ import annotations
 
-import os
+import socket
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Final, Self
@@ -62,7 +62,8 @@ class EngineSimulator:
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._closing = False
-        self._wake = -1
+        self._wake: socket.socket | None = None
+        self._wake_sender: socket.socket | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -101,7 +102,7 @@ class EngineSimulator:
         if self._thread is not None:
             msg = "an engine starts once; `restart` begins another life"
             raise EngineFailed(msg)
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wake, self._wake_sender = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name=f"engine {self.endpoint}", daemon=True)
         self._thread.start()
         try:
@@ -179,7 +180,9 @@ class EngineSimulator:
         if self._thread.is_alive():
             msg = f"the publisher of {self.endpoint} did not end"
             raise EngineFailed(msg)
-        os.close(self._wake)
+        for each in (self._wake, self._wake_sender):
+            if each is not None:
+                each.close()
 
     def _enqueue(self, work: Callable[[], None]) -> None:
         """Caller holds the lock."""
@@ -187,8 +190,8 @@ class EngineSimulator:
         self._append(work)
 
     def _append(self, work: Callable[[], None]) -> None:
-        if not self._work:  # one wake-up is enough: the thread drains the queue
-            os.eventfd_write(self._wake, 1)
+        if not self._work and self._wake_sender is not None:  # one wake-up is enough: the thread drains the queue
+            self._wake_sender.send(b"!")
         self._work.append(work)
 
     def _do(self, *steps: Callable[[], None]) -> None:
@@ -259,14 +262,14 @@ class EngineSimulator:
                 work()
 
     def _wait_for_something(self) -> None:
-        if self._work or self._closing:
+        if self._work or self._closing or self._wake is None:
             return
         poller = zmq.Poller()
         poller.register(self._wake, zmq.POLLIN)
         for each in self._publisher.sockets():
             poller.register(each, zmq.POLLIN)
-        if any(what == self._wake for what, _ in poller.poll()):
-            os.eventfd_read(self._wake)
+        if self._wake.fileno() in dict(poller.poll()):
+            self._wake.recv(64)
 
     def _answer_one_replay(self) -> None:
         request = self._publisher.next_replay_request()
