@@ -1,0 +1,317 @@
+"""vLLM's (and SGLang's) event batches: bytes in, events out. Pure.
+
+Two paths with one meaning. The fast path decodes the whole payload into typed structs, which skips building a dict an event;
+it is taken when everything fits. Otherwise the tolerant path decodes to plain values and looks at each event alone, so that
+one bad event never costs its batch (P11). `tests/unit/decode` holds both paths to the same answers.
+
+Relies on: kv_events fact sheet sections 1.2-1.7, 4.5, 4.6. Promises: any bytes give a batch or `None`, nothing raises.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from indexer.model import AllCleared, BlocksRemoved, BlocksStored, Event, EventBatch, Skipped, Tier
+from schemas.engine_events import (
+    ArrayBatch,
+    MapBatch,
+    RemovedArray,
+    RemovedMap,
+    StoredArray,
+    StoredMap,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+TIERS: Final[dict[str, Tier]] = {
+    "GPU": Tier.GPU,
+    "CPU": Tier.CPU,
+    "CPU_PINNED": Tier.CPU,
+    "CPU_TIER1": Tier.CPU,
+    "CPU_TIER2": Tier.CPU,
+    "STORAGE": Tier.STORAGE,
+    "DISK": Tier.STORAGE,
+    "FS": Tier.STORAGE,
+    "OBJ": Tier.STORAGE,
+    "REMOTE": Tier.REMOTE,
+    "EXTERNAL": Tier.REMOTE,
+}
+"""Media seen in the field (fact sheet 4.6), upper-cased. Anything else is `unknown`, never GPU (Dynamo #11571)."""
+
+_U64: Final = 1 << 64
+_HASH_BYTES_MIN: Final = 8
+_TOKEN_STRUCTS_MAX: Final = 4096
+
+_map_decoder: Final = msgspec.msgpack.Decoder(MapBatch)
+_array_decoder: Final = msgspec.msgpack.Decoder(ArrayBatch)
+_plain_decoder: Final = msgspec.msgpack.Decoder()
+_token_structs: dict[int, Callable[..., bytes]] = {}
+
+
+def decode(payload: bytes) -> EventBatch | None:
+    """The batch in `payload`, or None when the bytes are no event batch at all."""
+    try:
+        batch = (_array_decoder if _events_are_arrays(payload) else _map_decoder).decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _decode_tolerant(payload)
+    return EventBatch(batch.ts, [_typed_event(event) for event in batch.events], batch.data_parallel_rank)
+
+
+def tier_of(medium: str | None, locality: str | None = None) -> Tier:
+    """The tier of a `medium` string. Absent means GPU: the field is younger (0.10.2) than the events."""
+    if locality == "REMOTE":
+        return Tier.REMOTE
+    if medium is None or medium == "GPU":
+        return Tier.GPU
+    return TIERS.get(medium.upper(), Tier.UNKNOWN)
+
+
+def _events_are_arrays(payload: bytes) -> bool:
+    """Whether the first event of the usual envelope (array, float64, list) is an array. A wrong guess only costs time."""
+    head = payload[10:14]
+    if len(head) < 4:  # noqa: PLR2004  the bytes looked at below
+        return False
+    if head[0] >> 4 == 0x9:  # fixarray of events
+        first = head[1]
+    elif head[0] == 0xDC:  # array16 of events  # noqa: PLR2004
+        first = head[3]
+    else:
+        return False
+    return first >> 4 == 0x9 or first == 0xDC  # noqa: PLR2004
+
+
+def _typed_event(event: Any) -> Event:  # noqa: ANN401  one of the six wire structs
+    kind = type(event)
+    if kind is StoredMap:
+        extra = event.extra_keys
+        if event.cache_salt is not None:
+            extra = _sglang_salt(event.cache_salt, event.parent_block_hash, len(event.block_hashes))
+        return _stored(
+            event.block_hashes,
+            event.parent_block_hash,
+            event.token_ids,
+            event.block_size,
+            tier_of(event.medium, event.locality),
+            event.lora_name,
+            extra,
+            event.group_idx,
+            event.kv_cache_spec_kind,
+            event.kv_cache_spec_sliding_window,
+            event.lookahead_token_ids,
+        )
+    if kind is RemovedMap:
+        return _removed(event.block_hashes, tier_of(event.medium, event.locality), event.group_idx)
+    if kind is StoredArray:
+        return _stored(
+            event.block_hashes,
+            event.parent_block_hash,
+            event.token_ids,
+            event.block_size,
+            tier_of(event.medium),
+            event.lora_name,
+            event.extra_keys,
+            event.group_idx,
+            event.kv_cache_spec_kind,
+            event.kv_cache_spec_sliding_window,
+            None,
+        )
+    if kind is RemovedArray:
+        return _removed(event.block_hashes, tier_of(event.medium), event.group_idx)
+    return AllCleared()
+
+
+def _stored(  # noqa: PLR0913  the wire's own field list
+    hashes: Sequence[int | bytes],
+    parent: int | bytes | None,
+    token_ids: list[Any],
+    block_size: int,
+    tier: Tier,
+    lora_name: str | None,
+    extra_keys: list[Any] | None,
+    group: int | None,
+    kind: str | None,
+    window: int | None,
+    lookahead: list[Any] | None,
+) -> Event:
+    normal = _hashes(hashes)
+    if normal is None or block_size < 0:
+        return Skipped("stored_malformed", suspect=False)
+    parent_hash = None
+    if parent is not None:
+        parents = _hashes((parent,))
+        if parents is None:
+            return Skipped("stored_malformed", suspect=False)
+        parent_hash = parents[0]
+    tokens = pack_tokens(token_ids)
+    return BlocksStored(
+        hashes=normal,
+        parent=parent_hash,
+        tokens=b"" if tokens is None else tokens,
+        tokens_ok=tokens is not None,
+        block_size=block_size,
+        tier=tier,
+        lora_name=lora_name,
+        extra_keys=tuple(extra_keys) if extra_keys and any(extra_keys) else None,
+        group=group or 0,
+        kind=kind,
+        window=window,
+        lookahead=tuple(lookahead) if lookahead and any(lookahead) else None,
+    )
+
+
+def _removed(hashes: Sequence[int | bytes], tier: Tier, group: int | None) -> Event:
+    normal = _hashes(hashes)
+    if normal is None:
+        return Skipped("removed_malformed", suspect=True)
+    return BlocksRemoved(hashes=normal, tier=tier, group=group or 0)
+
+
+def _hashes(hashes: Sequence[int | bytes]) -> tuple[int, ...] | None:
+    """Engine hashes as u64 (decoder rule 6); None when one of them is no hash.
+
+    The common case (plain non-negative ints, which msgpack bounds by 2**64-1) is settled by one C-level minimum.
+    """
+    try:
+        if not hashes or min(hashes) >= 0:  # type: ignore[type-var,operator]
+            return tuple(hashes)  # type: ignore[arg-type]
+    except TypeError:
+        pass  # bytes, or a mix: look at each below
+    out = []
+    for value in hashes:
+        if isinstance(value, bytes) and len(value) >= _HASH_BYTES_MIN:
+            out.append(int.from_bytes(value[-_HASH_BYTES_MIN:], "big"))
+        elif type(value) is int and -(_U64 >> 1) <= value < _U64:
+            out.append(value % _U64)
+        else:
+            return None
+    return tuple(out)
+
+
+def pack_tokens(token_ids: list[Any]) -> bytes | None:
+    """The little-endian u32 image of a token list; None when an item is no u32 (SGLang pairs, strings)."""
+    count = len(token_ids)
+    pack = _token_structs.get(count)
+    if pack is None:
+        pack = struct.Struct(f"<{count}I").pack
+        if len(_token_structs) < _TOKEN_STRUCTS_MAX:
+            _token_structs[count] = pack
+    try:
+        return pack(*token_ids)
+    except struct.error:
+        return None
+
+
+def _sglang_salt(salt: str, parent: object, blocks: int) -> list[Any] | None:
+    """SGLang names the salt beside every event of a salted prompt; like vLLM's it enters the block at token 0 and the chain carries it."""
+    if parent is not None or not blocks:
+        return None
+    return [[salt]] + [None] * (blocks - 1)
+
+
+def _decode_tolerant(payload: bytes) -> EventBatch | None:
+    try:
+        batch = _plain_decoder.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if isinstance(batch, dict):
+        ts, events, rank = batch.get("ts"), batch.get("events"), batch.get("data_parallel_rank")
+    elif isinstance(batch, list) and len(batch) >= 2:  # noqa: PLR2004  ts and events
+        ts, events, rank = batch[0], batch[1], batch[2] if len(batch) > 2 else None  # noqa: PLR2004
+    else:
+        return None
+    if not isinstance(events, list) or type(ts) not in {int, float}:
+        return None
+    return EventBatch(float(ts), [_plain_event(e) for e in events], rank if type(rank) is int else None)
+
+
+_STORED_FIELDS: Final = (
+    "block_hashes",
+    "parent_block_hash",
+    "token_ids",
+    "block_size",
+    "lora_id",
+    "medium",
+    "lora_name",
+    "extra_keys",
+    "group_idx",
+    "kv_cache_spec_kind",
+    "kv_cache_spec_sliding_window",
+)
+_REMOVED_FIELDS: Final = ("block_hashes", "medium", "group_idx")
+_ABSENT: Final = object()
+
+
+def _plain_event(event: Any) -> Event:  # noqa: ANN401  anything msgpack can hold
+    if isinstance(event, dict):
+        tag, fields = event.get("type"), event
+    elif isinstance(event, list) and event:
+        tag = event[0]
+        names = _STORED_FIELDS if tag == "BlockStored" else _REMOVED_FIELDS
+        fields = dict(zip(names, event[1:], strict=False))
+    else:
+        return Skipped("event_malformed", suspect=True)
+    if tag == "BlockStored":
+        return _plain_stored(fields)
+    if tag == "BlockRemoved":
+        return _plain_removed(fields)
+    if tag == "AllBlocksCleared":
+        return AllCleared()
+    return Skipped("unknown_kind", suspect=True)
+
+
+def _plain_stored(fields: dict[Any, Any]) -> Event:
+    hashes = fields.get("block_hashes")
+    parent = fields.get("parent_block_hash", _ABSENT)
+    token_ids = fields.get("token_ids")
+    block_size = fields.get("block_size")
+    if (
+        not isinstance(hashes, list)
+        or not isinstance(token_ids, list)
+        or type(block_size) is not int
+        or not (parent is None or isinstance(parent, bytes) or type(parent) is int)
+    ):
+        return Skipped("stored_malformed", suspect=False)
+    lora_name = fields.get("lora_name")
+    extra = _optional(fields, "extra_keys", list)
+    salt = fields.get("cache_salt")
+    if isinstance(lora_name, dict):  # SGLang 0.5.18/19 appended a map of salts where vLLM has the adapter (E14)
+        salt, lora_name = lora_name.get("cache_salt"), None
+    if isinstance(salt, str):
+        extra = _sglang_salt(salt, parent, len(hashes))
+    return _stored(
+        hashes,
+        parent,
+        token_ids,
+        block_size,
+        _plain_tier(fields),
+        lora_name if isinstance(lora_name, str) else None,
+        extra,
+        _optional(fields, "group_idx", int),
+        _optional(fields, "kv_cache_spec_kind", str),
+        _optional(fields, "kv_cache_spec_sliding_window", int),
+        _optional(fields, "lookahead_token_ids", list),
+    )
+
+
+def _plain_removed(fields: dict[Any, Any]) -> Event:
+    hashes = fields.get("block_hashes")
+    if not isinstance(hashes, list):
+        return Skipped("removed_malformed", suspect=True)
+    return _removed(hashes, _plain_tier(fields), _optional(fields, "group_idx", int))
+
+
+def _plain_tier(fields: dict[Any, Any]) -> Tier:
+    medium = fields.get("medium")
+    if medium is not None and not isinstance(medium, str):
+        return Tier.UNKNOWN
+    return tier_of(medium, _optional(fields, "locality", str))
+
+
+def _optional(fields: dict[Any, Any], name: str, kind: type) -> Any:  # noqa: ANN401  narrowed by `kind`
+    """The field when it has the type the wire promises; a value of another type counts as absent."""
+    value = fields.get(name)
+    return value if type(value) is kind else None

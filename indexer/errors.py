@@ -1,0 +1,65 @@
+"""The few errors, with facts as fields, sorted by who must act. Translated once, at the edge (api/problems.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+
+class IndexerError(Exception):
+    """Root of all errors of this service. Never raised itself."""
+
+
+class FieldIssue(msgspec.Struct, frozen=True):
+    """One thing wrong with one field: shown to the caller, so `got` is cut short and never holds tokens or secrets."""
+
+    field: str
+    rule: str
+    got: str | None = None
+    hint: str | None = None
+
+
+class BadRequestError(IndexerError):
+    """The caller must change the request. `code` is stable and dotted, e.g. `token_ids.not_u32`."""
+
+    def __init__(self, code: str, issues: Sequence[FieldIssue], detail: str | None = None) -> None:
+        super().__init__(detail or "; ".join(f"{i.field}: {i.rule}" for i in issues))
+        self.code = code
+        self.issues = tuple(issues)
+
+
+class SourceUnknownError(IndexerError):
+    """No source goes by that name (and rank)."""
+
+    def __init__(self, pod: str, dp_rank: int | None = None) -> None:
+        super().__init__(f"no source is known as {pod!r}" + ("" if dp_rank is None else f" with dp_rank {dp_rank}"))
+        self.pod = pod
+        self.dp_rank = dp_rank
+
+
+class SourceConflictError(IndexerError):
+    """A registration contradicts what stands: `rule` says what, `field` where."""
+
+    def __init__(self, field: str, rule: str) -> None:
+        super().__init__(f"{field}: {rule}")
+        self.field = field
+        self.rule = rule
+
+
+class LimitReachedError(IndexerError):
+    """A configured limit refuses more: `limit` is its settings name."""
+
+    def __init__(self, limit: str, value: int) -> None:
+        super().__init__(f"limit {limit} = {value} reached")
+        self.limit = limit
+        self.value = value
+
+
+class SettingsError(IndexerError):
+    """The operator must change a setting: `key` is its dotted path."""
+
+    def __init__(self, key: str, rule: str) -> None:
+        super().__init__(f"{key}: {rule}")
+        self.key = key
+        self.rule = rule

@@ -1,0 +1,213 @@
+"""The mirror: token hash → which sources hold it, on which lanes. What lookups read. Pure.
+
+Relies on: hashes are chained, so a token hash stands for a block and all before it (hashing/chain.py). Promises: after `add`
+returns a lookup sees it; `retire` makes everything of a slot invisible in O(1), because every walk starts from the mask of
+slots that live (P4, P5), and `scrub_slice` gives the memory back later.
+
+The two loops below are the write path of every block; they are written out over the table's memoryviews because a call a
+block would double their cost (0.35 us a block).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from indexer.index.records import LANE_BITS, LaneTable, RecordBook
+from indexer.index.table import MOVE_SLOTS, PresenceTable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from indexer.model import Tier
+
+MOVE_PER_ADD = 4
+"""Old slots moved for each block added while the table moves: a move then always ends before the new table is full."""
+
+
+class Mirror:
+    """Presence of all sources in this process. `shift`: see `table.py`."""
+
+    def __init__(self, shift: int = 0) -> None:
+        self.table = PresenceTable(shift)
+        self.book = RecordBook()
+        self.live_slots = 0
+        self._dead_slots = 0
+        self._scrubbing = 0
+        self._scrub_cursor = -1
+        self._scrubbed_slots: object = None
+        self._owed_moves = 0
+
+    # -- slots ---------------------------------------------------------------------------------------------------------
+
+    def open_slot(self, lanes: LaneTable) -> int:
+        """A fresh slot for one generation of a source: the lowest bit in neither use nor waiting to be scrubbed."""
+        taken = self.live_slots | self._dead_slots | self._scrubbing
+        slot = (~taken & (taken + 1)).bit_length() - 1
+        self.live_slots |= 1 << slot
+        self.book.tables[slot] = lanes
+        return slot
+
+    def retire(self, slot: int) -> None:
+        """Nothing of this slot counts from now on. O(1); the slot is used again only after a scrub."""
+        self.live_slots &= ~(1 << slot)
+        self._dead_slots |= 1 << slot
+
+    def retired_slots(self) -> int:
+        """How many slots wait for the scrub."""
+        return (self._dead_slots | self._scrubbing).bit_count()
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def add(self, slot: int, lane: int, hashes: Sequence[int], parents: Sequence[int]) -> list[int]:
+        """The slot's lane now holds these token hashes. `parents` are theirs (0 for a root block).
+
+        Returns those the lane already held (another engine hash maps to them): the caller counts these, P3.
+        """
+        ref = slot << LANE_BITS | lane
+        table, book = self.table, self.book
+        current, old, records, empty = table.current, table.old, book.records, book.empty
+        keys, rids, parent_of = current.keys, current.rids, current.parents
+        mask, shift, end = current.mask, current.shift, current.capacity
+        first = book.with_ref(empty, ref)
+        already: list[int] = []
+        fresh = 0
+        for token_hash, parent in zip(hashes, parents, strict=True):
+            index = token_hash >> shift & mask
+            found = keys[index]
+            while found != token_hash and found:
+                index += 1
+                found = keys[index]
+            if found:
+                record = records[rids[index]]
+            else:
+                record = empty if old is None else records[old.rid(token_hash)]
+            larger = first if record is empty else record.add.get(ref) or book.with_ref(record, ref)
+            if larger is record:
+                already.append(token_hash)
+                continue
+            if found:
+                rids[index] = larger.rid
+            elif index < end:
+                keys[index] = token_hash
+                rids[index] = larger.rid
+                parent_of[index] = parent
+                current.used += 1
+            else:
+                table.put(token_hash, larger.rid, parent)  # may bring other arrays
+                current, old = table.current, table.old
+                keys, rids, parent_of = current.keys, current.rids, current.parents
+                mask, end = current.mask, current.capacity
+            larger.blocks += 1
+            if record is empty:
+                fresh += 1
+            else:
+                record.blocks -= 1
+                if not record.blocks:
+                    book.released(record)
+        table.live += fresh
+        if old is not None or current.used > current.limit:
+            self._make_room(len(hashes))
+        book.trim()
+        return already
+
+    def remove(self, slot: int, lane: int, hashes: Sequence[int]) -> None:
+        """The slot's lane no longer holds these token hashes; those it never held are left alone."""
+        ref = slot << LANE_BITS | lane
+        table, book = self.table, self.book
+        records = book.records
+        for token_hash in hashes:
+            slots = table.current
+            index = slots.find(token_hash)
+            if index < 0:
+                if table.old is None:
+                    continue
+                rid = table.get(token_hash)
+                if not rid:
+                    continue
+                table.put(token_hash, rid, table.parent(token_hash))
+                slots = table.current
+                index = slots.find(token_hash)
+            record = records[slots.rids[index]]
+            smaller = record.sub.get(ref) or book.without_ref(record, ref)
+            if smaller is record:
+                continue
+            slots.rids[index] = smaller.rid
+            record.blocks -= 1
+            if not record.blocks:
+                book.released(record)
+            if smaller.rid:
+                smaller.blocks += 1
+            else:
+                table.live -= 1
+        book.trim()
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def holds(self, slot: int, token_hash: int) -> bool:
+        """Whether the slot holds the block, as a walk would count it."""
+        return bool(self.book.records[self.table.get(token_hash)].any >> slot & 1)
+
+    def lanes(self, slot: int, token_hash: int) -> list[tuple[int, Tier]]:
+        """The (group, tier) pairs on which the slot holds the block."""
+        bits = self.book.records[self.table.get(token_hash)].lanes_of(slot)
+        lanes = self.book.tables[slot].lanes
+        return [lane for number, lane in enumerate(lanes) if bits >> number & 1]
+
+    # -- housekeeping, in slices ---------------------------------------------------------------------------------------
+
+    def tidy_slice(self) -> bool:
+        """One slice (under 1 ms) of moving or scrubbing; True while there is more to do."""
+        if self.table.moving():
+            return self.table.move_slice() or self._wants_scrub()
+        if self.table.wants_to_shrink():
+            self.table.begin_move()
+            return True
+        if not self._wants_scrub():
+            return False
+        self._scrub_slice()
+        return True
+
+    def _wants_scrub(self) -> bool:
+        return bool(self._dead_slots or self._scrubbing)
+
+    def _scrub_slice(self) -> None:
+        if self._scrub_cursor < 0:  # a new pass serves the slots that are dead now
+            self._scrubbing, self._dead_slots, self._scrub_cursor = self._dead_slots, 0, 0
+        elif self._scrubbed_slots is not self.table.current:
+            self._scrub_cursor = 0  # entries moved meanwhile: the pass begins again
+        self._scrubbed_slots = self.table.current
+        self._scrub_cursor = self.table.remap_slice(self._scrub_cursor, self._scrubbed)
+        if self._scrub_cursor < 0:
+            self._free_scrubbed()
+
+    def _free_scrubbed(self) -> None:
+        freed, self._scrubbing = self._scrubbing, 0
+        self.book.trim(0)  # no record may outlive its slots: the next owner's lanes mean something else
+        while freed:
+            slot = freed.bit_length() - 1
+            freed ^= 1 << slot
+            self.book.tables.pop(slot, None)
+
+    def _scrubbed(self, rid: int, count: int) -> int:
+        book = self.book
+        record = book.records[rid]
+        clean = book.without_slots(record, self._scrubbing)
+        if clean is not record:
+            record.blocks -= count
+            if not record.blocks:
+                book.released(record)
+            if clean.rid:
+                clean.blocks += count
+            else:
+                self.table.live -= count
+        return clean.rid
+
+    def _make_room(self, added: int) -> None:
+        """Pay for what was just added: a move must end before the new table is crowded itself."""
+        table = self.table
+        if not table.moving():
+            table.begin_move()
+            self._owed_moves = 0
+        self._owed_moves += added * MOVE_PER_ADD
+        while self._owed_moves > 0 and table.move_slice():
+            self._owed_moves -= MOVE_SLOTS

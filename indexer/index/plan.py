@@ -1,0 +1,290 @@
+"""What events mean: events + reverse map → changes of presence, in the engine's order. Pure.
+
+Rules (design.md section 2, kv_events fact sheet 4):
+  * A dense store of a full-attention group gives its blocks their token hashes, chained from the parent's; the first block of a
+    prompt has no parent. Any other store (placeholders, window groups, sparse lists) is placed by equal engine hash.
+  * A parent that is not known parks its children; they are placed when it comes and never under the root.
+  * A removal takes one copy, of its sender, tier and group only, and never cascades.
+  * Presence of a token hash is the union over the engine hashes that map to it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from indexer.hashing.chain import TOKEN_BYTES, chained, local_hashes, root_seed
+from indexer.hashing.extra_keys import event_extras
+from indexer.index.reverse_map import NOT_HELD, SHARDS, Orphan
+from indexer.model import AllCleared, BlocksRemoved, BlocksStored, Skipped, Tier
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from indexer.index.mirror import Mirror
+    from indexer.index.reverse_map import Lane
+    from indexer.index.source import SourceIndex
+    from indexer.model import Event
+
+_MASK = SHARDS - 1
+
+
+class Presence(Protocol):
+    """Where changes go: the mirror, or (with a store) the mirror and the journal of absolute values beside it."""
+
+    def add(self, slot: int, lane: int, hashes: Sequence[int], parents: Sequence[int]) -> list[int]:
+        """See `Mirror.add`."""
+        ...
+
+    def remove(self, slot: int, lane: int, hashes: Sequence[int]) -> None:
+        """See `Mirror.remove`."""
+        ...
+
+
+class Planner:
+    """Applies events of any source. `on_clear` begins a new generation of a source whose engine says it is empty."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        presence: Presence,
+        on_clear: Callable[[SourceIndex], None],
+        *,
+        secret: bytes = b"",
+        count_copies: bool = True,
+    ) -> None:
+        self._mirror = mirror
+        self._presence = presence
+        self._on_clear = on_clear
+        self._secret = secret
+        self._count_copies = count_copies
+
+    def apply(self, source: SourceIndex, events: Sequence[Event]) -> None:
+        """One batch, in order. Removals that follow each other on one lane (engines send one hash an event) go as one."""
+        index, count = 0, len(events)
+        while index < count:
+            event = events[index]
+            index += 1
+            kind = type(event)
+            if kind is BlocksRemoved:
+                hashes = event.hashes  # type: ignore[union-attr]
+                tier, group = event.tier, event.group  # type: ignore[union-attr]
+                first = index
+                while index < count and _continues(events[index], tier, group):
+                    index += 1
+                if index > first:
+                    hashes = tuple(h for e in events[first - 1 : index] for h in e.hashes)  # type: ignore[union-attr]
+                source.counters["removed"] += index - first + 1
+                self._removed(source, hashes, group, tier)
+            elif kind is BlocksStored:
+                source.counters["stored"] += 1
+                self._stored(source, event)  # type: ignore[arg-type]
+            elif kind is AllCleared:
+                source.counters["cleared"] += 1
+                self._on_clear(source)
+            else:
+                self._skip(source, event)  # type: ignore[arg-type]
+
+    # -- stores --------------------------------------------------------------------------------------------------------
+
+    def _stored(self, source: SourceIndex, event: BlocksStored) -> None:
+        source.learn(event, self._mirror)
+        hashes = event.hashes
+        if not hashes:
+            source.counters["skipped.empty"] += 1
+            return
+        lane = source.lane(event.group, event.tier)
+        if lane is None:
+            self._shortfall(source, "lanes")
+        elif event.parent in hashes or len(set(hashes)) != len(hashes):
+            self._shortfall(source, "self_reference")
+        elif self._tokens_usable(source, event):
+            self._store_dense(source, event, lane)
+        else:
+            self._place_by_hash(source, hashes, lane)
+
+    def _tokens_usable(self, source: SourceIndex, event: BlocksStored) -> bool:
+        """Whether the tokens say which blocks these are: a dense list, in the source's block size, of a main group.
+
+        Offload events leave out extra keys even of salted blocks, so outside the GPU tier an engine hash that is
+        known already is the better witness.
+        """
+        size = event.block_size
+        if not size or not event.tokens or not event.tokens_ok or len(event.tokens) != len(event.hashes) * size * TOKEN_BYTES:
+            return False
+        if event.group not in source.lane_table.main_groups:
+            return False
+        if event.tier is not Tier.GPU and all(source.map.resolve(h) is not None for h in event.hashes):
+            return False
+        if source.block_size is None or (source.block_size != size and not source.map.pairs):
+            source.block_size = size
+        if source.block_size == size:
+            return True
+        if event.group == source.home_group:
+            self._shortfall(source, "block_size_changed")
+            source.warnings["block_size"] = f"events name block size {size}, before {source.block_size}"
+        return False
+
+    def _store_dense(self, source: SourceIndex, event: BlocksStored, lane: Lane) -> None:
+        lora_name = event.lora_name or source.descriptor.lora_name
+        extras = None
+        if event.extra_keys is not None or event.lookahead is not None:
+            extras = event_extras(
+                event.extra_keys,
+                event.lookahead,
+                blocks=len(event.hashes),
+                lora_name=event.lora_name,
+                at_root=event.parent is None,
+            )
+            if event.lookahead is not None:
+                source.lookahead = max(map(len, event.lookahead))
+        if lora_name and lora_name not in source.adapters:
+            source.adapters[lora_name] = None
+        locals_ = local_hashes(event.tokens, event.block_size, lora_name, extras)
+        if event.parent is None:
+            before, seed = 0, root_seed(event.block_size, self._secret)
+        else:
+            known = source.map.resolve(event.parent, lane)
+            if known is None:
+                self._park(source, event, lane, locals_)
+                return
+            before = seed = known
+        token_hashes = chained(locals_, seed)
+        self._hold(source, lane, event.hashes, token_hashes, [before, *token_hashes[:-1]])
+        if source.map.children or source.map.unplaced:
+            self._heal(source, zip(event.hashes, token_hashes, strict=True))
+
+    def _hold(
+        self,
+        source: SourceIndex,
+        lane: Lane,
+        hashes: Sequence[int],
+        token_hashes: Sequence[int],
+        parents: Sequence[int],
+    ) -> None:
+        """One more copy of each engine hash on this lane."""
+        maps = lane.maps
+        new: list[int] = []
+        new_parents: list[int] = []
+        for engine_hash, token_hash, parent in zip(hashes, token_hashes, parents, strict=True):
+            shard = maps[engine_hash & _MASK]
+            if engine_hash in shard:
+                if shard[engine_hash] == token_hash:
+                    lane.again(engine_hash, count_copies=self._count_copies)
+                    continue
+                self._contradiction(source, lane, engine_hash)
+            shard[engine_hash] = token_hash
+            new.append(token_hash)
+            new_parents.append(parent)
+        if not new:
+            return
+        lane.pairs += len(new)
+        if lane.fresh is not None:
+            for engine_hash in hashes:
+                lane.fresh[engine_hash & _MASK].add(engine_hash)
+        for token_hash in self._presence.add(source.slot, lane.number, new, new_parents):
+            lane.aliases[token_hash] = lane.aliases.get(token_hash, 0) + 1
+
+    def _place_by_hash(self, source: SourceIndex, hashes: Sequence[int], lane: Lane) -> None:
+        """Stores that do not say (or must not be trusted to say) which block they are: by equal engine hash."""
+        known: list[int] = []
+        token_hashes: list[int] = []
+        for engine_hash in hashes:
+            token_hash = source.map.resolve(engine_hash, lane)
+            if token_hash is not None:
+                known.append(engine_hash)
+                token_hashes.append(token_hash)
+            elif not source.map.wait_for_tokens(engine_hash, lane):
+                self._shortfall(source, "orphans")
+            else:
+                source.counters["unplaced"] += 1
+        if known:
+            self._hold(source, lane, known, token_hashes, [0] * len(known))
+
+    def _park(self, source: SourceIndex, event: BlocksStored, lane: Lane, locals_: Iterable[bytes]) -> None:
+        """The parent is unknown: keep local hashes and links until it comes."""
+        parent = event.parent or 0
+        source.counters["orphaned"] += len(event.hashes)
+        for engine_hash, local in zip(event.hashes, locals_, strict=True):
+            if not source.map.park(engine_hash, Orphan(parent, local, lane, 1)):
+                self._shortfall(source, "orphans")
+                return
+            parent = engine_hash
+
+    def _heal(self, source: SourceIndex, placed: Iterable[tuple[int, int]]) -> None:
+        """These blocks are known now: place what waited for them, and what waited for that. Iterative: chains are long."""
+        reverse = source.map
+        todo = list(placed)
+        while todo:
+            engine_hash, token_hash = todo.pop()
+            for (group, tier), copies in reverse.unplaced.pop(engine_hash, {}).items():
+                lane = source.lane(group, tier)
+                if lane is not None:
+                    self._hold_copies(source, lane, engine_hash, token_hash, 0, copies)
+            for child, orphan in reverse.take_children(engine_hash):
+                child_hash = chained((orphan.local,), token_hash)[0]
+                self._hold_copies(source, orphan.lane, child, child_hash, token_hash, orphan.copies)
+                source.counters["healed"] += 1
+                todo.append((child, child_hash))
+
+    def _hold_copies(
+        self, source: SourceIndex, lane: Lane, engine_hash: int, token_hash: int, parent: int, copies: int
+    ) -> None:
+        for _ in range(copies):
+            self._hold(source, lane, (engine_hash,), (token_hash,), (parent,))
+
+    # -- removals ------------------------------------------------------------------------------------------------------
+
+    def _removed(self, source: SourceIndex, hashes: Sequence[int], group: int, tier: Tier) -> None:
+        lane = source.map.lanes.get((group, tier))
+        if lane is None:
+            source.counters["removed_unknown"] += len(hashes)
+            return
+        gone: list[int] = []
+        reverse = source.map
+        for engine_hash in hashes:
+            token_hash = lane.drop_copy(engine_hash)
+            if token_hash >= 0:
+                reverse.remember_gone(engine_hash, token_hash)
+                self._let_go(lane, token_hash, gone)
+            elif token_hash == NOT_HELD and not (reverse.waiting and reverse.drop_waiting(engine_hash, lane)):
+                source.counters["removed_unknown"] += 1
+        if gone:
+            self._presence.remove(source.slot, lane.number, gone)
+
+    def _let_go(self, lane: Lane, token_hash: int, gone: list[int]) -> None:
+        """One engine hash no longer maps to the token hash; it is gone when no other does."""
+        others = lane.aliases.get(token_hash) if lane.aliases else None
+        if not others:
+            gone.append(token_hash)
+        elif others == 1:
+            del lane.aliases[token_hash]
+        else:
+            lane.aliases[token_hash] = others - 1
+
+    # -- doubts --------------------------------------------------------------------------------------------------------
+
+    def _contradiction(self, source: SourceIndex, lane: Lane, engine_hash: int) -> None:
+        """One engine hash for two contents: something was missed. The newer announcement wins, the source is suspect."""
+        source.facts.doubts.add("hash_contradiction")
+        source.counters["hash_contradictions"] += 1
+        lane.extra_copies -= lane.copies.pop(engine_hash, 1) - 1
+        gone: list[int] = []
+        self._let_go(lane, lane.drop_copy(engine_hash), gone)
+        if gone:
+            self._presence.remove(source.slot, lane.number, gone)
+
+    def _skip(self, source: SourceIndex, event: Skipped) -> None:
+        source.counters[f"skipped.{event.reason}"] += 1
+        if event.suspect:
+            source.facts.doubts.add(event.reason)
+        else:
+            source.facts.shortfalls.add(event.reason)
+
+    def _shortfall(self, source: SourceIndex, reason: str) -> None:
+        """Something announced could not be indexed: answers may say too little from here on."""
+        source.counters[f"skipped.{reason}"] += 1
+        source.facts.shortfalls.add(reason)
+
+
+def _continues(event: Event, tier: Tier, group: int) -> bool:
+    return type(event) is BlocksRemoved and event.tier is tier and event.group == group

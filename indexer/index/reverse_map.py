@@ -1,0 +1,214 @@
+"""One source's reverse map: engine hash → token hash, a count of copies, and what cannot be placed yet. Pure.
+
+An engine's removal names only its own hash, so this map is what makes removals possible at all. Engine hashes mean nothing
+outside their source and generation; a restart or clear makes a new map (the old one is freed in slices, P5).
+
+Copies (kv_events fact sheet 4.1): engines do not merge equal blocks; each physical copy is announced and removed on its own, so
+a hash is gone with its last copy. Only counts above one are stored. After a gap that is kept (P6) an entry announced before
+counts as one copy: its removal ends it, its next announcement sets its count to 1; `fresh` holds those announced since.
+
+Memory: one dict entry and two ints a pair, about 135 bytes (decisions/0005). Each lane is cut into 64 dicts, so that none ever
+grows for longer than a millisecond at once and a dropped map can be freed piece by piece.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from indexer.model import Tier
+
+SHARDS: Final = 64
+_MASK: Final = SHARDS - 1
+COPIES_LEFT: Final = -1
+NOT_HELD: Final = -2
+GRACE_MAX: Final = 4096
+"""Mappings kept after their last copy went, oldest dropped first: an offload placeholder may name a block whose GPU copy was
+removed just before, even earlier in the same batch (fact sheet 4.3)."""
+
+
+class Lane:
+    """One (group, tier) of one source in one generation. `number` is its lane number in the presence records."""
+
+    __slots__ = ("aliases", "copies", "extra_copies", "fresh", "group", "maps", "number", "pairs", "tier")
+
+    def __init__(self, number: int, group: int, tier: Tier) -> None:
+        self.number = number
+        self.group = group
+        self.tier = tier
+        self.maps: list[dict[int, int]] = [{} for _ in range(SHARDS)]
+        self.copies: dict[int, int] = {}
+        self.extra_copies = 0
+        self.aliases: dict[int, int] = {}
+        self.fresh: list[set[int]] | None = None
+        self.pairs = 0
+
+    def get(self, engine_hash: int) -> int | None:
+        """Token hash, or None when this lane does not hold the engine hash."""
+        return self.maps[engine_hash & _MASK].get(engine_hash)
+
+    def count(self, engine_hash: int) -> int:
+        """Copies of one engine hash; 0 when not held."""
+        if engine_hash not in self.maps[engine_hash & _MASK]:
+            return 0
+        return self.copies.get(engine_hash, 1)
+
+    def items(self) -> Iterator[tuple[int, int]]:
+        """All (engine hash, token hash) pairs."""
+        for shard in self.maps:
+            yield from shard.items()
+
+    def again(self, engine_hash: int, *, count_copies: bool) -> None:
+        """A held engine hash was announced once more: one more copy, unless that is its first announcement since a gap."""
+        if self.fresh is not None:
+            fresh = self.fresh[engine_hash & _MASK]
+            if engine_hash not in fresh:
+                fresh.add(engine_hash)
+                return
+        if count_copies:
+            self.copies[engine_hash] = self.copies.get(engine_hash, 1) + 1
+            self.extra_copies += 1
+
+    def forget_counts(self) -> None:
+        """A gap is kept: everything announced so far counts as one copy from here on."""
+        self.copies = {}
+        self.extra_copies = 0
+        self.fresh = [set() for _ in range(SHARDS)]
+
+    def drop_copy(self, engine_hash: int) -> int:
+        """One copy went: the token hash when it was the last; COPIES_LEFT, or NOT_HELD when it never was here."""
+        count = self.copies.get(engine_hash)
+        if count is not None:
+            self.extra_copies -= 1
+            if count == 2:  # noqa: PLR2004  one copy is not stored
+                del self.copies[engine_hash]
+            else:
+                self.copies[engine_hash] = count - 1
+            return COPIES_LEFT
+        token_hash = self.maps[engine_hash & _MASK].pop(engine_hash, NOT_HELD)
+        if token_hash >= 0:
+            self.pairs -= 1
+            if self.fresh is not None:
+                self.fresh[engine_hash & _MASK].discard(engine_hash)
+        return token_hash
+
+
+class Orphan(NamedTuple):
+    """A block whose parent is unknown: enough to give it its token hash once the parent comes, and no tokens (P10)."""
+
+    parent: int
+    local: bytes
+    lane: Lane
+    copies: int
+
+
+class ReverseMap:
+    """All lanes of one source in one generation, blocks that wait for a parent, and hashes that wait for their tokens."""
+
+    def __init__(self, *, orphans_max: int) -> None:
+        self.lanes: dict[tuple[int, Tier], Lane] = {}
+        self.orphans: dict[int, Orphan] = {}
+        self.children: dict[int, dict[int, None]] = {}
+        self.unplaced: dict[int, dict[tuple[int, Tier], int]] = {}
+        self.grace: dict[int, int] = {}
+        self._orphans_max = orphans_max
+
+    @property
+    def pairs(self) -> int:
+        """Engine hashes held over all lanes."""
+        return sum(lane.pairs for lane in self.lanes.values())
+
+    @property
+    def waiting(self) -> int:
+        """Blocks and hashes that cannot be placed yet."""
+        return len(self.orphans) + len(self.unplaced)
+
+    def resolve(self, engine_hash: int, first: Lane | None = None) -> int | None:
+        """The token hash of an engine hash, from `first`, any other lane, or the grace list."""
+        if first is not None:
+            token_hash = first.maps[engine_hash & _MASK].get(engine_hash)
+            if token_hash is not None:
+                return token_hash
+        for lane in self.lanes.values():
+            token_hash = lane.maps[engine_hash & _MASK].get(engine_hash)
+            if token_hash is not None:
+                return token_hash
+        return self.grace.get(engine_hash)
+
+    def remember_gone(self, engine_hash: int, token_hash: int) -> None:
+        """Keep a mapping whose last copy went for a while."""
+        grace = self.grace
+        grace.pop(engine_hash, None)
+        grace[engine_hash] = token_hash
+        if len(grace) > GRACE_MAX:
+            del grace[next(iter(grace))]
+
+    def park(self, engine_hash: int, orphan: Orphan) -> bool:
+        """Keep a block until its parent comes; False when the bound is reached."""
+        known = self.orphans.get(engine_hash)
+        if known is not None and known.lane is orphan.lane:
+            self.orphans[engine_hash] = known._replace(copies=known.copies + orphan.copies)
+            return True
+        if self.waiting >= self._orphans_max:
+            return False
+        if known is None:
+            self.children.setdefault(orphan.parent, {})[engine_hash] = None
+            self.orphans[engine_hash] = orphan
+            return True
+        return self.wait_for_tokens(engine_hash, orphan.lane, orphan.copies)  # a second lane of a parked block
+
+    def take_children(self, engine_hash: int) -> list[tuple[int, Orphan]]:
+        """Blocks that waited for this parent; they are no longer parked."""
+        out = []
+        for child in self.children.pop(engine_hash, ()):
+            orphan = self.orphans.get(child)
+            if orphan is not None and orphan.parent == engine_hash:
+                del self.orphans[child]
+                out.append((child, orphan))
+        return out
+
+    def wait_for_tokens(self, engine_hash: int, lane: Lane, copies: int = 1) -> bool:
+        """Keep a hash without usable tokens until an event tells which block it is; False when the bound is reached."""
+        lanes = self.unplaced.get(engine_hash)
+        if lanes is None:
+            if self.waiting >= self._orphans_max:
+                return False
+            lanes = self.unplaced[engine_hash] = {}
+        key = lane.group, lane.tier
+        lanes[key] = lanes.get(key, 0) + copies
+        return True
+
+    def drop_waiting(self, engine_hash: int, lane: Lane) -> bool:
+        """A removal names a block that still waits: one copy less; True when it was one."""
+        lanes = self.unplaced.get(engine_hash)
+        key = lane.group, lane.tier
+        if lanes is not None and key in lanes:
+            lanes[key] -= 1
+            if not lanes[key]:
+                del lanes[key]
+                if not lanes:
+                    del self.unplaced[engine_hash]
+            return True
+        orphan = self.orphans.get(engine_hash)
+        if orphan is None or orphan.lane is not lane:
+            return False
+        if orphan.copies > 1:
+            self.orphans[engine_hash] = orphan._replace(copies=orphan.copies - 1)
+        else:
+            del self.orphans[engine_hash]
+            siblings = self.children[orphan.parent]
+            del siblings[engine_hash]
+            if not siblings:
+                del self.children[orphan.parent]
+        return True
+
+    def free_slice(self) -> bool:
+        """Free one piece of a map that is no longer used; True while there is more."""
+        for lane in self.lanes.values():
+            if lane.maps:
+                lane.maps.pop()
+                return True
+        self.lanes.clear()
+        return False

@@ -1,0 +1,108 @@
+"""One source: its registration, its facts, its reverse map and its place in the mirror. Pure.
+
+What outlives a generation (what kinds its groups have, its block size, its counters) and what does not (map, slot, history) are
+kept apart here, since a restart or clear must be O(1): a new slot, a new map, and nothing else is touched.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from indexer.index.records import FULL_KINDS, WINDOW_KINDS, LaneTable
+from indexer.index.reverse_map import Lane, ReverseMap
+from indexer.index.states import SourceFacts
+
+if TYPE_CHECKING:
+    from indexer.index.mirror import Mirror
+    from indexer.model import BlocksStored, Descriptor, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """What stores told about one KV-cache group: block size and window in tokens."""
+
+    kind: str | None
+    window: int | None
+    block_size: int
+
+
+class SourceIndex:
+    """All the core knows about one registered source."""
+
+    def __init__(self, descriptor: Descriptor, mirror: Mirror, *, generation: int, orphans_max: int) -> None:
+        self.descriptor = descriptor
+        self.facts = SourceFacts(generation)
+        self.lane_table = LaneTable()
+        self.groups: dict[int, GroupInfo] = {}
+        self.home_group: int | None = None
+        self.block_size: int | None = None
+        self.lookahead = 0
+        self.adapters: dict[str, None] = {}
+        self.counters: Counter[str] = Counter()
+        self.warnings: dict[str, str] = {}
+        self.slot = mirror.open_slot(self.lane_table)
+        self.since = 0.0
+        self._orphans_max = orphans_max
+        self.map = ReverseMap(orphans_max=orphans_max)
+
+    @property
+    def rules(self) -> tuple[tuple[int, GroupInfo], ...]:
+        """The groups besides the main ones whose hit rule must hold too (sliding windows), by group number."""
+        return tuple(
+            (group, info) for group, info in sorted(self.groups.items()) if info.kind in WINDOW_KINDS and info.window
+        )
+
+    @property
+    def pairs(self) -> int:
+        """(engine hash, lane) pairs held."""
+        return self.map.pairs
+
+    @property
+    def copies(self) -> int:
+        """Physical copies over all lanes."""
+        return sum(lane.pairs + lane.extra_copies for lane in self.map.lanes.values())
+
+    def begin_generation(self, mirror: Mirror, generation: int) -> ReverseMap:
+        """Nothing of before counts any more; the old map comes back to be freed in slices. O(1)."""
+        old = self.map
+        if old.pairs:
+            mirror.retire(self.slot)
+            self.slot = mirror.open_slot(self.lane_table)
+        self.map = ReverseMap(orphans_max=self._orphans_max)
+        self.facts.forget_history(generation)
+        return old
+
+    def lane(self, group: int, tier: Tier) -> Lane | None:
+        """The lane, made on first use; None when the source has too many."""
+        lane = self.map.lanes.get((group, tier))
+        if lane is None:
+            number = self.lane_table.number(group, tier)
+            if number is None:
+                return None
+            lane = self.map.lanes[group, tier] = Lane(number, group, tier)
+        return lane
+
+    def learn(self, event: BlocksStored, mirror: Mirror) -> None:
+        """Take in what a store tells about its group. Most stores tell nothing new."""
+        known = self.groups.get(event.group)
+        if known is not None and (event.kind is None or event.kind == known.kind) and event.block_size in (0, known.block_size):
+            return
+        kind = event.kind if event.kind is not None or known is None else known.kind
+        window = event.window if event.window is not None or known is None else known.window
+        size = event.block_size or (known.block_size if known else 0)
+        self.groups[event.group] = GroupInfo(kind, window, size)
+        main = tuple(sorted(group for group, info in self.groups.items() if self._is_main(group, info)))
+        if self.home_group not in main:
+            self.home_group = main[0] if main else None
+        self.facts.rule_missing = any(
+            not self._is_main(group, info) and (info.kind not in WINDOW_KINDS or not info.window)
+            for group, info in self.groups.items()
+        )
+        if self.lane_table.set_main_groups(main):
+            mirror.book.refresh_slot(self.slot)
+
+    def _is_main(self, group: int, info: GroupInfo) -> bool:
+        """Full attention by kind; engines that name no kinds have one group, number 0."""
+        return info.kind in FULL_KINDS or (info.kind is None and group == 0)

@@ -1,0 +1,122 @@
+"""Facts about a source, and the states and bounds that follow from them and the present moment. Pure functions of facts and now.
+
+Computed at each lookup, never stored: a process that wakes from a pause must not answer with yesterday's state (design.md 5).
+All times are seconds on the boot-time clock. The table these functions implement is api.md section 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from indexer.model import Bound, Reason, SourceState
+
+NEVER: Final = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class StateLimits:
+    """When silence changes a state, seconds: `stale_after_s` < `score_ttl_s`."""
+
+    stale_after_s: float = 5.0
+    score_ttl_s: float = 60.0
+    suspect_weight: float = 1.0
+
+
+@dataclass(slots=True)
+class SourceFacts:
+    """What is known about one source in its present generation."""
+
+    generation: int
+    sequence: int | None = None
+    """Last applied batch; -1 when the engine confirmed that it has published nothing yet; None before any word."""
+    complete: bool = False
+    """Every batch from sequence 0, or from the engine's last clear, was applied."""
+    shortfalls: set[str] = field(default_factory=set)
+    """Why blocks may be held that are not known here: bound `lower`."""
+    doubts: set[str] = field(default_factory=set)
+    """Why something claimed may be false: state `suspect`, bound `estimate`."""
+    rule_missing: bool = False
+    """A group's hit rule is not known: bound `upper`."""
+    syncing: bool = False
+    connected: bool = False
+    cordoned: bool = False
+    alive_at: float | None = None
+    """Newest moment at which the connection was seen up."""
+    message_at: float | None = None
+    """When the newest message of the engine was applied."""
+    proof_at: float | None = None
+    """Newest proof that nothing is missing: an in-order message or a probe's end marker."""
+    engine_ts: float | None = None
+    """The engine's own wall time of its newest batch: for the clock-skew warning only."""
+
+    def forget_history(self, generation: int) -> None:
+        """A new generation begins: what was known about the old one's history is void."""
+        self.generation = generation
+        self.sequence = None
+        self.complete = False
+        self.shortfalls = set()
+        self.doubts = set()
+        self.proof_at = None
+
+
+def bound_of(facts: SourceFacts) -> Bound:
+    """How far the source's claims can be trusted: nothing missing and nothing false, or which way they may err."""
+    may_be_false = bool(facts.doubts)
+    may_miss = not facts.complete or bool(facts.shortfalls)
+    if may_be_false or (facts.rule_missing and may_miss):
+        return "estimate"
+    if facts.rule_missing:
+        return "upper"
+    return "lower" if may_miss else "exact"
+
+
+def state_of(facts: SourceFacts, now: float, limits: StateLimits) -> SourceState:
+    """The source's state at `now`."""
+    if facts.sequence is None:
+        return "syncing" if facts.syncing and facts.connected else "new"
+    silent_s = NEVER if facts.alive_at is None else now - facts.alive_at
+    if silent_s >= limits.score_ttl_s:
+        return "down"
+    if silent_s >= limits.stale_after_s:
+        return "stale"
+    if facts.syncing:
+        return "syncing"
+    return "suspect" if facts.doubts else "live"
+
+
+def next_change(facts: SourceFacts, now: float, limits: StateLimits) -> float:
+    """The next moment at which `state_of` may differ though no fact changes."""
+    if facts.alive_at is None or facts.sequence is None:
+        return NEVER
+    for after in (limits.stale_after_s, limits.score_ttl_s):
+        if now < facts.alive_at + after:
+            return facts.alive_at + after
+    return NEVER
+
+
+def is_scored(state: SourceState) -> bool:
+    """Whether blocks of a source in this state count."""
+    return state not in {"new", "down"}
+
+
+def reason_of(state: SourceState, facts: SourceFacts) -> Reason | None:
+    """Why a source in this state scores nothing, or None where it may score."""
+    if facts.cordoned:
+        return "cordoned"
+    if state == "new":
+        return "no_events_yet"
+    return "down" if state == "down" else None
+
+
+def is_certain(state: SourceState, bound: Bound) -> bool:
+    """Whether a candidate in this state leaves the whole answer `exact`."""
+    return state == "live" and bound == "exact"
+
+
+def degrades(state: SourceState, bound: Bound, facts: SourceFacts) -> bool:
+    """Whether a candidate makes the whole answer `degraded`: a source that is down or cordoned is listed with 0 and does not."""
+    if facts.cordoned or state == "down":
+        return False
+    return not is_certain(state, bound)

@@ -1,0 +1,280 @@
+"""The mirror's memory: an open-addressing hash table, token hash → record id and parent token hash. Pure.
+
+    slot i:   keys[i] u64 token hash, 0 = never used      rids[i] u32 record id, 0 = nobody holds it      parents[i] u64
+    home(h) = (h >> shift) & (capacity - 1); a key lies at its home or in the first free slot after it
+
+`shift` is drawn once a process (the node passes it in): XXH3 is not keyed, so without it a client could craft prompts whose
+blocks all share one home and turn probes into scans.
+
+Why not a dict (decisions/0004): a prompt of 512 blocks is one gather over three arrays here and 512 cache-missing probes there
+(80 against 290 us at 1 M blocks), a block costs 20 bytes a slot against about 75, a garbage collector never walks it, and
+growing never stops the world: a dict of 1.4 M entries stalls 78 ms, this moves a slice at a time.
+
+Growth: a second table is allocated, touched page by page (the first touch of a page costs up to 3 ms on a virtual machine whose
+host must find the memory), then filled from the first, slice by slice; until done, reads look in the new one, then in the old one,
+and writes go to the new one only. A removed block keeps its slot with record id 0 (it often comes back); such dead slots are
+left behind at the next move. Scalar access goes through memoryviews, which are three times as fast as array items.
+
+The loops that must be fast are written out in `mirror.py` over `arrays`; this module owns the layout, growth and the rare cases.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+CAPACITY_MIN: Final = 1 << 12
+PAD: Final = 512
+"""Slots past the capacity, so that probing never wraps. A cluster that would run past them forces growth."""
+WINDOW: Final = 8
+"""Slots that a vectorised probe looks at from a key's home on: enough for all but about 2 % of keys at the highest load."""
+LOAD_MAX_NUM, LOAD_MAX_DEN = 3, 5
+MOVE_SLOTS: Final = 2048
+"""Slots moved to the new table in one slice: about 0.3 ms."""
+TOUCH_BYTES: Final = 1 << 20
+"""Bytes of a new table touched in one slice: at most one huge page is new."""
+
+
+class Slots:
+    """One generation of the arrays."""
+
+    __slots__ = ("capacity", "keys", "keys_array", "limit", "mask", "parents", "parents_array", "rids", "rids_array", "shift", "used")
+
+    def __init__(self, capacity: int, shift: int) -> None:
+        self.capacity = capacity
+        self.shift = shift
+        self.mask = capacity - 1
+        self.limit = capacity * LOAD_MAX_NUM // LOAD_MAX_DEN
+        self.used = 0
+        # zeros() maps pages lazily: no stall for a large table, and memory only where keys are
+        self.keys_array: NDArray[np.uint64] = np.zeros(capacity + PAD, np.uint64)
+        self.rids_array: NDArray[np.uint32] = np.zeros(capacity + PAD, np.uint32)
+        self.parents_array: NDArray[np.uint64] = np.zeros(capacity + PAD, np.uint64)
+        self.keys = memoryview(self.keys_array)
+        self.rids = memoryview(self.rids_array)
+        self.parents = memoryview(self.parents_array)
+
+    def find(self, key: int) -> int:
+        """The slot of `key`, or -1."""
+        keys = self.keys
+        index = key >> self.shift & self.mask
+        found = keys[index]
+        while found != key:
+            if not found:
+                return -1
+            index += 1
+            found = keys[index]
+        return index
+
+    def rid(self, key: int) -> int:
+        """The record id of `key`; 0 where it is absent (an unused slot has 0)."""
+        keys = self.keys
+        index = key >> self.shift & self.mask
+        found = keys[index]
+        while found != key and found:
+            index += 1
+            found = keys[index]
+        return self.rids[index]
+
+    def homes(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Where probing for each key begins."""
+        return ((keys >> np.uint64(self.shift)) & np.uint64(self.mask)).view(np.int64)
+
+    def find_many(self, wanted: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """The slots of many keys, -1 where absent. One gather at the homes, one of windows for what is not there."""
+        home = self.homes(wanted)
+        slots = home.copy()
+        missing = np.flatnonzero(self.keys_array.take(home) != wanted)
+        if missing.size:
+            windows = np.lib.stride_tricks.sliding_window_view(self.keys_array, WINDOW)
+            rows = windows[home[missing]]
+            hit_row, hit_column = (rows == wanted[missing, None]).nonzero()
+            slots[missing] = -1
+            found = missing[hit_row]
+            slots[found] = home[found] + hit_column
+            if found.size != missing.size:
+                self._find_far(wanted, slots, missing, rows)
+        return slots
+
+    def _find_far(
+        self, wanted: NDArray[np.uint64], slots: NDArray[np.int64], missing: NDArray[np.int64], rows: NDArray[np.uint64]
+    ) -> None:
+        """Keys beyond the window: only where the window is full, since an empty slot ends a probe."""
+        far = missing[(rows != 0).all(axis=1)]
+        for position in far[slots[far] < 0].tolist():
+            slots[position] = self.find(int(wanted[position]))
+
+
+class PresenceTable:
+    """`Slots` that grow and shrink in slices. `live` counts keys whose record id is not 0."""
+
+    __slots__ = ("_cursor", "_incoming", "current", "live", "old")
+
+    def __init__(self, shift: int = 0) -> None:
+        self.current = Slots(CAPACITY_MIN, shift)
+        self.old: Slots | None = None
+        self.live = 0
+        self._cursor = 0
+        self._incoming: Slots | None = None
+
+    def get(self, key: int) -> int:
+        """Record id of a token hash; 0 when nobody holds it."""
+        if self.old is None:
+            return self.current.rid(key)
+        index = self.current.find(key)
+        return self.current.rids[index] if index >= 0 else self.old.rid(key)
+
+    def parent(self, key: int) -> int:
+        """Token hash of the parent; 0 for a root block or an unknown key."""
+        for slots in (self.current, self.old):
+            index = -1 if slots is None else slots.find(key)
+            if slots is not None and index >= 0:
+                return slots.parents[index]
+        return 0
+
+    def get_many(self, wanted: NDArray[np.uint64]) -> NDArray[np.uint32]:
+        """Record ids of many token hashes, 0 where nobody holds one."""
+        slots = self.current.find_many(wanted)
+        rids = self.current.rids_array.take(slots)  # -1 reads the last pad slot, which is never used: 0
+        old = self.old
+        if old is not None:
+            missing = np.flatnonzero(slots < 0)
+            if missing.size:
+                rids[missing] = old.rids_array.take(old.find_many(wanted[missing]))
+        return rids
+
+    def put(self, key: int, rid: int, parent: int) -> None:
+        """Set a key's record id in the current table. The caller has accounted for what the key had before."""
+        slots = self.current
+        keys = slots.keys
+        index = key >> slots.shift & slots.mask
+        found = keys[index]
+        while found and found != key:
+            index += 1
+            found = keys[index]
+        if not found:
+            if index >= slots.capacity + PAD - WINDOW:
+                self._rebuild_larger()
+                self.put(key, rid, parent)
+                return
+            keys[index] = key
+            slots.parents[index] = parent
+            slots.used += 1
+        slots.rids[index] = rid
+
+    def moving(self) -> bool:
+        """Whether a move is under way (from allocation on)."""
+        return self.old is not None or self._incoming is not None
+
+    def begin_move(self) -> None:
+        """Start to move into a table fit for what lives now: larger, equal (dead slots leave) or smaller."""
+        capacity = CAPACITY_MIN
+        while capacity * LOAD_MAX_NUM < self.live * LOAD_MAX_DEN * 2:
+            capacity *= 2
+        self._incoming, self._cursor = Slots(capacity, self.current.shift), 0
+
+    def wants_to_shrink(self) -> bool:
+        """Whether most of the table is empty: memory should be given back."""
+        return not self.moving() and self.current.capacity > CAPACITY_MIN and self.live * 8 < self.current.capacity
+
+    def move_slice(self) -> bool:
+        """One slice of the move under way; True while there is more."""
+        if self._incoming is not None:
+            self._touch_slice(self._incoming)
+            return True
+        old = self.old
+        if old is None:
+            return False
+        end = min(self._cursor + MOVE_SLOTS, old.capacity + PAD)
+        rids = old.rids_array[self._cursor : end]
+        occupied = np.flatnonzero(rids) + self._cursor
+        self._move(old, occupied)
+        self._cursor = end
+        if end == old.capacity + PAD:
+            self.old = None
+        return self.old is not None
+
+    def remap_slice(self, start: int, remap: Callable[[int, int], int]) -> int:
+        """Replace record ids in one slice by `remap(rid, count)`; the next start, or -1 at the end. Not during a move."""
+        slots = self.current
+        end = min(start + MOVE_SLOTS, slots.capacity + PAD)
+        part = slots.rids_array[start:end]
+        values, inverse, counts = np.unique(part, return_inverse=True, return_counts=True)
+        mapped = [
+            remap(rid, count) if rid else 0 for rid, count in zip(values.tolist(), counts.tolist(), strict=True)
+        ]
+        if mapped != values.tolist():
+            part[:] = np.array(mapped, np.uint32)[inverse.reshape(part.shape)]
+        return end if end < slots.capacity + PAD else -1
+
+    def bytes_used(self) -> int:
+        """Bytes of the arrays (virtual; pages never touched are not resident)."""
+        tables = [self.current] if self.old is None else [self.current, self.old]
+        return sum(t.keys_array.nbytes + t.rids_array.nbytes + t.parents_array.nbytes for t in tables)
+
+    def _touch_slice(self, incoming: Slots) -> None:
+        start = self._cursor
+        for array in (incoming.keys_array, incoming.parents_array, incoming.rids_array):
+            if start < array.nbytes:
+                array[start // array.itemsize : (start + TOUCH_BYTES) // array.itemsize] = 0
+                self._cursor += TOUCH_BYTES
+                return
+            start -= -(-array.nbytes // TOUCH_BYTES) * TOUCH_BYTES
+        self.old, self.current, self._incoming, self._cursor = self.current, incoming, None, 0
+
+    def _move(self, old: Slots, occupied: NDArray[np.int64]) -> None:
+        """Copy these slots into the current table where their keys are not there already (a newer write wins)."""
+        keys = old.keys_array[occupied]
+        fresh = self.current.find_many(keys) < 0
+        occupied, keys = occupied[fresh], keys[fresh]
+        slots = self.current
+        target = slots.homes(keys)
+        while occupied.size:
+            free = slots.keys_array[target] == 0
+            # several keys may want one free slot: the first of each gets it, the others go one further
+            order = np.flatnonzero(free)
+            _, first = np.unique(target[order], return_index=True)
+            won = order[first]
+            slots.keys_array[target[won]] = keys[won]
+            slots.rids_array[target[won]] = old.rids_array[occupied[won]]
+            slots.parents_array[target[won]] = old.parents_array[occupied[won]]
+            slots.used += int(won.size)
+            left = np.ones(occupied.size, bool)
+            left[won] = False
+            occupied, keys, target = occupied[left], keys[left], target[left] + 1
+            if occupied.size and int(target.max()) >= slots.capacity + PAD - WINDOW:
+                self._rebuild_larger()
+                return
+
+    def _rebuild_larger(self) -> None:
+        """A cluster reached the pad: double until it fits, at once. Not seen outside tests: it needs hundreds of neighbours."""
+        entries: dict[int, tuple[int, int]] = {}
+        for slots in (self.old, self.current):
+            if slots is not None:
+                for index in np.flatnonzero(slots.keys_array).tolist():
+                    entries[slots.keys[index]] = (slots.rids[index], slots.parents[index])
+        capacity = self.current.capacity
+        fits = False
+        while not fits:
+            capacity *= 2
+            self.old, self._incoming, self._cursor = None, None, 0
+            self.current = Slots(capacity, self.current.shift)
+            fits = all(self._place(key, rid, parent) for key, (rid, parent) in entries.items())
+
+    def _place(self, key: int, rid: int, parent: int) -> bool:
+        """Insert a key known to be absent; False where its cluster reaches the pad."""
+        slots = self.current
+        index = key >> slots.shift & slots.mask
+        while slots.keys[index]:
+            index += 1
+            if index >= slots.capacity + PAD - WINDOW:
+                return False
+        slots.keys[index], slots.rids[index], slots.parents[index] = key, rid, parent
+        slots.used += 1
+        return True

@@ -1,0 +1,161 @@
+"""The walk: from the first block on, and the holders of each block until none is left. Pure.
+
+    runs     stretches of consecutive blocks with one record: presence changes rarely along a prompt, so a walk of 512 blocks
+             handles a few runs
+    start    mask of slots that may count at all: live generations ∩ model ∩ tenant ∩ filters
+    result   per slot: blocks in the longest unbroken prefix, in any tier and in each cumulative tier view
+
+P2: a slot counts for block i only if it holds 0..i. A block that goes and comes back restores what lies behind it, since every
+block has its own entry. Exact for any number of slots and holes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from indexer.index.records import VIEWS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from indexer.index.mirror import Mirror
+    from indexer.index.records import Record
+
+VECTOR_BLOCKS_MIN: Final = 96
+"""From here on one numpy gather beats a Python probe a block (about 11 us against 0.14 us a block, warm)."""
+
+
+class Run(NamedTuple):
+    """Blocks start..end-1 of the prompt share `record`."""
+
+    record: Record
+    start: int
+    end: int
+
+
+class Held(NamedTuple):
+    """What one slot holds from the start, in blocks: any tier, then gpu, ≤cpu, ≤storage, ≤remote."""
+
+    matched: int
+    views: tuple[int, ...]
+
+
+class Walk(NamedTuple):
+    """Result of one walk. Slots that do not hold block 0 are absent from `held`."""
+
+    held: dict[int, Held]
+    runs: list[Run]
+
+
+def walk(mirror: Mirror, hashes: Sequence[int], start: int) -> Walk:
+    """Longest unbroken prefixes of every slot in the bit set `start`."""
+    if not hashes or not start:
+        return Walk({}, [])
+    if len(hashes) >= VECTOR_BLOCKS_MIN:
+        runs = _runs_vector(mirror, hashes, start)
+    else:
+        runs = _runs_scalar(mirror, hashes, start)
+    return Walk(_held(runs, start), runs)
+
+
+def _held(runs: list[Run], start: int) -> dict[int, Held]:
+    """And the masks along the runs; a slot's count is where its bit goes out."""
+    if not runs:
+        return {}
+    first = runs[0].record
+    left = start & first.any
+    views_left = [left & view for view in first.views]
+    matched: dict[int, int] = {}
+    views: list[dict[int, int]] = [{} for _ in range(VIEWS)]
+    for record, begin, _ in runs[1:]:
+        lost = left & ~record.any
+        if lost:
+            _close(matched, lost, begin)
+            left ^= lost
+        for view in range(VIEWS):
+            lost = views_left[view] & ~record.views[view]
+            if lost:
+                _close(views[view], lost, begin)
+                views_left[view] ^= lost
+        if not left:
+            break
+    end = runs[-1].end
+    _close(matched, left, end)
+    for view in range(VIEWS):
+        _close(views[view], views_left[view], end)
+    gpu, cpu, storage, remote = views
+    return {
+        slot: Held(count, (gpu.get(slot, 0), cpu.get(slot, 0), storage.get(slot, 0), remote.get(slot, 0)))
+        for slot, count in matched.items()
+    }
+
+
+def _close(counts: dict[int, int], bits: int, at: int) -> None:
+    while bits:
+        lowest = bits & -bits
+        counts[lowest.bit_length() - 1] = at
+        bits ^= lowest
+
+
+def _runs_scalar(mirror: Mirror, hashes: Sequence[int], left: int) -> list[Run]:
+    """One probe a block, until a block that no slot of `left` holds any more."""
+    table = mirror.table
+    if table.old is not None:
+        return _runs_of_rids(mirror, [table.get(token_hash) for token_hash in hashes], left)
+    slots = table.current
+    keys, rids, mask, shift = slots.keys, slots.rids, slots.mask, slots.shift
+    records = mirror.book.records
+    runs: list[Run] = []
+    current, begin, position = -1, 0, 0
+    for position, token_hash in enumerate(hashes):
+        index = token_hash >> shift & mask
+        found = keys[index]
+        while found != token_hash and found:
+            index += 1
+            found = keys[index]
+        rid = rids[index]  # an empty slot has record id 0
+        if rid != current:
+            if current > 0:
+                runs.append(Run(records[current], begin, position))
+            left &= records[rid].any
+            if not left:
+                return runs
+            current, begin = rid, position
+    runs.append(Run(records[current], begin, position + 1))
+    return runs
+
+
+def _runs_vector(mirror: Mirror, hashes: Sequence[int], left: int) -> list[Run]:
+    """All probes in a few array operations; where presence changes decides the rest."""
+    rids = mirror.table.get_many(np.frombuffer(array("Q", hashes), np.uint64))
+    changes = np.flatnonzero(rids[1:] != rids[:-1]) + 1
+    begins = [0, *changes.tolist()]
+    ends = [*begins[1:], len(hashes)]
+    records = mirror.book.records
+    runs: list[Run] = []
+    for rid, begin, end in zip(rids[begins].tolist(), begins, ends, strict=True):
+        record = records[rid]
+        left &= record.any
+        if not left:
+            break
+        runs.append(Run(record, begin, end))
+    return runs
+
+
+def _runs_of_rids(mirror: Mirror, rids: list[int], left: int) -> list[Run]:
+    records = mirror.book.records
+    runs: list[Run] = []
+    begin = 0
+    for position in range(1, len(rids) + 1):
+        if position < len(rids) and rids[position] == rids[begin]:
+            continue
+        record = records[rids[begin]]
+        left &= record.any
+        if not left:
+            break
+        runs.append(Run(record, begin, position))
+        begin = position
+    return runs

@@ -1,0 +1,255 @@
+"""Story 1: a batch arrives. Decode it, apply its events to the source's reverse map, and let the mirror see the difference.
+
+Relies on: the collector calls in the engine's order, each batch once (ports.EventSink). Promises: what `apply` was given is
+visible to a lookup when it returns; a restart, clear or removal is O(1) and nothing of before comes back (P4, P5).
+Does no I/O; time comes from the Clock it is given.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import TYPE_CHECKING
+
+from indexer.decode.vllm import decode
+from indexer.index.islands import island_slice
+from indexer.index.plan import Planner
+from indexer.index.source import SourceIndex
+from indexer.model import Tier
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from indexer.index.mirror import Mirror
+    from indexer.index.plan import Presence
+    from indexer.index.reverse_map import ReverseMap
+    from indexer.model import Descriptor, GapPolicy, RawBatch, SourceId
+    from indexer.ports import Clock, CollectorCount, RestartReason
+
+CLOCK_SKEW_WARN_S = 30.0
+
+
+class Ingest:
+    """The write side of the core: one per process."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        clock: Clock,
+        *,
+        presence: Presence | None = None,
+        secret: bytes = b"",
+        gap_policy: GapPolicy = "keep",
+        count_copies: bool = True,
+        orphans_max: int = 65_536,
+    ) -> None:
+        self.mirror = mirror
+        self.clock = clock
+        self.gap_policy = gap_policy
+        self.totals: Counter[str] = Counter()
+        self.touched: Callable[[SourceIndex], None] = _ignore
+        """Called whenever a fact of a source changed: the read side drops what it prepared for that source."""
+        self._planner = Planner(
+            mirror, presence if presence is not None else mirror, self._cleared_by_engine, secret=secret, count_copies=count_copies
+        )
+        self._orphans_max = orphans_max
+        self._last_generation = 0
+        self._graveyard: deque[ReverseMap] = deque()
+        self._islands: dict[SourceId, tuple[SourceIndex, Iterator[None]]] = {}
+
+    def open_source(self, descriptor: Descriptor) -> SourceSink:
+        """A new registration begins."""
+        source = SourceIndex(
+            descriptor, self.mirror, generation=self.next_generation(), orphans_max=self._orphans_max
+        )
+        source.since = self.clock.now()
+        return SourceSink(self, source)
+
+    def close_source(self, sink: SourceSink) -> None:
+        """The registration ends: nothing of it is scored again, late events find a closed sink. O(1)."""
+        sink.open = False
+        source = sink.source
+        self._islands.pop(source.descriptor.id, None)
+        self.mirror.retire(source.slot)
+        self._graveyard.append(source.map)
+
+    def clear(self, sink: SourceSink) -> None:
+        """An operator's clear: forget what was applied; what the engine announces from here on counts again. The engine may still
+        hold what is forgotten, so the bound is `lower` until it says otherwise."""
+        sequence = sink.source.facts.sequence
+        self._new_generation(sink.source)
+        facts = sink.source.facts
+        facts.sequence = sequence
+        facts.shortfalls.add("cleared_by_operator")
+        self.touched(sink.source)
+
+    def next_generation(self) -> int:
+        """Only grows, also over a restart of this process (design.md section 3)."""
+        self._last_generation = max(self._last_generation + 1, self.clock.wall_us())
+        return self._last_generation
+
+    def tidy_slice(self) -> bool:
+        """One slice of background work, under a millisecond; True while there is more."""
+        if self._graveyard:
+            if not self._graveyard[0].free_slice():
+                self._graveyard.popleft()
+            return True
+        for key, (_, slices) in list(self._islands.items()):
+            if next(slices, _DONE) is _DONE:
+                del self._islands[key]
+            return True
+        return self.mirror.tidy_slice()
+
+    def apply(self, source: SourceIndex, batch: RawBatch) -> None:
+        """One batch of one source."""
+        facts = source.facts
+        now = self.clock.now()
+        decoded = decode(batch.payload)
+        first = facts.sequence is None
+        if first:
+            facts.complete = batch.sequence == 0
+        facts.sequence = batch.sequence
+        facts.message_at = facts.proof_at = now
+        source.counters["batches"] += 1
+        if decoded is None:
+            source.counters["skipped.undecodable"] += 1
+            facts.doubts.add("undecodable")
+        else:
+            facts.engine_ts = decoded.ts
+            self._planner.apply(source, decoded.events)
+            self._check_batch(source, decoded.dp_rank, first=first)
+            self._check_capacity(source)
+        self.touched(source)
+
+    def restart(self, source: SourceIndex, reason: RestartReason) -> None:
+        """A new life of the engine."""
+        source.counters["restarts"] += 1
+        source.counters[f"restarts.{reason}"] += 1
+        self._new_generation(source)
+        self.touched(source)
+
+    def gap(self, source: SourceIndex, first: int, last: int) -> None:
+        """Batches are lost for good: P6."""
+        source.counters["gaps"] += 1
+        source.counters["batches_lost"] += last - first + 1
+        if self.gap_policy == "clear":
+            self._new_generation(source)
+            source.facts.shortfalls.add("cleared_at_gap")
+        else:
+            for lane in source.map.lanes.values():
+                lane.forget_counts()
+            source.facts.doubts.add("gap")
+        source.facts.sequence = last
+        self.touched(source)
+
+    def _cleared_by_engine(self, source: SourceIndex) -> None:
+        """`AllBlocksCleared`: all tiers of this rank are empty, so from here on the history is complete and nothing is in doubt."""
+        facts = source.facts
+        sequence, message_at = facts.sequence, facts.message_at
+        self._new_generation(source)
+        facts.sequence, facts.complete, facts.proof_at = sequence, True, message_at
+
+    def _new_generation(self, source: SourceIndex) -> None:
+        self._islands.pop(source.descriptor.id, None)
+        self._graveyard.append(source.begin_generation(self.mirror, self.next_generation()))
+        source.since = self.clock.now()
+
+    def _check_batch(self, source: SourceIndex, dp_rank: int | None, *, first: bool) -> None:
+        if not first:
+            return
+        told = source.descriptor.dp_rank
+        if dp_rank is not None and dp_rank != told:
+            source.counters["rank_mismatch"] += 1
+            source.warnings["rank"] = f"batches name data-parallel rank {dp_rank}, registered is {told}"
+        engine_ts = source.facts.engine_ts
+        skew = abs((engine_ts or 0) - self.clock.wall_us() / 1e6)
+        if engine_ts is not None and source.facts.complete and skew > CLOCK_SKEW_WARN_S:
+            source.warnings["clock"] = "the engine's clock and ours differ by more than 30 s (informative)"
+
+    def _check_capacity(self, source: SourceIndex) -> None:
+        """After a kept gap, a source that holds more than its engine can has ghosts: islands go first (P6)."""
+        total = source.descriptor.blocks_total
+        if total is None or "gap" not in source.facts.doubts or source.descriptor.id in self._islands:
+            return
+        gpu = source.map.lanes.get((source.home_group or 0, Tier.GPU))
+        if gpu is not None and gpu.pairs + gpu.extra_copies > total:
+            self._islands[source.descriptor.id] = (source, island_slice(source, gpu, self.mirror))
+
+
+class SourceSink:
+    """What the collector holds for one registration: implements `ports.EventSink`. Closed for good once removed."""
+
+    __slots__ = ("_ingest", "open", "source")
+
+    def __init__(self, ingest: Ingest, source: SourceIndex) -> None:
+        self._ingest = ingest
+        self.source = source
+        self.open = True
+
+    @property
+    def descriptor(self) -> Descriptor:
+        """The registration this sink belongs to."""
+        return self.source.descriptor
+
+    @property
+    def cursor(self) -> int | None:
+        """Sequence of the last applied batch of this generation; None before the first."""
+        return self.source.facts.sequence
+
+    def apply(self, batch: RawBatch) -> None:
+        """Decode and apply the next batch in order."""
+        if self.open:
+            self._ingest.apply(self.source, batch)
+
+    def restart(self, reason: RestartReason) -> None:
+        """A new life of the engine is certain."""
+        if self.open:
+            self._ingest.restart(self.source, reason)
+
+    def gap(self, first: int, last: int) -> None:
+        """Batches first..last are lost for good."""
+        if self.open:
+            self._ingest.gap(self.source, first, last)
+
+    def syncing(self, active: bool) -> None:  # noqa: FBT001  the port's form
+        """A replay or probe conversation runs."""
+        if self.open and self.source.facts.syncing is not active:
+            self.source.facts.syncing = active
+            self._ingest.touched(self.source)
+
+    def proved(self) -> None:
+        """The engine confirmed that nothing after `cursor` exists."""
+        if not self.open:
+            return
+        facts = self.source.facts
+        if facts.sequence is None:
+            facts.sequence, facts.complete = -1, True
+        facts.proof_at = self._ingest.clock.now()
+        self._ingest.touched(self.source)
+
+    def alive(self, connected: bool) -> None:  # noqa: FBT001  the port's form
+        """The collector looked at the connection just now."""
+        if not self.open:
+            return
+        facts = self.source.facts
+        facts.connected = connected
+        if connected:
+            facts.alive_at = self._ingest.clock.now()
+        self._ingest.touched(self.source)
+
+    def count(self, what: CollectorCount, n: int = 1) -> None:
+        """Count something that happened on the wire."""
+        self.source.counters[f"wire.{what}"] += n
+
+    def warn(self, warning: str | None, *, key: str) -> None:
+        """Set or take back a lasting remark."""
+        if warning is None:
+            self.source.warnings.pop(key, None)
+        else:
+            self.source.warnings[key] = warning
+
+
+_DONE = object()
+
+
+def _ignore(_: SourceIndex) -> None:
+    """Nobody reads yet."""

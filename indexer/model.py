@@ -1,0 +1,154 @@
+"""The nouns: what a source is, what an engine tells us, what a batch is. No behaviour, no I/O.
+
+Words are those of DESIGN.md section 3. Two kinds of hash exist and are never mixed:
+an *engine hash* (u64 after normalisation) means nothing outside its source and generation;
+a *token hash* (60 bits) is ours, chained over a block and everything before it.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+Origin = Literal["flag", "config", "api", "discovery", "topic"]
+Role = Literal["prefill", "decode", "both"]
+Bound = Literal["exact", "lower", "upper", "estimate"]
+SourceState = Literal["new", "syncing", "live", "suspect", "stale", "down"]
+AnswerState = Literal["exact", "degraded", "no_signal"]
+Reason = Literal[
+    "no_match",
+    "below_block_size",
+    "no_events_yet",
+    "model_unknown",
+    "other_model",
+    "adapter_unknown",
+    "other_block_size",
+    "block_size_unknown",
+    "lookahead",
+    "hybrid_window",
+    "syncing",
+    "lagging",
+    "stale",
+    "down",
+    "not_ready",
+    "cordoned",
+    "filtered",
+    "pod_unknown",
+    "approximate",
+    "deadline",
+]
+GapPolicy = Literal["keep", "clear"]
+
+DEFAULT_TENANT: Final = "default"
+
+
+class Tier(IntEnum):
+    """Where a block lies, best first. The order is the order in which a block's best tier is chosen."""
+
+    GPU = 0
+    CPU = 1
+    STORAGE = 2
+    REMOTE = 3
+    UNKNOWN = 4
+
+
+TIER_NAMES: Final[tuple[str, ...]] = ("gpu", "cpu", "storage", "remote", "unknown")
+
+
+class SourceId(NamedTuple):
+    """One event stream: the pod's name (unique over all tenants) and the data-parallel rank."""
+
+    pod: str
+    dp_rank: int
+
+    def __str__(self) -> str:
+        return f"{self.pod}#{self.dp_rank}" if self.dp_rank else self.pod
+
+
+class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator or an API caller says about a source (api.md section 1).
+
+    `endpoint` is a ZMQ address to connect to, or None for a source that appeared by topic on a bound socket.
+    `blocks_total` is the engine's capacity in blocks where known; it enables the island rule of P6.
+    """
+
+    pod: str
+    dp_rank: int = 0
+    endpoint: str | None = None
+    replay_endpoint: str | None = None
+    model: str | None = None
+    lora_name: str | None = None
+    tenant: str = DEFAULT_TENANT
+    role: Role = "both"
+    address: str | None = None
+    aliases: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
+    engine: str = "vllm"
+    blocks_total: int | None = None
+    origin: Origin = "api"
+
+    @property
+    def id(self) -> SourceId:
+        """The identity under which everything else files this source."""
+        return SourceId(self.pod, self.dp_rank)
+
+
+class RawBatch(NamedTuple):
+    """One message of an engine as it came off the wire: still undecoded, so that held-back batches cost bytes only."""
+
+    topic: bytes
+    sequence: int
+    payload: bytes
+
+
+class BlocksStored(msgspec.Struct, frozen=True, kw_only=True):
+    """Blocks became available. Field meaning: kv_events fact sheet 1.4; hashes are normalised to u64.
+
+    `tokens` is the little-endian u32 image of `token_ids` (b"" when the event carries none, as offload placeholders do);
+    `tokens_ok` is False when the list held something that is no u32 (pairs, strings): usable on hash level only.
+    """
+
+    hashes: tuple[int, ...]
+    parent: int | None
+    tokens: bytes
+    tokens_ok: bool
+    block_size: int
+    tier: Tier
+    lora_name: str | None = None
+    extra_keys: tuple[object, ...] | None = None
+    group: int = 0
+    kind: str | None = None
+    window: int | None = None
+    lookahead: tuple[object, ...] | None = None
+
+
+class BlocksRemoved(msgspec.Struct, frozen=True, kw_only=True):
+    """One copy of each named hash is gone from that tier and group."""
+
+    hashes: tuple[int, ...]
+    tier: Tier
+    group: int = 0
+
+
+class AllCleared(msgspec.Struct, frozen=True):
+    """The engine's cache of this rank is empty now: all tiers, all groups."""
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """An event that could not be used: `reason` is a counter label; `suspect` when it may have been a removal."""
+
+    reason: str
+    suspect: bool
+
+
+Event = BlocksStored | BlocksRemoved | AllCleared | Skipped
+
+
+class EventBatch(msgspec.Struct, frozen=True):
+    """A decoded batch: engine wall time in seconds, events in the engine's order, data-parallel rank where told."""
+
+    ts: float
+    events: list[Event]
+    dp_rank: int | None

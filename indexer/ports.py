@@ -1,0 +1,127 @@
+"""Every way into and out of the core, as Protocols with their contracts.
+
+The core keeps no clock and does no I/O; edges call it and are called through these. One event loop owns everything here:
+all methods are plain functions, called on that loop only, and return quickly (batch application is the longest step).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from indexer.model import Descriptor, RawBatch, SourceId
+
+
+class Clock(Protocol):
+    """Time as an argument (style rule 8)."""
+
+    def now(self) -> float:
+        """Seconds on the boot-time clock: never goes back, counts while the machine or the process sleeps."""
+        ...
+
+    def wall_us(self) -> int:
+        """Microseconds since 1970: only for what crosses processes (generations)."""
+        ...
+
+
+RestartReason = Literal["sequence_went_back", "probe_differs", "reconnect_jump", "registration_differs"]
+
+
+class EventSink(Protocol):
+    """What the collector tells the core about ONE life of one registration; implemented by the ingest story.
+
+    Order is the caller's promise: calls for one source come in the engine's order, each batch once (P1).
+    After the source was removed or replaced every call is a no-op and `open` is False (P4: nothing in flight comes back).
+    """
+
+    @property
+    def descriptor(self) -> Descriptor:
+        """The registration this sink belongs to."""
+        ...
+
+    @property
+    def open(self) -> bool:
+        """False once the source was removed or replaced: the collector should stop."""
+        ...
+
+    @property
+    def cursor(self) -> int | None:
+        """Sequence of the last applied batch of this generation; None before the first."""
+        ...
+
+    def apply(self, batch: RawBatch) -> None:
+        """Decode and apply the next batch in order: visible to lookups when this returns. Undecodable payloads are counted,
+        the cursor moves on and the source turns suspect. The first batch of a generation decides the bound: sequence 0 means
+        a complete history, anything else a truncated one (`lower`)."""
+        ...
+
+    def restart(self, reason: RestartReason) -> None:
+        """A new life of the engine is certain: new generation, nothing of before is scored again; cursor back to None. O(1)."""
+        ...
+
+    def gap(self, first: int, last: int) -> None:
+        """Batches first..last are lost for good (no replay, or replay could not heal): P6 policy keep or clear is applied here."""
+        ...
+
+    def syncing(self, active: bool) -> None:
+        """A replay or probe conversation runs and live batches are held back: answers say `syncing` meanwhile."""
+        ...
+
+    def proved(self) -> None:
+        """The engine confirmed that nothing after `cursor` exists (replay end marker). With cursor None: its history is empty."""
+        ...
+
+    def alive(self, connected: bool) -> None:
+        """The collector looked at the connection just now (its tick, at least every 500 ms): up with heartbeats, or down."""
+        ...
+
+    def count(self, what: CollectorCount, n: int = 1) -> None:
+        """Count something that happened on the wire."""
+        ...
+
+    def warn(self, warning: str | None, *, key: str) -> None:
+        """Set (or, with None, take back) a lasting remark shown in `GET /v1/sources` under `warnings`."""
+        ...
+
+
+CollectorCount = Literal[
+    "frames_malformed",
+    "duplicates",
+    "gaps",
+    "batches_lost",
+    "replays_ok",
+    "replays_partial",
+    "replays_failed",
+    "replays_timeout",
+    "restarts",
+    "reconnects",
+    "lane_overflows",
+    "topic_mismatch",
+    "rank_mismatch",
+]
+
+
+class TopicRegistrar(Protocol):
+    """How sources appear by topic on a bound socket (`--source-bind`)."""
+
+    def source_for_topic(self, pod: str, model: str | None, dp_rank: int) -> EventSink | None:
+        """The sink for that publisher, registered with origin `topic` when new. None when the limit on sources is reached."""
+        ...
+
+
+class Collector(Protocol):
+    """What the node asks of the fleet of subscribers; implemented in collect/fleet.py."""
+
+    def start(self, sink: EventSink) -> None:
+        """Begin to subscribe for that sink; replaces a subscriber of the same source id."""
+        ...
+
+    def stop(self, source: SourceId) -> None:
+        """Stop subscribing; unknown ids are ignored."""
+        ...
+
+    def sources(self) -> Sequence[SourceId]:
+        """Whose subscribers run now."""
+        ...
