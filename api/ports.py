@@ -1,0 +1,100 @@
+"""What the faces ask of the node, as one Protocol.
+
+The node satisfies it by shape; nothing below the faces imports this.
+
+All methods but `wait_applied` are plain functions, called on the one event loop, and return quickly.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from indexer.model import Descriptor
+    from schemas.lookup import LookupAnswer, LookupQuery
+    from schemas.rest import BlockView, HashResult, Readiness, SourcesReplaced, SourceView, VersionAnswer
+
+Encoding = Literal["json", "msgpack"]
+
+
+class NodePort(Protocol):
+    """The service behind its faces."""
+
+    def lookup(self, query: LookupQuery, *, encoding: Encoding) -> LookupAnswer:
+        """Answer from memory.
+
+        `pods` of the answer may be `msgspec.Raw` in that encoding. `query.request_id` is always set. Raises
+        `BadRequestError` for what only the core can judge (scheme, block size, names).
+        """
+        ...
+
+    async def wait_applied(self, query: LookupQuery, timeout_s: float) -> None:
+        """Return once every sequence in `query.min_sequence` is applied, or the time is over, whichever is first.
+
+        Called only for queries that carry `min_sequence`; the lookup after it says which pods missed the deadline.
+        """
+        ...
+
+    def hash(self, query: LookupQuery) -> HashResult:
+        """Token hashes of the whole blocks of `query.tokens` at `query.block_size`. Raises `BadRequestError`."""
+        ...
+
+    def source_views(
+        self,
+        *,
+        state: str | None = None,
+        model: str | None = None,
+        limit: int = 0,
+        after: tuple[str, int] | None = None,
+    ) -> list[SourceView]:
+        """Sources in the order of (pod, rank), from the first one greater than `after`; `limit` 0 = all."""
+        ...
+
+    def add_source(self, descriptor: Descriptor) -> Literal["created", "same"]:
+        """Register. Raises `SourceConflictError` where it contradicts what stands, `LimitReachedError` when full."""
+        ...
+
+    def replace_api_sources(self, descriptors: Sequence[Descriptor]) -> SourcesReplaced:
+        """Make these the whole set of origin `api`: all or nothing. Raises as `add_source`."""
+        ...
+
+    def remove_source(self, pod: str, dp_rank: int | None) -> int:
+        """Remove one rank or all; returns how many.
+
+        Raises `SourceUnknownError`; `SourceConflictError` when a flag or the configuration holds it.
+        """
+        ...
+
+    def clear_source(self, pod: str, dp_rank: int | None) -> int:
+        """New generation, everything of it gone; returns how many sources. Raises `SourceUnknownError`."""
+        ...
+
+    def cordon_source(self, pod: str, dp_rank: int | None, *, cordoned: bool) -> int:
+        """Set or lift the cordon; returns how many sources. Raises `SourceUnknownError`."""
+        ...
+
+    def find_block(self, pod: str, dp_rank: int | None, block_hash: int) -> list[BlockView]:
+        """Entries under that engine hash or token hash; empty when not held. Raises `SourceUnknownError`."""
+        ...
+
+    def readiness(self) -> Readiness:
+        """Whether lookups may be sent here, and the progress towards it."""
+        ...
+
+    def metrics_text(self) -> bytes:
+        """The metrics in the text exposition format of `prometheus_client.generate_latest`."""
+        ...
+
+    def observe_lookup(self, *, api: str, input: str, code: int, state: str, seconds: float) -> None:  # noqa: A002 - the metric's label
+        """Count one lookup.
+
+        `input`: `json`, `msgpack`, `bytes`, `hashes` or `unknown`; `state` is empty for a
+        problem.
+        """
+        ...
+
+    def version(self) -> VersionAnswer:
+        """What runs here."""
+        ...

@@ -1,0 +1,98 @@
+"""Errors become answers here and nowhere else: one table from an error to status, code and problem document.
+
+Promise: whatever is refused leaves as `application/problem+json` with a stable `code`, and never shows a prompt, a
+salt or a secret (the issues inside arrive already cut short, see api/rest/explain.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+
+from indexer.errors import (
+    BadRequestError,
+    FieldIssue,
+    IndexerError,
+    LimitReachedError,
+    SourceConflictError,
+    SourceUnknownError,
+)
+from schemas.rest import Problem, ProblemItem
+
+PROBLEM_TYPE: Final = b"application/problem+json"
+Headers = list[tuple[bytes, bytes]]
+
+_log = logging.getLogger(__name__)
+_encode = msgspec.json.Encoder().encode
+
+
+class RequestRefused(IndexerError):
+    """Refused at the HTTP level, before the core was asked: size, media type, path, method, caller."""
+
+    def __init__(
+        self,
+        status: HTTPStatus,
+        code: str,
+        detail: str,
+        issues: Sequence[FieldIssue] = (),
+        *,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.issues = tuple(issues)
+        self.headers = tuple(headers)
+
+
+def refusal_of(error: Exception) -> RequestRefused:
+    """The HTTP form of an error. What is not in this table is our own fault: 500, and its place in the log."""
+    match error:
+        case RequestRefused():
+            return error
+        case BadRequestError():
+            return RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, error.code, str(error), error.issues)
+        case SourceUnknownError():
+            return RequestRefused(HTTPStatus.NOT_FOUND, "source.unknown", str(error))
+        case SourceConflictError():
+            issue = FieldIssue(field=error.field, rule=error.rule)
+            return RequestRefused(HTTPStatus.CONFLICT, "source.conflict", str(error), [issue])
+        case LimitReachedError():
+            issue = FieldIssue(field=error.limit, rule=f"at most {error.value}")
+            retry = (b"retry-after", b"10")
+            return RequestRefused(HTTPStatus.TOO_MANY_REQUESTS, "limit.reached", str(error), [issue], headers=[retry])
+        case _:
+            return unexpected()
+
+
+def unexpected() -> RequestRefused:
+    """What a caller is told of a fault of ours: nothing but that it is one; the log has the rest."""
+    return RequestRefused(
+        HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "the service failed to answer; its log says why"
+    )
+
+
+def problem_response(refusal: RequestRefused, request_id: str) -> tuple[int, Headers, bytes]:
+    """Status, headers and body of a refusal."""
+    problem = Problem(
+        title=refusal.status.phrase,
+        status=refusal.status.value,
+        code=refusal.code,
+        detail=str(refusal),
+        errors=[ProblemItem(field=i.field, rule=i.rule, got=i.got, hint=i.hint) for i in refusal.issues],
+        request_id=request_id,
+    )
+    body = _encode(problem)
+    headers = [(b"content-type", PROBLEM_TYPE), (b"content-length", b"%d" % len(body)), *refusal.headers]
+    return refusal.status.value, headers, body
+
+
+def log_fault(error: BaseException) -> None:
+    """Log where a fault of ours happened. Not its message: that may quote a request."""
+    places = traceback.format_list(traceback.extract_tb(error.__traceback__))
+    _log.error("a request failed with %s at\n%s", type(error).__name__, "".join(places).rstrip())

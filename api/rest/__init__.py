@@ -1,0 +1,1 @@
+"""REST: JSON, MessagePack and plain token bytes over HTTP. `hot` answers lookups, `app` everything else."""

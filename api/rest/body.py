@@ -1,0 +1,131 @@
+"""Reading a request's body: bounded in bytes, in time, and over all requests at once.
+
+Promise: a body is complete or the caller gets 408, 413, 415, 429; nobody who is gone is answered. Bodies that arrive
+whole in one message, as nearly all do, cost one comparison.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+from starlette.types import Receive
+
+from api.problems import RequestRefused
+
+GZIP_WINDOW: Final = 31
+"""zlib's `wbits` for a gzip wrapper with the largest window."""
+
+
+class BodyLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a body may cost.
+
+    `bytes_max`, which holds for the decompressed size too: beyond it 413. `pending_bytes_max`, held for bodies still
+    being read, all requests together: beyond it 429 with Retry-After. `wait_s` from the first part to the last: then
+    408.
+    """
+
+    bytes_max: int = 16 * 2**20
+    pending_bytes_max: int = 256 * 2**20
+    wait_s: float = 30.0
+
+
+class CallerGone(Exception):
+    """The connection ended before the body did: there is nobody to answer."""
+
+
+class BodyReader:
+    """Reads bodies of all requests of one server; lives on one event loop."""
+
+    def __init__(self, limits: BodyLimits) -> None:
+        self._limits = limits
+        self._pending = 0
+
+    async def read(self, receive: Receive, headers: Mapping[bytes, bytes]) -> bytes:
+        """The whole body. Raises `RequestRefused` or `CallerGone`."""
+        limit = self._limits.bytes_max
+        length = headers.get(b"content-length")
+        if length is not None and length.isdigit() and int(length[:20]) > limit:
+            raise _too_large(limit)
+        message = await receive()
+        if message["type"] != "http.request":
+            raise CallerGone
+        body: bytes = message.get("body", b"")
+        if message.get("more_body", False):
+            body = await self._rest(receive, body)
+        if len(body) > limit:
+            raise _too_large(limit)
+        coding = headers.get(b"content-encoding")
+        if coding is not None and coding.lower() != b"identity":
+            body = _decompressed(body, coding, limit)
+        return body
+
+    async def _rest(self, receive: Receive, first: bytes) -> bytes:
+        parts, size = [first], 0
+        try:
+            async with asyncio.timeout(self._limits.wait_s):
+                while True:
+                    size += len(parts[-1])
+                    self._pending += len(parts[-1])
+                    self._check(size)
+                    message = await receive()
+                    if message["type"] != "http.request":
+                        raise CallerGone
+                    parts.append(message.get("body", b""))
+                    if not message.get("more_body", False):
+                        return b"".join(parts)
+        except TimeoutError:
+            raise RequestRefused(
+                HTTPStatus.REQUEST_TIMEOUT,
+                "body.timeout",
+                f"the body was not complete within {self._limits.wait_s:g} s",
+            ) from None
+        finally:
+            self._pending -= size
+
+    def _check(self, size: int) -> None:
+        if size > self._limits.bytes_max:
+            raise _too_large(self._limits.bytes_max)
+        if self._pending > self._limits.pending_bytes_max:
+            raise RequestRefused(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                "body.pending_bytes",
+                "too many bytes of unfinished bodies are held at the moment",
+                headers=[(b"retry-after", b"1")],
+            )
+
+
+def _too_large(limit: int) -> RequestRefused:
+    return RequestRefused(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        "body.too_large",
+        f"the body is larger than {limit} bytes (limits.body_bytes)",
+    )
+
+
+def _decompressed(body: bytes, coding: bytes, limit: int) -> bytes:
+    if coding.lower() not in {b"gzip", b"x-gzip"}:
+        raise RequestRefused(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            "content_encoding.unsupported",
+            "bodies come plain or with Content-Encoding: gzip",
+            headers=[(b"accept-encoding", b"gzip, identity")],
+        )
+    stream = zlib.decompressobj(GZIP_WINDOW)
+    try:
+        plain = stream.decompress(body, limit + 1)
+    except zlib.error:
+        raise _not_gzip() from None
+    if len(plain) > limit:
+        raise _too_large(limit)
+    if not stream.eof or stream.unused_data:
+        raise _not_gzip()
+    return plain
+
+
+def _not_gzip() -> RequestRefused:
+    return RequestRefused(HTTPStatus.BAD_REQUEST, "body.not_gzip", "the body is not one complete gzip member")

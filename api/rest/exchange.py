@@ -1,0 +1,74 @@
+"""What the routes beside the lookup have in common: read a body, write an answer, refuse. One instance a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Final, TypeVar
+from urllib.parse import unquote
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.ports import Encoding
+from api.problems import RequestRefused, problem_response, refusal_of
+from api.rest.body import BodyReader
+from api.rest.explain import explain
+from api.rest.lookup_request import undecodable
+from api.rest.media import ANSWER_TYPES, answer_encoding, body_form
+from api.rest.request_ids import RequestIds
+
+T = TypeVar("T")
+
+_ENCODE: Final[dict[Encoding, Callable[[object], bytes]]] = {
+    "json": msgspec.json.encode,
+    "msgpack": msgspec.msgpack.encode,
+}
+
+
+class Exchange:
+    """Bodies in, answers out."""
+
+    def __init__(self, bodies: BodyReader, request_ids: RequestIds) -> None:
+        self._bodies = bodies
+        self._request_ids = request_ids
+
+    async def raw_body(self, request: Request) -> bytes:
+        """The body as bytes, within the limits."""
+        return await self._bodies.read(request.receive, dict(request.headers.raw))
+
+    async def body(self, request: Request, expected: type[T]) -> T:
+        """The body as that type, from JSON or MessagePack. Raises `RequestRefused`, `BadRequestError`."""
+        form = body_form(dict(request.headers.raw).get(b"content-type"), ids_allowed=False)
+        content = await self.raw_body(request)
+        decode = msgspec.json.decode if form == "json" else msgspec.msgpack.decode
+        try:
+            try:
+                return decode(content, type=expected)
+            except msgspec.ValidationError as error:
+                raise explain(expected, decode(content), error) from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, TypeError) as error:
+            raise undecodable(form, error) from None
+
+    def answer(self, request: Request, content: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
+        """The answer in the encoding the caller likes."""
+        headers = dict(request.headers.raw)
+        known = {b"application/msgpack", b"application/x-msgpack"}
+        form = "msgpack" if headers.get(b"content-type") in known else "json"
+        encoding = answer_encoding(headers.get(b"accept"), form)  # type: ignore[arg-type]
+        return Response(_ENCODE[encoding](content), status, media_type=ANSWER_TYPES[encoding].decode())
+
+    def refuse(self, request: Request, error: Exception) -> Response:
+        """The problem that says why not."""
+        request_id = self._request_ids.of(dict(request.headers.raw).get(b"x-request-id"))
+        status, headers, body = problem_response(refusal_of(error), request_id)
+        return Response(body, status, {name.decode(): value.decode() for name, value in headers})
+
+
+def path_name(request: Request, parameter: str = "pod") -> str:
+    """A path segment as it was before percent-encoding. Raises `RequestRefused` 404 for what is no text."""
+    try:
+        return unquote(request.path_params[parameter], errors="strict")
+    except UnicodeDecodeError:
+        raise RequestRefused(HTTPStatus.NOT_FOUND, "source.unknown", "the name is not percent-encoded UTF-8") from None

@@ -1,0 +1,254 @@
+"""Why a body was refused: field by field, with the rule, what came, and the nearest known name.
+
+Runs only after the strict decoder refused. It walks the decoded document along the same types that the decoder used,
+so a rule is never written twice. Pure. `got` shows a number, or a short string of a field that holds no content of a
+prompt; of everything else only its kind.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from itertools import islice
+from typing import Final, cast
+
+import msgspec
+from msgspec import inspect
+
+from indexer.errors import BadRequestError, FieldIssue
+
+ISSUES_MAX: Final = 8
+GOT_MAX: Final = 40
+NAME_MAX: Final = 64
+U64_BITS: Final = 64
+CONTENT_FIELDS: Final = frozenset({"token_ids", "prompt", "messages", "tools", "cache_salt"})
+"""Their strings are a caller's content: shown as `string`, never as they are. A wrong token id that is a number is
+shown.
+"""
+SECRET_FIELDS: Final = frozenset({"cache_salt"})
+
+_COMPOSED: Final = (inspect.StructType, inspect.ListType, inspect.DictType, inspect.UnionType)
+Finding = tuple[str, FieldIssue]
+"""Code and issue."""
+
+
+def explain(
+    expected: type, document: object, error: msgspec.ValidationError, hints: Mapping[str, FieldIssue] | None = None
+) -> BadRequestError:
+    """The precise form of `error`, which the decoder raised for this document and type.
+
+    `hints` maps unknown field names that deserve a better answer than "unknown" to it.
+    """
+    findings = list(islice(_walk(_info(expected), document, "", hints or {}), ISSUES_MAX))
+    if not findings:
+        return vague(error)
+    return BadRequestError(findings[0][0], [issue for _, issue in findings])
+
+
+def vague(error: msgspec.ValidationError) -> BadRequestError:
+    """The decoder's own words, for a document too large or too deep to be walked."""
+    return BadRequestError("body.invalid", [FieldIssue(field="body", rule=str(error)[:200])])
+
+
+def nearest(name: str, known: list[str]) -> str | None:
+    """A hint with the known name that looks most like `name`, if any does."""
+    close = difflib.get_close_matches(name[:NAME_MAX], known, n=1, cutoff=0.6)
+    return f"did you mean {close[0]}?" if close else None
+
+
+@lru_cache(maxsize=64)
+def _info(expected: type) -> inspect.Type:
+    return inspect.type_info(expected)
+
+
+def _walk(kind: inspect.Type, value: object, path: str, hints: Mapping[str, FieldIssue]) -> Iterator[Finding]:
+    match kind:
+        case inspect.Metadata(type=inner) if isinstance(inner, _COMPOSED):
+            yield from _walk(inner, value, path, hints)
+        case inspect.UnionType():
+            yield from _walk_union(kind, value, path, hints)
+        case inspect.StructType() if type(value) is dict:
+            yield from _walk_struct(kind, value, path, hints)
+        case inspect.ListType() | inspect.DictType() if _same_shape(kind, value) and _within(
+            kind, len(cast("list[object]", value))
+        ):
+            yield from _walk_entries(kind, value, path, hints)
+        case _:
+            if not _scalar_fits(_bare(kind), value):
+                yield _finding(kind, value, path)
+
+
+def _walk_entries(
+    kind: inspect.ListType | inspect.DictType, value: object, path: str, hints: Mapping[str, FieldIssue]
+) -> Iterator[Finding]:
+    if isinstance(kind, inspect.ListType):
+        item = kind.item_type
+        for i, entry in enumerate(cast("list[object]", value)):
+            if type(item) is inspect.IntType and type(entry) is int and _in_range(item, entry):
+                continue  # the usual entry of the longest list, before all else
+            yield from _walk(item, entry, f"{path}[{i}]", hints)
+    else:
+        for key, entry in cast("dict[object, object]", value).items():
+            yield from _walk(kind.value_type, entry, f'{path}["{_name(key)}"]', hints)
+
+
+def _walk_union(
+    kind: inspect.UnionType, value: object, path: str, hints: Mapping[str, FieldIssue]
+) -> Iterator[Finding]:
+    """A value fits if any member fits; else the member of the value's own shape explains best."""
+    best: list[Finding] | None = None
+    for member in kind.types:
+        found = list(islice(_walk(member, value, path, hints), ISSUES_MAX))
+        if not found:
+            return
+        if _same_shape(_bare(member), value):
+            best = found
+    yield from best or [_finding(kind, value, path)]
+
+
+def _walk_struct(
+    kind: inspect.StructType, value: dict[object, object], path: str, hints: Mapping[str, FieldIssue]
+) -> Iterator[Finding]:
+    fields = {field.encode_name: field for field in kind.fields}
+    for key, entry in value.items():
+        field = fields.get(key) if isinstance(key, str) else None
+        if field is not None:
+            yield from _walk(field.type, entry, _join(path, field.encode_name), hints)
+        elif isinstance(key, str) and key in hints:
+            yield f"{key}.not_available", hints[key]
+        else:
+            name = _name(key)
+            yield "unknown_field", FieldIssue(_join(path, name), "unknown field", None, nearest(name, list(fields)))
+    for name, field in fields.items():
+        if field.required and name not in value:
+            yield (
+                f"{_plain(_join(path, name))}.missing",
+                FieldIssue(_join(path, name), f"required: {_rule(field.type)}"),
+            )
+
+
+def _finding(kind: inspect.Type, value: object, path: str) -> Finding:
+    plain = _plain(path)
+    issue = FieldIssue(path or "body", _rule(kind), _got(value, plain))
+    if plain == "token_ids" and path != plain:
+        return "token_ids.not_u32", issue
+    code = "not_allowed" if _same_shape(_bare(kind), value) else "wrong_type"
+    return f"{plain or 'body'}.{code}", issue
+
+
+def _bare(kind: inspect.Type) -> inspect.Type:
+    return _bare(kind.type) if isinstance(kind, inspect.Metadata) else kind
+
+
+_SHAPES: Final[dict[type, type]] = {
+    inspect.IntType: int,
+    inspect.StrType: str,
+    inspect.BoolType: bool,
+    inspect.LiteralType: str,
+    inspect.ListType: list,
+    inspect.DictType: dict,
+    inspect.StructType: dict,
+    inspect.BytesType: bytes,
+    inspect.NoneType: type(None),
+}
+
+
+def _same_shape(kind: inspect.Type, value: object) -> bool:
+    return type(value) is _SHAPES.get(type(kind))
+
+
+def _scalar_fits(kind: inspect.Type, value: object) -> bool:
+    if not _same_shape(kind, value):
+        return False
+    match kind:
+        case inspect.IntType():
+            return _in_range(kind, cast("int", value))
+        case inspect.StrType():
+            return _within(kind, len(cast("str", value))) and (
+                kind.pattern is None or re.search(kind.pattern, cast("str", value)) is not None
+            )
+        case inspect.LiteralType():
+            return value in kind.values
+        case inspect.ListType() | inspect.DictType():
+            return False  # of the right shape, yet not walked: it is too long
+        case _:
+            return True
+
+
+def _in_range(kind: inspect.IntType, value: int) -> bool:
+    return (kind.ge is None or value >= kind.ge) and (kind.le is None or value <= kind.le)
+
+
+def _within(kind: inspect.StrType | inspect.ListType | inspect.DictType, length: int) -> bool:
+    return (kind.min_length or 0) <= length and (kind.max_length is None or length <= kind.max_length)
+
+
+def _rule(kind: inspect.Type) -> str:
+    match kind:
+        case inspect.Metadata(extra_json_schema={"description": str(text)}):
+            return text
+        case inspect.Metadata(type=inner):
+            return _rule(inner)
+        case inspect.UnionType(types=members):
+            return " or ".join(_rule(m) for m in members if type(m) is not inspect.NoneType)
+        case _:
+            return _limits(kind) or _KINDS.get(type(kind), "another type")
+
+
+def _limits(kind: inspect.Type) -> str | None:
+    """The rule of a type that has bounds."""
+    match kind:
+        case inspect.IntType(ge=low, le=high) if low is not None or high is not None:
+            return f"{'' if low is None else low}..{'' if high is None else high}"
+        case inspect.StrType(min_length=low, max_length=high) if high is not None:
+            return f"string of {low or 0}..{high} characters"
+        case inspect.LiteralType(values=values):
+            return "one of " + ", ".join(map(str, values))
+        case inspect.ListType(max_length=high) | inspect.DictType(max_length=high) if high is not None:
+            return f"{_KINDS[type(kind)]} of at most {high} entries"
+        case _:
+            return None
+
+
+_KINDS: Final[dict[type, str]] = {
+    inspect.IntType: "integer",
+    inspect.StrType: "string",
+    inspect.BoolType: "true or false",
+    inspect.ListType: "array",
+    inspect.DictType: "object",
+    inspect.StructType: "object",
+    inspect.BytesType: "bytes",
+}
+_SHOWN: Final[dict[type, str]] = {list: "array", dict: "object", bytes: "bytes", type(None): "null", str: "string"}
+
+
+def _got(value: object, plain: str) -> str:
+    """What came, cut short."""
+    field = plain.partition(".")[0]
+    if isinstance(value, int) and value.bit_length() > U64_BITS:
+        return "a number beyond 64 bits"
+    if isinstance(value, int | float):
+        return "number" if field in SECRET_FIELDS else json.dumps(value)[:GOT_MAX]
+    if isinstance(value, str) and field not in CONTENT_FIELDS:
+        return value if len(value) <= GOT_MAX else value[: GOT_MAX - 1] + "…"
+    return _SHOWN.get(type(value), "another type")
+
+
+def _name(key: object) -> str:
+    text = key if isinstance(key, str) else "?"
+    return text if len(text) <= NAME_MAX else text[: NAME_MAX - 1] + "…"
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+_INDEX: Final = re.compile(r"\[.*?\]")
+
+
+def _plain(path: str) -> str:
+    """The path without its indices: what the code of a problem is made of."""
+    return _INDEX.sub("", path).lstrip(".")

@@ -1,0 +1,43 @@
+"""The outermost ASGI application: one comparison sends lookups the short way, everything else to the app.
+
+Promise: whatever happens inside, the caller gets a well-formed answer or, being gone, none.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from api.problems import log_fault
+from api.rest import hot
+
+SOURCES: Final = "/v1/sources/"
+
+
+class Front:
+    """Dispatches, and keeps faults of ours from the server's log, which would print their messages."""
+
+    def __init__(self, lookup: ASGIApp, app: ASGIApp) -> None:
+        self._lookup = lookup
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection scope."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+        elif scope["path"] == hot.PATH:
+            await self._lookup(scope, receive, send)
+        else:
+            try:
+                await self._app(_by_raw_path(scope), receive, send)
+            except Exception as error:  # noqa: BLE001 - the app has answered 500 already and raises it once more
+                log_fault(error)
+
+
+def _by_raw_path(scope: Scope) -> Scope:
+    """Route by the path as it was sent: a pod's name may hold a `/`, which the caller percent-encodes."""
+    raw = scope.get("raw_path")
+    if raw is None or not scope["path"].startswith(SOURCES):
+        return scope
+    return {**scope, "path": raw.decode("ascii", "replace")}

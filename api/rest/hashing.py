@@ -1,0 +1,36 @@
+"""`POST /v1/hash`: the token hashes of a prompt, for callers that want to keep them and ask by hash."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.ports import NodePort
+from api.rest.exchange import Exchange
+from api.rest.lookup_request import LookupRequests
+from api.rest.media import body_form
+from schemas.rest import HashAnswer
+
+
+class HashRoute:
+    """The handler; takes what a lookup takes, and `block_size`."""
+
+    def __init__(self, node: NodePort, exchange: Exchange, requests: LookupRequests) -> None:
+        self._node = node
+        self._exchange = exchange
+        self._requests = requests
+
+    async def hash(self, request: Request) -> Response:
+        """`POST /v1/hash`."""
+        headers = dict(request.headers.raw)
+        form = body_form(headers.get(b"content-type"), ids_allowed=True)
+        body = await self._exchange.raw_body(request)
+        query = self._requests.parse(form, body, request.scope["query_string"], headers, hashing=True).query
+        result = self._node.hash(query)
+        answer = HashAnswer(
+            scheme=result.scheme,
+            block_size=result.block_size,
+            hashes=[f"{value:016x}" for value in result.hashes],
+            prompt_tokens=result.prompt_tokens,
+        )
+        return self._exchange.answer(request, answer)

@@ -1,0 +1,261 @@
+"""From the bytes of a request to one `LookupQuery`, whichever form they came in. Pure.
+
+Three forms (api.md section 3): JSON, MessagePack, and bare token bytes with the options in the query string. Where an
+option is given twice the body counts before the query string, and that before a header; of several deadlines the
+smallest holds.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final, NamedTuple, NoReturn, cast, get_type_hints
+
+import msgspec
+import numpy as np
+
+from api.problems import RequestRefused
+from api.rest.explain import explain, vague
+from api.rest.media import BodyForm
+from api.rest.plain_json import PlainJson
+from api.rest.query_options import options_from_query
+from indexer.errors import BadRequestError, FieldIssue
+from schemas.lookup import LookupQuery, MmItem
+from schemas.rest import U64_MAX, LookupBody, LookupOptions, PackedLookupBody
+
+EXPLAINED_BYTES_MAX: Final = 2**20
+"""Longer bodies are refused in the decoder's own words: walking one in Python would hold the event loop."""
+HASH_DIGITS: Final = 16
+TOKEN_BYTES: Final = 4
+SALT_HEADER: Final = b"x-kvindexer-cache-salt"
+DEADLINE_HEADERS: Final = (b"x-kvindexer-timeout-ms", b"x-envoy-expected-rq-timeout-ms")
+
+_NO_TEXT: Final = "not available in this version: it does not tokenize"
+_SEND_IDS: Final = "send token_ids, or block_hashes with block_size"
+_TEXT_HINTS: Final = {
+    name: FieldIssue(field=name, rule=_NO_TEXT, hint=_SEND_IDS) for name in ("prompt", "messages", "tools")
+}
+_QUERY_HINTS: Final = {
+    **_TEXT_HINTS,
+    "cache_salt": FieldIssue(
+        field="cache_salt", rule="never in a URL, which is logged", hint=f"send the header {SALT_HEADER.decode()}"
+    ),
+    "token_ids": FieldIssue(field="token_ids", rule="not in the query string", hint="the body carries the ids"),
+    "block_hashes": FieldIssue(field="block_hashes", rule="not in the query string", hint="send them as JSON"),
+}
+
+_NOT_IN_QUERY: Final = {
+    False: frozenset({"cache_salt", "block_size", "prompt_tokens", "scheme"}),
+    True: frozenset({"cache_salt", "prompt_tokens", "scheme"}),
+}
+"""By `hashing`: options that only make sense beside `block_hashes`, and the one that is never in a URL."""
+
+
+def _parameters(hashing: bool) -> type[msgspec.Struct]:  # noqa: FBT001 - the key of a table
+    hints = get_type_hints(LookupOptions, include_extras=True)
+    fields = [(name, kind, None) for name, kind in hints.items() if name not in _NOT_IN_QUERY[hashing]]
+    name = "HashParameters" if hashing else "LookupParameters"
+    return msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
+
+
+PARAMETERS: Final = {hashing: _parameters(hashing) for hashing in (False, True)}
+"""By `hashing`: the struct of what the query string may carry."""
+
+_decode_json = msgspec.json.Decoder(LookupBody).decode
+_decode_msgpack = msgspec.msgpack.Decoder(PackedLookupBody).decode
+
+
+class LookupRequest(NamedTuple):
+    """The question, and the form it came in as a metric's label."""
+
+    query: LookupQuery
+    input: str
+
+
+class LookupRequests:
+    """Parses requests for one event loop."""
+
+    def __init__(self) -> None:
+        self._plain = PlainJson()
+
+    def parse(
+        self, form: BodyForm, body: bytes, query_string: bytes, headers: Mapping[bytes, bytes], *, hashing: bool = False
+    ) -> LookupRequest:
+        """The question in `body`; with `hashing` by the rules of `/v1/hash`.
+
+        Raises `BadRequestError` and `RequestRefused`.
+        """
+        options, tokens, hashes, label = self._read(form, body)
+        check = _check_hashing if hashing else _check_lookup
+        if form != "ids":
+            check(options, tokens, hashes)  # a body is whole by itself, whatever the query string adds
+        if query_string:
+            _fill(options, options_from_query(query_string, PARAMETERS[hashing], _QUERY_HINTS))
+        if options.cache_salt is None and SALT_HEADER in headers:
+            options.cache_salt = _salt(headers[SALT_HEADER])
+        if form == "ids":
+            check(options, tokens, hashes)
+        return LookupRequest(_query(options, tokens, hashes, _deadline(headers, options.timeout_ms)), label)
+
+    def _read(self, form: BodyForm, body: bytes) -> tuple[LookupOptions, bytes | None, list[int] | None, str]:
+        if form == "ids":
+            return LookupOptions(), _token_image(body, "body"), None, "bytes"
+        if form == "json" and (plain := self._plain.read(body)) is not None:
+            return *plain, None, "json"
+        options, tokens, hashes = _strict(form, body)
+        return options, tokens, hashes, form if hashes is None else "hashes"
+
+
+def _strict(form: BodyForm, body: bytes) -> tuple[LookupOptions, bytes | None, list[int] | None]:
+    """Options, token image and hashes of a JSON or MessagePack body, by the decoder that explains what it refuses."""
+    try:
+        request = _decode_json(body) if form == "json" else _decode_msgpack(body)
+    except msgspec.ValidationError as error:
+        _refuse(form, body, error)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise undecodable(form, error) from None
+    ids = request.token_ids
+    if ids is None:
+        tokens = None
+    elif isinstance(ids, bytes):
+        tokens = _token_image(ids, "token_ids")
+    else:
+        tokens = struct.pack(f"<{len(ids)}I", *ids)
+    hashes = None if request.block_hashes is None else _hash_values(request.block_hashes)
+    return request, tokens, hashes
+
+
+def undecodable(form: BodyForm, error: Exception) -> RequestRefused:
+    """400 for a body that is not even its format. The decoder's words name a byte position, never the bytes."""
+    name = "JSON" if form == "json" else "MessagePack"
+    why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+    return RequestRefused(HTTPStatus.BAD_REQUEST, f"body.not_{form}", f"the body is no {name}: {why}"[:200])
+
+
+def _refuse(form: BodyForm, body: bytes, error: msgspec.ValidationError) -> NoReturn:
+    """Raise the explained form of `error`."""
+    if len(body) > EXPLAINED_BYTES_MAX:
+        raise vague(error) from None
+    try:
+        document = msgspec.json.decode(body) if form == "json" else msgspec.msgpack.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, TypeError) as further:
+        # Wrong in one place and no document at all in another: the second is what has to be mended first.
+        raise undecodable(form, further) from None
+    raise explain(LookupBody if form == "json" else PackedLookupBody, document, error, _TEXT_HINTS) from None
+
+
+def _token_image(body: bytes, field: str) -> bytes:
+    if len(body) % TOKEN_BYTES:
+        rule = f"little-endian u32 token ids: a length divisible by {TOKEN_BYTES}"
+        raise BadRequestError("token_ids.bad_length", [FieldIssue(field=field, rule=rule, got=f"{len(body)} bytes")])
+    return body
+
+
+_HEX_HASH: Final = re.compile(r"(?:0[xX])?([0-9a-fA-F]{1,16})")
+
+
+def _hash_values(hashes: list[int | str]) -> list[int]:
+    """The hashes as u64. Full-width hex digits, which is what this service hands out, are read all at once."""
+    if {str} == set(map(type, hashes)):
+        texts = cast("list[str]", hashes)
+        if {HASH_DIGITS} == set(map(len, texts)) and "x" not in (digits := "".join(texts)) and "X" not in digits:
+            values: list[int] = np.frombuffer(bytes.fromhex(digits), dtype=">u8").tolist()
+            return values
+    return [_hash_value(i, value) for i, value in enumerate(hashes)]
+
+
+def _hash_value(i: int, value: int | str) -> int:
+    if isinstance(value, int):
+        if -(2**63) <= value <= U64_MAX:
+            return value & U64_MAX
+    elif found := _HEX_HASH.fullmatch(value):
+        return int(found[1], 16)
+    issue = FieldIssue(f"block_hashes[{i}]", "-2^63..2^64-1 or 1..16 hexadecimal digits", str(value)[:40])
+    raise BadRequestError("block_hashes.not_allowed", [issue])
+
+
+def _fill(options: LookupOptions, further: msgspec.Struct) -> None:
+    """Set what `options` leaves open from `further`."""
+    for name in further.__struct_fields__:
+        if getattr(options, name) is None:
+            setattr(options, name, getattr(further, name))
+
+
+def _salt(header: bytes) -> str:
+    try:
+        salt = header.decode()
+    except UnicodeDecodeError:
+        salt = ""
+    if not 1 <= len(salt) <= 512:  # noqa: PLR2004 - as in schemas/rest.py `Text`
+        rule = "UTF-8 of 1..512 characters"
+        raise BadRequestError("cache_salt.not_allowed", [FieldIssue(SALT_HEADER.decode(), rule)])
+    return salt
+
+
+def _deadline(headers: Mapping[bytes, bytes], timeout_ms: int | None) -> int | None:
+    """The smallest of body and headers; Envoy writes 0 for "none"."""
+    smallest = timeout_ms
+    for name in DEADLINE_HEADERS:
+        text = headers.get(name)
+        if text is None:
+            continue
+        if not text.isdigit() or len(text) > 15:  # noqa: PLR2004 - beyond any wait
+            issue = FieldIssue(name.decode(), "milliseconds, a whole number", None)
+            raise BadRequestError("timeout_ms.not_allowed", [issue])
+        value = int(text)
+        if name.startswith(b"x-envoy") and value == 0:
+            continue
+        smallest = value if smallest is None else min(smallest, value)
+    return smallest
+
+
+def _check_lookup(options: LookupOptions, tokens: bytes | None, hashes: list[int] | None) -> None:
+    if (tokens is None) == (hashes is None):
+        got = "none" if tokens is None else "both"
+        raise BadRequestError(
+            "prompt.exactly_one", [FieldIssue("token_ids", "exactly one of token_ids, block_hashes", got)]
+        )
+    if hashes is not None:
+        if options.block_size is None:
+            raise BadRequestError("block_size.missing", [FieldIssue("block_size", "required with block_hashes")])
+        return
+    for name in ("block_size", "prompt_tokens", "scheme"):
+        if getattr(options, name) is not None:
+            issue = FieldIssue(name, "only together with block_hashes", hint="the sources' own block sizes are used")
+            raise BadRequestError(f"{name}.not_allowed", [issue])
+
+
+def _check_hashing(options: LookupOptions, tokens: bytes | None, hashes: list[int] | None) -> None:
+    if hashes is not None or tokens is None:
+        raise BadRequestError("token_ids.missing", [FieldIssue("token_ids", "required: the tokens to hash", None)])
+    if options.block_size is None:
+        raise BadRequestError("block_size.missing", [FieldIssue("block_size", "required: 1..65536")])
+
+
+def _query(
+    options: LookupOptions, tokens: bytes | None, hashes: list[int] | None, timeout_ms: int | None
+) -> LookupQuery:
+    """The question with defaults filled in; `request_id` may still be open."""
+    return LookupQuery(
+        tokens=tokens,
+        block_hashes=hashes,
+        block_size=options.block_size,
+        prompt_tokens=options.prompt_tokens,
+        scheme=options.scheme,
+        model=options.model,
+        lora_name=options.lora_name,
+        cache_salt=options.cache_salt,
+        tenant=options.tenant,
+        mm_items=tuple(MmItem(i.hash, i.offset, i.length) for i in options.mm_items) if options.mm_items else (),
+        pods=None if options.pods is None else tuple(options.pods),
+        pod_roles=None if options.pod_roles is None else tuple(options.pod_roles),
+        max_lag_ms=options.max_lag_ms,
+        partial=bool(options.partial),
+        limit=options.limit or 0,
+        group=options.group or "rank",
+        min_sequence=options.min_sequence,
+        request_id=options.request_id,
+        timeout_ms=timeout_ms,
+    )

@@ -1,0 +1,296 @@
+"""The OpenAPI 3.1 document, made from the types that decode and encode: it cannot promise what the code does not do.
+
+Made once, at start. What the types cannot say (exactly one of two keys, which header carries what) is added here by
+hand.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, get_args
+
+import msgspec
+
+from api.rest.lookup_request import PARAMETERS, SALT_HEADER
+from api.rest.media import ANSWER_TYPES
+from indexer import model
+from schemas import rest
+from schemas.lookup import LookupAnswer
+
+Json = dict[str, Any]
+
+REF: Final = "#/components/schemas/"
+ROOTS: Final = (
+    rest.LookupBody,
+    LookupAnswer,
+    rest.HashAnswer,
+    rest.SourceBody,
+    rest.SourceSet,
+    rest.CordonBody,
+    rest.SourceRegistered,
+    rest.SourcesReplaced,
+    rest.SourcesTouched,
+    rest.SourceList,
+    rest.BlockList,
+    rest.Readiness,
+    rest.Health,
+    rest.VersionAnswer,
+    rest.Problem,
+)
+
+
+def openapi_document(version: str) -> bytes:
+    """The document as JSON."""
+    document = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "kvindexer",
+            "version": version,
+            "description": "Which engine already holds how much of a prompt's prefix, and how far that answer can be "
+            "trusted. Bodies and answers are JSON or MessagePack; every refusal is application/problem+json. "
+            "HEAD is answered wherever GET is.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "tags": [{"name": "lookup"}, {"name": "sources"}, {"name": "service"}],
+        "paths": _paths(),
+        "components": {"schemas": _schemas(), "responses": {"Problem": _problem()}},
+    }
+    return msgspec.json.encode(document)
+
+
+def _schemas() -> Json:
+    _, schemas = msgspec.json.schema_components(ROOTS, ref_template=REF + "{name}")
+    body = schemas["LookupBody"]
+    one_of_two = [("token_ids", "array"), ("block_hashes", "array")]
+    body["oneOf"] = [{"required": [name], "properties": {name: {"type": kind}}} for name, kind in one_of_two]
+    only_with_hashes = {name: {"type": "null"} for name in ("block_size", "prompt_tokens", "scheme")}
+    body["oneOf"][0]["properties"] |= only_with_hashes
+    body["oneOf"][1]["required"].append("block_size")
+    body["oneOf"][1]["properties"]["block_size"] = {"type": "integer"}
+    schemas["HashBody"] = _hash_body(body)
+    entry = schemas["PodEntry"]["properties"]
+    for name, kind in (("state", model.SourceState), ("bound", model.Bound)):
+        entry[name] = {"enum": list(get_args(kind))}
+    entry["reason"] = {"enum": [*get_args(model.Reason), None]}
+    answer = schemas["LookupAnswer"]["properties"]
+    answer["state"] = {"enum": list(get_args(model.AnswerState))}
+    answer["pods"] = {"type": "array", "items": {"$ref": REF + "PodEntry"}}  # as read; encoded in pieces
+    return dict(schemas)
+
+
+def _hash_body(lookup_body: Json) -> Json:
+    properties = dict(lookup_body["properties"])
+    for name in ("block_hashes", "prompt_tokens", "scheme"):
+        properties[name] = {"type": "null"}
+    for name in ("token_ids", "block_size"):
+        properties[name] = _without_null(properties[name])
+    description = "Body of `POST /v1/hash`: what a lookup takes, with the block size to hash at."
+    return {
+        "title": "HashBody",
+        "description": description,
+        "type": "object",
+        "properties": properties,
+        "required": ["token_ids", "block_size"],
+        "additionalProperties": False,
+    }
+
+
+def _without_null(schema: Json) -> Json:
+    kinds = [kind for kind in schema.get("anyOf", []) if kind != {"type": "null"}]
+    if not kinds:
+        return {key: value for key, value in schema.items() if key != "default"}
+    return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+
+
+def _paths() -> Json:
+    rank = _query_parameters(rest.RankFilter)
+    pod = [_path_parameter("pod", "A pod's name, percent-encoded (it may hold `:`, `/`, `[`, `]`).")]
+    block = [*pod, _path_parameter("hash", "Engine hash or token hash: 1..16 hexadecimal digits.")]
+    return {
+        "/v1/lookup": {
+            "post": _operation(
+                "lookup",
+                "lookup",
+                "Which engine holds how much of this prompt's prefix",
+                _answers("LookupAnswer"),
+                body=_prompt_body("LookupBody"),
+                parameters=[*_query_parameters(PARAMETERS[False]), *_prompt_headers()],
+            )
+        },
+        "/v1/hash": {
+            "post": _operation(
+                "hash",
+                "lookup",
+                "The token hashes of a prompt's whole blocks",
+                _answers("HashAnswer"),
+                body=_prompt_body("HashBody"),
+                parameters=[*_query_parameters(PARAMETERS[True]), *_prompt_headers()],
+            )
+        },
+        "/v1/sources": {
+            "get": _operation(
+                "list_sources",
+                "sources",
+                "Sources and what is known of them",
+                _answers("SourceList"),
+                parameters=_query_parameters(rest.SourceFilters),
+            ),
+            "post": _operation(
+                "add_source",
+                "sources",
+                "Register one source; from loopback only",
+                _answers("SourceRegistered") | _answers("SourceRegistered", "201", "New."),
+                body=_body({"$ref": REF + "SourceBody"}),
+            ),
+            "put": _operation(
+                "replace_sources",
+                "sources",
+                "Make this the whole set of sources registered by callers; from loopback only",
+                _answers("SourcesReplaced"),
+                body=_body(
+                    {"oneOf": [{"type": "array", "items": {"$ref": REF + "SourceBody"}}, {"$ref": REF + "SourceSet"}]}
+                ),
+            ),
+        },
+        "/v1/sources/{pod}": {
+            "parameters": pod,
+            "delete": _operation(
+                "remove_source",
+                "sources",
+                "Forget a pod's sources; from loopback only",
+                _answers("SourcesTouched"),
+                parameters=rank,
+            ),
+            "patch": _operation(
+                "cordon_source",
+                "sources",
+                "Take a pod out of the scores, or back; from loopback only",
+                _answers("SourcesTouched"),
+                body=_body({"$ref": REF + "CordonBody"}),
+                parameters=rank,
+            ),
+        },
+        "/v1/sources/{pod}/clear": {
+            "parameters": pod,
+            "post": _operation(
+                "clear_source",
+                "sources",
+                "Start a new generation: nothing announced before counts; from loopback only",
+                _answers("SourcesTouched"),
+                parameters=rank,
+            ),
+        },
+        "/v1/sources/{pod}/blocks/{hash}": {
+            "parameters": block,
+            "get": _operation(
+                "find_block",
+                "sources",
+                "A block's entry, by either hash; from loopback only",
+                _answers("BlockList"),
+                parameters=rank,
+            ),
+        },
+        "/v1/version": {"get": _operation("version", "service", "What runs here", _answers("VersionAnswer"))},
+        "/healthz": {"get": _operation("healthz", "service", "Alive", _answers("Health"))},
+        "/readyz": {
+            "get": _operation(
+                "readyz",
+                "service",
+                "Whether lookups may be sent here, and the progress",
+                _answers("Readiness") | _answers("Readiness", "503", "Not yet, or no longer."),
+            )
+        },
+        "/metrics": {
+            "get": _operation("metrics", "service", "Metrics for Prometheus", _plain("text/plain", {"type": "string"}))
+        },
+        "/openapi.json": {
+            "get": _operation("openapi", "service", "This document", _plain("application/json", {"type": "object"}))
+        },
+    }
+
+
+def _operation(
+    name: str,
+    tag: str,
+    summary: str,
+    responses: Json,
+    *,
+    body: Json | None = None,
+    parameters: list[Json] | None = None,
+) -> Json:
+    operation: Json = {"operationId": name, "tags": [tag], "summary": summary}
+    if parameters:
+        operation["parameters"] = parameters
+    if body is not None:
+        operation["requestBody"] = body
+    operation["responses"] = responses | {"default": {"$ref": "#/components/responses/Problem"}}
+    return operation
+
+
+def _answers(schema: str, status: str = "200", description: str = "The answer.") -> Json:
+    content = {name.decode(): {"schema": {"$ref": REF + schema}} for name in ANSWER_TYPES.values()}
+    return {status: {"description": description, "content": content}}
+
+
+def _plain(media_type: str, schema: Json) -> Json:
+    return {"200": {"description": "The answer.", "content": {media_type: {"schema": schema}}}}
+
+
+def _problem() -> Json:
+    content = {"application/problem+json": {"schema": {"$ref": REF + "Problem"}}}
+    return {"description": "Refused; `code` and `errors` say why.", "content": content}
+
+
+def _body(schema: Json) -> Json:
+    return {"required": True, "content": {name.decode(): {"schema": schema} for name in ANSWER_TYPES.values()}}
+
+
+def _prompt_body(schema: str) -> Json:
+    body = _body({"$ref": REF + schema})
+    body["description"] = "In MessagePack `token_ids` may also be one bin of little-endian u32."
+    token_bytes = {
+        "type": "string",
+        "format": "binary",
+        "description": "Token ids as little-endian u32; the options are query parameters, the salt a header.",
+    }
+    body["content"]["application/octet-stream"] = {"schema": token_bytes}
+    return body
+
+
+def _prompt_headers() -> list[Json]:
+    milliseconds = {"type": "integer", "minimum": 0, "maximum": 86_400_000}
+    salt = {"type": "string", "minLength": 1, "maxLength": 512}
+    return [
+        _header(SALT_HEADER.decode(), salt, "`cache_salt` where the body cannot carry it: it is never in a URL."),
+        _header("x-kvindexer-timeout-ms", milliseconds, "Deadline; the smallest of all that are given holds."),
+        _header("x-envoy-expected-rq-timeout-ms", milliseconds, "As above, set by Envoy; 0 = none."),
+        _header("x-request-id", {"type": "string"}, "Repeated as `request_id` where it is 1..128 plain characters."),
+    ]
+
+
+def _header(name: str, schema: Json, description: str) -> Json:
+    return {"name": name, "in": "header", "required": False, "schema": schema, "description": description}
+
+
+def _path_parameter(name: str, description: str) -> Json:
+    return {
+        "name": name,
+        "in": "path",
+        "required": True,
+        "schema": {"type": "string", "minLength": 1},
+        "description": description,
+    }
+
+
+def _query_parameters(kind: type[msgspec.Struct]) -> list[Json]:
+    """One parameter a field: lists by repeating the key, objects and lists of objects as JSON text."""
+    _, schemas = msgspec.json.schema_components([kind], ref_template=REF + "{name}")
+    return [
+        _query_parameter(name, _without_null(schema)) for name, schema in schemas[kind.__name__]["properties"].items()
+    ]
+
+
+def _query_parameter(name: str, schema: Json) -> Json:
+    parameter: Json = {"name": name, "in": "query", "required": False}
+    as_json = schema.get("type") == "object" or "$ref" in schema.get("items", {})
+    return parameter | ({"content": {"application/json": {"schema": schema}}} if as_json else {"schema": schema})

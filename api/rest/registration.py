@@ -1,0 +1,72 @@
+"""From a registration body to a `Descriptor`: what types cannot say about it. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+from indexer.errors import BadRequestError, FieldIssue
+from indexer.model import DEFAULT_TENANT, Descriptor, SourceId
+from schemas.rest import SourceBody
+
+_CONNECTABLE: Final = "an address to connect to"
+
+
+def descriptor_of(body: SourceBody, path: str = "") -> Descriptor:
+    """The descriptor, of origin `api`. `path` prefixes the field names in errors. Raises `BadRequestError`."""
+    for name in ("endpoint", "replay_endpoint"):
+        endpoint = getattr(body, name)
+        if endpoint is not None:
+            _check_connectable(endpoint, f"{path}{name}")
+    return Descriptor(
+        pod=body.pod,
+        dp_rank=body.dp_rank or 0,
+        endpoint=body.endpoint,
+        replay_endpoint=body.replay_endpoint,
+        model=body.model,
+        lora_name=body.lora_name,
+        tenant=body.tenant or DEFAULT_TENANT,
+        role=body.role or "both",
+        address=body.address,
+        aliases=tuple(body.aliases or ()),
+        labels=dict(body.labels or {}),
+        engine=body.engine or "vllm",
+        blocks_total=body.blocks_total,
+        origin="api",
+    )
+
+
+def descriptors_of(bodies: Sequence[SourceBody]) -> list[Descriptor]:
+    """The descriptors of a whole set, in which each pod and rank stands once. Raises `BadRequestError`."""
+    descriptors: list[Descriptor] = []
+    seen: set[SourceId] = set()
+    for i, body in enumerate(bodies):
+        descriptor = descriptor_of(body, f"[{i}].")
+        if descriptor.id in seen:
+            raise BadRequestError(
+                "pod.repeated", [FieldIssue(f"[{i}].pod", "once for each pod and dp_rank", body.pod[:40])]
+            )
+        seen.add(descriptor.id)
+        descriptors.append(descriptor)
+    return descriptors
+
+
+def _check_connectable(endpoint: str, field: str) -> None:
+    """Refuse the address that means every interface, and brackets around what is no IPv6 address."""
+    if not endpoint.startswith("tcp://"):
+        return
+    host = urlsplit(endpoint).hostname or ""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        if "[" in endpoint:
+            raise _unconnectable(field, endpoint, "in brackets stands an IPv6 address") from None
+        return
+    if address.is_unspecified:
+        raise _unconnectable(field, endpoint, "0.0.0.0 and [::] are for binding; name the engine's own address")
+
+
+def _unconnectable(field: str, endpoint: str, hint: str) -> BadRequestError:
+    return BadRequestError("endpoint.not_connectable", [FieldIssue(field, _CONNECTABLE, endpoint[:40], hint)])

@@ -1,0 +1,51 @@
+"""About the service itself: is it alive, may it be asked, how is it doing, what is it."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import Final
+
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.ports import NodePort
+from api.rest.exchange import Exchange
+from schemas.rest import Health, Readiness
+
+NO_STORE: Final = {"cache-control": "no-store"}
+
+
+class ServiceRoutes:
+    """Handlers. `stopping` is set when the server is about to end: alive, but no longer ready."""
+
+    def __init__(self, node: NodePort, exchange: Exchange, document: bytes, stopping: asyncio.Event) -> None:
+        self._node = node
+        self._exchange = exchange
+        self._document = document
+        self._stopping = stopping
+
+    async def healthz(self, request: Request) -> Response:
+        """`GET /healthz`: 200 as long as this loop turns."""
+        return self._exchange.answer(request, Health())
+
+    async def readyz(self, request: Request) -> Response:
+        """`GET /readyz`: 503 until ready and from the stop on, with the progress."""
+        readiness = self._node.readiness()
+        if self._stopping.is_set():
+            readiness = Readiness(ready=False, detail={**readiness.detail, "stopping": True})
+        status = HTTPStatus.OK if readiness.ready else HTTPStatus.SERVICE_UNAVAILABLE
+        return self._exchange.answer(request, readiness, status)
+
+    async def metrics(self, _request: Request) -> Response:
+        """`GET /metrics`."""
+        return Response(self._node.metrics_text(), headers=NO_STORE, media_type=CONTENT_TYPE_LATEST)
+
+    async def version(self, request: Request) -> Response:
+        """`GET /v1/version`."""
+        return self._exchange.answer(request, self._node.version())
+
+    async def openapi(self, _request: Request) -> Response:
+        """`GET /openapi.json`."""
+        return Response(self._document, media_type="application/json")

@@ -1,0 +1,125 @@
+"""`/v1/sources` and below: who is followed, and what is known of them. Translation only; the node decides.
+
+Listing is open; everything that changes a source or looks into its blocks is for local callers (callers.py). Pod
+names in paths are percent-encoded; `?dp_rank=N` narrows a command to one rank.
+"""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.ports import NodePort
+from api.problems import RequestRefused
+from api.rest.callers import require_local
+from api.rest.exchange import Exchange, path_name
+from api.rest.query_options import options_from_query
+from api.rest.registration import descriptor_of, descriptors_of
+from indexer.errors import BadRequestError, FieldIssue
+from schemas.rest import (
+    BlockList,
+    CordonBody,
+    RankFilter,
+    SourceBody,
+    SourceFilters,
+    SourceList,
+    SourceRegistered,
+    SourceSet,
+    SourcesTouched,
+)
+
+RANK_BEYOND: Final = 2**16
+"""Greater than every rank: with it an `after` that names only a pod means after all its ranks."""
+
+_HASH: Final = re.compile(r"(?:0[xX])?([0-9a-fA-F]{1,16})")
+
+
+class SourceRoutes:
+    """Handlers; each takes a request and returns a response or raises an `IndexerError`."""
+
+    def __init__(self, node: NodePort, exchange: Exchange) -> None:
+        self._node = node
+        self._exchange = exchange
+
+    async def list_sources(self, request: Request) -> Response:
+        """`GET /v1/sources`."""
+        filters = options_from_query(request.scope["query_string"], SourceFilters)
+        limit = filters.limit or 0
+        views = self._node.source_views(
+            state=filters.state,
+            model=filters.model,
+            limit=limit + 1 if limit else 0,  # one more tells whether there is more
+            after=None if filters.after is None else _cursor(filters.after),
+        )
+        shown = views[:limit] if limit else views
+        more = len(views) > len(shown)
+        following = f"{shown[-1].pod}#{shown[-1].dp_rank}" if more else None
+        return self._exchange.answer(request, SourceList(sources=shown, next=following))
+
+    async def add_source(self, request: Request) -> Response:
+        """`POST /v1/sources`."""
+        _require_local(request)
+        descriptor = descriptor_of(await self._exchange.body(request, SourceBody))
+        result = self._node.add_source(descriptor)
+        status = HTTPStatus.CREATED if result == "created" else HTTPStatus.OK
+        answer = SourceRegistered(pod=descriptor.pod, dp_rank=descriptor.dp_rank, result=result)
+        return self._exchange.answer(request, answer, status)
+
+    async def replace_sources(self, request: Request) -> Response:
+        """`PUT /v1/sources`."""
+        _require_local(request)
+        body: list[SourceBody] | SourceSet = await self._exchange.body(request, list[SourceBody] | SourceSet)  # type: ignore[arg-type]
+        descriptors = descriptors_of(body.sources if isinstance(body, SourceSet) else body)
+        return self._exchange.answer(request, self._node.replace_api_sources(descriptors))
+
+    async def remove_source(self, request: Request) -> Response:
+        """`DELETE /v1/sources/{pod}`."""
+        pod, dp_rank = _named(request)
+        return self._touched(request, pod, self._node.remove_source(pod, dp_rank))
+
+    async def cordon_source(self, request: Request) -> Response:
+        """`PATCH /v1/sources/{pod}`."""
+        pod, dp_rank = _named(request)
+        body = await self._exchange.body(request, CordonBody)
+        return self._touched(request, pod, self._node.cordon_source(pod, dp_rank, cordoned=body.cordoned))
+
+    async def clear_source(self, request: Request) -> Response:
+        """`POST /v1/sources/{pod}/clear`."""
+        pod, dp_rank = _named(request)
+        return self._touched(request, pod, self._node.clear_source(pod, dp_rank))
+
+    async def find_block(self, request: Request) -> Response:
+        """`GET /v1/sources/{pod}/blocks/{hash}`."""
+        pod, dp_rank = _named(request)
+        text = path_name(request, "hash")
+        found = _HASH.fullmatch(text)
+        if found is None:
+            raise BadRequestError("hash.not_hex", [FieldIssue("hash", "1..16 hexadecimal digits", text[:40])])
+        blocks = self._node.find_block(pod, dp_rank, int(found[1], 16))
+        if not blocks:
+            raise RequestRefused(HTTPStatus.NOT_FOUND, "block.unknown", "this source holds no block by that hash")
+        return self._exchange.answer(request, BlockList(blocks=blocks))
+
+    def _touched(self, request: Request, pod: str, sources: int) -> Response:
+        return self._exchange.answer(request, SourcesTouched(pod=pod, sources=sources))
+
+
+def _require_local(request: Request) -> None:
+    require_local(request.scope, dict(request.headers.raw))
+
+
+def _named(request: Request) -> tuple[str, int | None]:
+    """Pod and rank of a path that only local callers may use."""
+    _require_local(request)
+    return path_name(request), options_from_query(request.scope["query_string"], RankFilter).dp_rank
+
+
+def _cursor(after: str) -> tuple[str, int]:
+    pod, mark, rank = after.rpartition("#")
+    if mark and rank.isascii() and rank.isdigit() and len(rank) < 10:  # noqa: PLR2004 - else part of a name
+        return pod, int(rank)
+    return after, RANK_BEYOND

@@ -1,0 +1,205 @@
+"""A double of the port between the faces and the node (api/ports.py): remembers what it was asked, answers plainly.
+
+It holds registered sources in a dict, so that a client sees its own writes; it imitates nothing else of the core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from api.ports import Encoding
+from indexer.errors import BadRequestError, FieldIssue, LimitReachedError, SourceConflictError, SourceUnknownError
+from indexer.model import Descriptor, SourceId
+from schemas.lookup import LookupAnswer, LookupQuery, PodEntry, PrefixTokens, Shards, TierTokens
+from schemas.rest import BlockView, HashResult, Readiness, SourcesReplaced, SourceView, VersionAnswer
+
+SOURCES_MAX = 1_000
+HELD_HASH = 0x00F3C0DE00000001
+"""The one block that every source of this double holds, under both hashes."""
+
+
+class FakeNode:
+    def __init__(self) -> None:
+        self.queries: list[LookupQuery] = []
+        self.observed: list[dict[str, object]] = []
+        self.waited: list[float] = []
+        self.sources: dict[SourceId, Descriptor] = {}
+        self.cordoned: set[SourceId] = set()
+        self.ready = True
+        self.fault: Exception | None = None
+
+    def lookup(self, query: LookupQuery, *, encoding: Encoding) -> LookupAnswer:
+        if self.fault is not None:
+            raise self.fault
+        self.queries.append(query)
+        if query.scheme == "dynamo" and query.block_size == 13:
+            raise BadRequestError("block_size.unusable", [FieldIssue("block_size", "not 13 in this scheme", "13")])
+        prompt_tokens = len(query.tokens) // 4 if query.tokens is not None else (query.prompt_tokens or 0)
+        entry = PodEntry(
+            pod="10.0.0.1:8000",
+            dp_rank=0,
+            block_size=16,
+            matched_tokens=0,
+            reusable_tokens=0,
+            tiers=TierTokens(),
+            prefix=PrefixTokens(),
+            score=0.0,
+            state="live",
+            bound="exact",
+            lag_ms=3,
+            event_age_ms=None,
+            generation="5f3a9c0d12e4",
+            sequence=7,
+            reason="no_match",
+        )
+        encode = msgspec.json.encode if encoding == "json" else msgspec.msgpack.encode
+        assert query.request_id is not None
+        return LookupAnswer(
+            request_id=query.request_id,
+            model=query.model,
+            lora_name=query.lora_name,
+            resolved_by=None,
+            prompt_tokens=prompt_tokens,
+            state="exact",
+            reason=None,
+            pods=[msgspec.Raw(encode(entry))],
+            shards=Shards(),
+            took_us=0,
+        )
+
+    async def wait_applied(self, query: LookupQuery, timeout_s: float) -> None:
+        assert query.min_sequence
+        self.waited.append(timeout_s)
+
+    def hash(self, query: LookupQuery) -> HashResult:
+        assert query.tokens is not None
+        assert query.block_size is not None
+        self.queries.append(query)
+        count = len(query.tokens) // 4
+        hashes = [HELD_HASH + i for i in range(count // query.block_size)]
+        return HashResult(scheme="kvi1", block_size=query.block_size, hashes=hashes, prompt_tokens=count)
+
+    def source_views(
+        self,
+        *,
+        state: str | None = None,
+        model: str | None = None,
+        limit: int = 0,
+        after: tuple[str, int] | None = None,
+    ) -> list[SourceView]:
+        views = [
+            self._view(source)
+            for source in sorted(self.sources)
+            if (after is None or source > after) and (model is None or self.sources[source].model == model)
+        ]
+        views = [view for view in views if state is None or view.state == state]
+        return views[:limit] if limit else views
+
+    def add_source(self, descriptor: Descriptor) -> Literal["created", "same"]:
+        known = self.sources.get(descriptor.id)
+        if known == descriptor:
+            return "same"
+        if known is not None:
+            raise SourceConflictError("endpoint", "another registration of this pod and rank stands")
+        if len(self.sources) >= SOURCES_MAX:
+            raise LimitReachedError("limits.sources", SOURCES_MAX)
+        self.sources[descriptor.id] = descriptor
+        return "created"
+
+    def replace_api_sources(self, descriptors: Sequence[Descriptor]) -> SourcesReplaced:
+        wanted = {descriptor.id: descriptor for descriptor in descriptors}
+        before = {source: known for source, known in self.sources.items() if known.origin == "api"}
+        kept = sum(1 for source, known in before.items() if wanted.get(source) == known)
+        self.sources = {s: known for s, known in self.sources.items() if known.origin != "api"} | wanted
+        return SourcesReplaced(added=len(wanted) - kept, kept=kept, removed=len(before) - kept)
+
+    def remove_source(self, pod: str, dp_rank: int | None) -> int:
+        ids = self._ids(pod, dp_rank)
+        for source in ids:
+            if self.sources[source].origin != "api":
+                raise SourceConflictError("pod", "a flag holds this source: remove it there")
+        for source in ids:
+            del self.sources[source]
+        return len(ids)
+
+    def clear_source(self, pod: str, dp_rank: int | None) -> int:
+        return len(self._ids(pod, dp_rank))
+
+    def cordon_source(self, pod: str, dp_rank: int | None, *, cordoned: bool) -> int:
+        ids = self._ids(pod, dp_rank)
+        self.cordoned = self.cordoned | set(ids) if cordoned else self.cordoned - set(ids)
+        return len(ids)
+
+    def find_block(self, pod: str, dp_rank: int | None, block_hash: int) -> list[BlockView]:
+        text = f"{HELD_HASH:016x}"
+        return [
+            BlockView(
+                pod=source.pod,
+                dp_rank=source.dp_rank,
+                engine_hash=text,
+                token_hash=text,
+                group=0,
+                tiers=["gpu"],
+                copies={"gpu": 1},
+                parent=None,
+            )
+            for source in self._ids(pod, dp_rank)
+            if block_hash == HELD_HASH
+        ]
+
+    def readiness(self) -> Readiness:
+        return Readiness(ready=self.ready, detail={"sources": len(self.sources), "syncing": 0})
+
+    def metrics_text(self) -> bytes:
+        return b"# HELP kvindexer_up One\n# TYPE kvindexer_up gauge\nkvindexer_up 1.0\n"
+
+    def observe_lookup(self, *, api: str, input: str, code: int, state: str, seconds: float) -> None:  # noqa: A002
+        assert seconds >= 0
+        self.observed.append({"api": api, "input": input, "code": code, "state": state})
+
+    def version(self) -> VersionAnswer:
+        return VersionAnswer(version="0.1.0", hash_scheme="kvi1", layout="memory")
+
+    def _ids(self, pod: str, dp_rank: int | None) -> list[SourceId]:
+        ids = [s for s in self.sources if s.pod == pod and dp_rank in {None, s.dp_rank}]
+        if not ids:
+            raise SourceUnknownError(pod, dp_rank)
+        return ids
+
+    def _view(self, source: SourceId) -> SourceView:
+        known = self.sources[source]
+        return SourceView(
+            pod=known.pod,
+            dp_rank=known.dp_rank,
+            state="new",
+            since=None,
+            why=None,
+            bound="exact",
+            generation="5f3a9c0d12e4",
+            sequence=None,
+            lag_ms=None,
+            event_age_ms=None,
+            counters={},
+            blocks={"gpu": 0},
+            copies=0,
+            blocks_total=known.blocks_total,
+            owner=None,
+            origin=known.origin,
+            endpoint=known.endpoint,
+            replay_endpoint=known.replay_endpoint,
+            model=known.model,
+            lora_name=known.lora_name,
+            engine=known.engine,
+            block_size=None,
+            groups=[],
+            role=known.role,
+            tenant=known.tenant,
+            address=known.address,
+            aliases=list(known.aliases),
+            labels=known.labels,
+            cordoned=source in self.cordoned,
+            warnings=[],
+        )
