@@ -20,11 +20,12 @@ from starlette.types import ASGIApp
 
 from api.ports import NodePort
 from api.problems import RequestRefused
-from api.rest.body import BodyLimits, BodyReader, CallerGone
+from api.rest.body import BodyReader, CallerGone
 from api.rest.exchange import Exchange
 from api.rest.front import Front
 from api.rest.hashing import HashRoute
 from api.rest.hot import LookupRoute
+from api.rest.limits import RestLimits
 from api.rest.lookup_request import LookupRequests
 from api.rest.openapi import openapi_document
 from api.rest.request_ids import RequestIds
@@ -35,9 +36,10 @@ from indexer.errors import IndexerError
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-def create_app(node: NodePort, limits: BodyLimits | None = None, *, stopping: asyncio.Event | None = None) -> ASGIApp:
+def create_app(node: NodePort, limits: RestLimits | None = None, *, stopping: asyncio.Event | None = None) -> ASGIApp:
     """The whole REST face as one ASGI application. While `stopping` is set, `/readyz` says 503."""
-    bodies, request_ids, requests = BodyReader(limits or BodyLimits()), RequestIds(), LookupRequests()
+    limits = limits or RestLimits()
+    bodies, request_ids, requests = BodyReader(limits), RequestIds(), LookupRequests(limits.tokens)
     exchange = Exchange(bodies, request_ids)
     service = ServiceRoutes(node, exchange, openapi_document(node.version().version), stopping or asyncio.Event())
     sources = SourceRoutes(node, exchange)
@@ -65,7 +67,7 @@ def create_app(node: NodePort, limits: BodyLimits | None = None, *, stopping: as
         routes=[Route(path, _by_method(methods), methods=list(methods)) for path, methods in table.items()],
         exception_handlers=_exception_handlers(exchange),
     )
-    return Front(LookupRoute(node, bodies, requests, request_ids), app)
+    return Front(LookupRoute(node, bodies, requests, request_ids, limits.lookups_waiting), app)
 
 
 def _by_method(handlers: Mapping[str, Handler]) -> Handler:

@@ -12,26 +12,13 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
 
-import msgspec
 from starlette.types import Receive
 
 from api.problems import RequestRefused
+from api.rest.limits import RestLimits
 
 GZIP_WINDOW: Final = 31
 """zlib's `wbits` for a gzip wrapper with the largest window."""
-
-
-class BodyLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a body may cost.
-
-    `bytes_max`, which holds for the decompressed size too: beyond it 413. `pending_bytes_max`, held for bodies still
-    being read, all requests together: beyond it 429 with Retry-After. `wait_s` from the first part to the last: then
-    408.
-    """
-
-    bytes_max: int = 16 * 2**20
-    pending_bytes_max: int = 256 * 2**20
-    wait_s: float = 30.0
 
 
 class CallerGone(Exception):
@@ -41,13 +28,13 @@ class CallerGone(Exception):
 class BodyReader:
     """Reads bodies of all requests of one server; lives on one event loop."""
 
-    def __init__(self, limits: BodyLimits) -> None:
+    def __init__(self, limits: RestLimits) -> None:
         self._limits = limits
         self._pending = 0
 
     async def read(self, receive: Receive, headers: Mapping[bytes, bytes]) -> bytes:
         """The whole body. Raises `RequestRefused` or `CallerGone`."""
-        limit = self._limits.bytes_max
+        limit = self._limits.body_bytes
         length = headers.get(b"content-length")
         if length is not None and length.isdigit() and int(length[:20]) > limit:
             raise _too_large(limit)
@@ -67,7 +54,7 @@ class BodyReader:
     async def _rest(self, receive: Receive, first: bytes) -> bytes:
         parts, size = [first], 0
         try:
-            async with asyncio.timeout(self._limits.wait_s):
+            async with asyncio.timeout(self._limits.body_wait_s):
                 while True:
                     size += len(parts[-1])
                     self._pending += len(parts[-1])
@@ -82,15 +69,15 @@ class BodyReader:
             raise RequestRefused(
                 HTTPStatus.REQUEST_TIMEOUT,
                 "body.timeout",
-                f"the body was not complete within {self._limits.wait_s:g} s",
+                f"the body was not complete within {self._limits.body_wait_s:g} s",
             ) from None
         finally:
             self._pending -= size
 
     def _check(self, size: int) -> None:
-        if size > self._limits.bytes_max:
-            raise _too_large(self._limits.bytes_max)
-        if self._pending > self._limits.pending_bytes_max:
+        if size > self._limits.body_bytes:
+            raise _too_large(self._limits.body_bytes)
+        if self._pending > self._limits.pending_bytes:
             raise RequestRefused(
                 HTTPStatus.TOO_MANY_REQUESTS,
                 "body.pending_bytes",

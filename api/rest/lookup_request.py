@@ -77,8 +77,9 @@ class LookupRequest(NamedTuple):
 class LookupRequests:
     """Parses requests for one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, tokens_max: int) -> None:
         self._plain = PlainJson()
+        self._tokens_max = tokens_max
 
     def parse(
         self, form: BodyForm, body: bytes, query_string: bytes, headers: Mapping[bytes, bytes], *, hashing: bool = False
@@ -88,6 +89,8 @@ class LookupRequests:
         Raises `BadRequestError` and `RequestRefused`.
         """
         options, tokens, hashes, label = self._read(form, body)
+        if len(tokens or b"") > self._tokens_max * TOKEN_BYTES or len(hashes or ()) > self._tokens_max:
+            raise _too_many(self._tokens_max)
         check = _check_hashing if hashing else _check_lookup
         if form != "ids":
             check(options, tokens, hashes)  # a body is whole by itself, whatever the query string adds
@@ -144,6 +147,11 @@ def _refuse(form: BodyForm, body: bytes, error: msgspec.ValidationError) -> NoRe
         # Wrong in one place and no document at all in another: the second is what has to be mended first.
         raise undecodable(form, further) from None
     raise explain(LookupBody if form == "json" else PackedLookupBody, document, error, _TEXT_HINTS) from None
+
+
+def _too_many(tokens_max: int) -> BadRequestError:
+    rule = f"a prompt of at most {tokens_max} tokens (limits.tokens)"
+    return BadRequestError("token_ids.too_many", [FieldIssue("token_ids", rule)])
 
 
 def _token_image(body: bytes, field: str) -> bytes:

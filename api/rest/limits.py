@@ -1,0 +1,20 @@
+"""What callers of the REST face may take: every number, and what happens there (style rule 7)."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class RestLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of one server. The first three are settings (`limits.*`); the others have no reason to differ."""
+
+    body_bytes: int = 16 * 2**20
+    """Of one body, before and after decompression. Beyond: 413."""
+    tokens: int = 2_097_152
+    """Of one prompt, as ids or as block hashes. Beyond: 422."""
+    lookups_waiting: int = 1_024
+    """Lookups at once, those whose body still arrives included. Beyond: 429 with Retry-After."""
+    pending_bytes: int = 256 * 2**20
+    """Of unfinished bodies over all requests together. Beyond: 429 with Retry-After."""
+    body_wait_s: float = 30.0
+    """From the first part of a body to its last. Beyond: 408."""

@@ -1,0 +1,197 @@
+"""[I/O] Serves the faces: sockets up together, down together. So far that is REST, over TCP and a Unix socket.
+
+Signals are none of its business: whoever calls `serve` sets `stop`. From then on `/readyz` says 503, new work is
+refused by closing the listeners, what runs may end within `drain_s`, then everything is cut. Nothing of it is left
+when `serve` returns, also when it is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import math
+import socket
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import uvicorn
+from starlette.types import ASGIApp
+
+from api.ports import NodePort
+from api.rest.app import create_app
+from api.rest.limits import RestLimits
+from api.rest.protocol import BoundedHttpProtocol
+from indexer.errors import SettingsError
+
+UDS_MODE = 0o660
+"""Owner and group: a caller on the socket counts as local, and may change sources."""
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to listen, and how to end.
+
+    `port` 0 takes a free one. `keep_alive_s`: idle connections of routers are kept longer than their pools keep them.
+    `lame_duck_s`: from `/readyz` 503 to closed listeners, for load balancers that look now and then.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    uds: str | None = None
+    drain_s: float = 5.0
+    lame_duck_s: float = 0.0
+    keep_alive_s: int = 75
+    backlog: int = 2_048
+    limits: RestLimits = RestLimits()
+
+
+async def serve(
+    node: NodePort,
+    settings: ServerSettings,
+    stop: asyncio.Event,
+    *,
+    announce: Callable[[Sequence[str]], None] = lambda _: None,
+) -> None:
+    """Serve until `stop` is set. Raises `SettingsError` when an address cannot be had.
+
+    `announce` is called once, when connections are accepted, with the addresses: `http://127.0.0.1:8080`, `unix:/path`.
+    """
+    stopping = asyncio.Event()
+    app = create_app(node, settings.limits, stopping=stopping)
+    with _listeners(settings) as sockets:
+        server = _Server(_config(app, settings), lambda: announce([_address(sock) for sock in sockets]))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                running = tasks.create_task(server.serve(sockets), name="rest")
+                watching = tasks.create_task(_end(server, stop, stopping, settings.lame_duck_s), name="rest-stop")
+                await running
+                watching.cancel()
+        finally:
+            server.cut()
+
+
+async def _end(server: _Server, stop: asyncio.Event, stopping: asyncio.Event, lame_duck_s: float) -> None:
+    await stop.wait()
+    stopping.set()
+    await asyncio.sleep(lame_duck_s)
+    server.should_exit = True
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server without its signal handlers, which only the process's entry may install."""
+
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self.servers = []
+        self._tell_started = started
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, then say so."""
+        await super().startup(sockets)
+        self._tell_started()
+
+    def cut(self) -> None:
+        """End what a graceful end has left, or a cancelled one never came to."""
+        for listener in self.servers:
+            listener.close()
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
+
+def _config(app: ASGIApp, settings: ServerSettings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,  # type: ignore[arg-type]  # starlette's and uvicorn's names of one thing
+        http=BoundedHttpProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="error",  # below that it logs a line for every malformed request
+        access_log=False,
+        proxy_headers=False,  # a caller is who connects, not who it says it is
+        server_header=False,
+        timeout_keep_alive=settings.keep_alive_s,
+        timeout_graceful_shutdown=math.ceil(settings.drain_s),
+        backlog=settings.backlog,
+    )
+
+
+@contextlib.contextmanager
+def _listeners(settings: ServerSettings) -> Iterator[list[socket.socket]]:
+    """Bound sockets, not yet listening; closed, and the Unix socket's file removed, at the end."""
+    with contextlib.ExitStack() as stack:
+        sockets = _tcp_sockets(settings, stack)
+        if settings.uds is not None:
+            sockets.append(_unix_socket(settings.uds, stack))
+        yield sockets
+
+
+def _tcp_sockets(settings: ServerSettings, stack: contextlib.ExitStack) -> list[socket.socket]:
+    """One socket for each address of the host, all on one port."""
+    try:
+        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError):
+        raise SettingsError("server.host", f"{settings.host} is no address or name known here") from None
+    port, sockets = settings.port, []
+    for family, address in dict.fromkeys((info[0], info[4]) for info in found):
+        sock = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        try:
+            sock.bind((address[0], port, *address[2:]))
+        except OSError as error:
+            raise _unbindable(settings.host, port, error) from None
+        port = sock.getsockname()[1]
+        sockets.append(sock)
+    return sockets
+
+
+def _unbindable(host: str, port: int, error: OSError) -> SettingsError:
+    if error.errno == errno.EADDRINUSE:
+        return SettingsError("server.port", f"{port} on {host} is in use by another process")
+    if error.errno == errno.EACCES:
+        return SettingsError("server.port", f"{port} is not open to this user; take one above 1023")
+    return SettingsError("server.host", f"{host}: {error.strerror}")
+
+
+def _unix_socket(path: str, stack: contextlib.ExitStack) -> socket.socket:
+    """A socket at that path; a file that a dead process left there is replaced."""
+    file = Path(path)
+    sock = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+    try:
+        if file.exists():
+            _remove_if_dead(file)
+        sock.bind(path)
+        file.chmod(UDS_MODE)
+    except OSError as error:
+        raise SettingsError("server.uds", f"{path}: {error.strerror or error}") from None
+    stack.callback(file.unlink, missing_ok=True)
+    return sock
+
+
+def _remove_if_dead(file: Path) -> None:
+    """Raise OSError unless this is a socket that nobody answers on."""
+    if not stat.S_ISSOCK(file.stat().st_mode):
+        raise FileExistsError(errno.EEXIST, "a file that is no socket stands there")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(file))
+        except ConnectionRefusedError:
+            file.unlink()
+            return
+    raise OSError(errno.EADDRINUSE, "another process answers there")
+
+
+def _address(sock: socket.socket) -> str:
+    name = sock.getsockname()
+    if sock.family == socket.AF_UNIX:
+        return f"unix:{name}"
+    host = f"[{name[0]}]" if sock.family == socket.AF_INET6 else name[0]
+    return f"http://{host}:{name[1]}"
