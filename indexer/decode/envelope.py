@@ -1,0 +1,89 @@
+"""The batch envelope without its events: time stamp and rank, cheaply. Pure; any bytes at all are accepted.
+
+An envelope is an array `[ts, events, data_parallel_rank]` (fact sheet 1.2) or, from other producers, a map with those
+names. The sequence check needs the time stamp of every batch but never its events, so those are stepped over undecoded.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from typing import Final
+
+import msgspec
+
+_ARRAY_THEN_FLOAT: Final = b"\x93\xcb"
+"""Array of three that begins with a float64: what every vLLM release sends."""
+_FLOAT64: Final = struct.Struct(">xxd")
+
+_NOTHING: Final = msgspec.Raw()
+
+
+class _ArrayEnvelope(msgspec.Struct, array_like=True):
+    ts: msgspec.Raw
+    events: msgspec.Raw
+    rank: msgspec.Raw = _NOTHING
+
+
+class _MapEnvelope(msgspec.Struct):
+    ts: msgspec.Raw
+    data_parallel_rank: msgspec.Raw = _NOTHING
+    attn_dp_rank: msgspec.Raw = _NOTHING  # SGLang's name for the same thing
+
+
+_array_decoder: Final = msgspec.msgpack.Decoder(_ArrayEnvelope)
+_map_decoder: Final = msgspec.msgpack.Decoder(_MapEnvelope)
+_number_decoder: Final = msgspec.msgpack.Decoder(float)
+_rank_decoder: Final = msgspec.msgpack.Decoder(int)
+
+
+def peek_ts(payload: bytes) -> float | None:
+    """The batch's time stamp as the engine wrote it (vLLM: wall-clock seconds), or None where there is none.
+
+    Only ever compared for equality, so the unit does not matter; values that equal nothing (NaN) count as none.
+    """
+    if payload[:2] == _ARRAY_THEN_FLOAT and len(payload) > _FLOAT64.size:
+        ts: float = _FLOAT64.unpack_from(payload)[0]
+        return ts if math.isfinite(ts) else None
+    raw, _ = _split(payload)
+    try:
+        ts = _number_decoder.decode(raw)
+    except (msgspec.DecodeError, OverflowError):
+        return None
+    return ts if math.isfinite(ts) else None
+
+
+def peek_rank(payload: bytes) -> int | None:
+    """The data-parallel rank the batch claims (>= 0), or None where it claims none. O(length): steps over the events."""
+    _, raw = _split(payload)
+    try:
+        rank = _rank_decoder.decode(raw)
+    except msgspec.DecodeError:
+        return None
+    return rank if rank >= 0 else None
+
+
+def stamp(payload: bytes) -> float:
+    """What tells two batches of the same sequence number apart: the time stamp, or a number made of the bytes.
+
+    Replayed payloads are byte-identical to the live ones (fact sheet 3.6), so both choices agree between the two.
+    The stand-in is negative, as no engine clock is.
+    """
+    ts = peek_ts(payload)
+    return -1.0 - zlib.crc32(payload) if ts is None else ts
+
+
+def _split(payload: bytes) -> tuple[msgspec.Raw, msgspec.Raw]:
+    """Time stamp and rank, still encoded; empty where missing or where the bytes are no envelope."""
+    try:
+        array = _array_decoder.decode(payload)
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    else:
+        return array.ts, array.rank
+    try:
+        named = _map_decoder.decode(payload)
+    except (msgspec.DecodeError, RecursionError):
+        return _NOTHING, _NOTHING
+    return named.ts, named.data_parallel_rank or named.attn_dp_rank
