@@ -23,9 +23,15 @@ def _end_in_order_when_told_to() -> None:
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the processes print. Not `tmp_path`: pytest cannot close that one when a run is interrupted in a fixture."""
+    return tmp_path_factory.mktemp("logs")
+
+
+@pytest.fixture
+def engine(logs: Path) -> Iterator[Engine]:
     """A running engine that has published nothing yet."""
-    engine = Engine(Path(os.environ["KVINDEXER_ENGINE_PYTHON"]), write_tiny_model(tmp_path / "tiny"), tmp_path)
+    engine = Engine(Path(os.environ["KVINDEXER_ENGINE_PYTHON"]), write_tiny_model(logs / "tiny"), logs)
     try:
         engine.start()
         yield engine
@@ -34,14 +40,14 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def start_service(engine: Engine, tmp_path: Path) -> Iterator[StartService]:
+def start_service(engine: Engine, logs: Path) -> Iterator[StartService]:
     """Start a service under a name, with the engine as its `--source` or without any; it must end in order."""
     command = Path(os.environ.get("KVINDEXER_COMMAND", ROOT / ".venv/bin/kvindexer"))
     source = f"{engine.address}={engine.events_endpoint},replay={engine.replay_endpoint},model={MODEL}"
     started: list[Service] = []
 
     def start(name: str, *, with_source: bool) -> Service:
-        started.append(Service(name, command, engine, tmp_path, source=source if with_source else None))
+        started.append(Service(name, command, engine, logs, source=source if with_source else None))
         return started[-1]
 
     yield start

