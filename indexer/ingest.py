@@ -1,14 +1,16 @@
-"""Story 1: a batch arrives. Decode it, apply its events to the source's reverse map, and let the mirror see the difference.
+"""Story 1: a batch arrives. Decode it, apply its events to the source's reverse map, and let the mirror see the
+difference.
 
-Relies on: the collector calls in the engine's order, each batch once (ports.EventSink). Promises: what `apply` was given is
-visible to a lookup when it returns; a restart, clear or removal is O(1) and nothing of before comes back (P4, P5).
-Does no I/O; time comes from the Clock it is given.
+Relies on: the collector calls in the engine's order, each batch once (ports.EventSink). Promises: what `apply` was
+given is visible to a lookup when it returns; a restart, clear or removal is O(1) and nothing of before comes back
+(P4, P5). Does no I/O; time comes from the Clock it is given.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from indexer.decode.vllm import decode
 from indexer.index.islands import island_slice
@@ -17,7 +19,7 @@ from indexer.index.source import SourceIndex
 from indexer.model import Tier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from indexer.index.mirror import Mirror
     from indexer.index.plan import Presence
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
     from indexer.model import Descriptor, GapPolicy, RawBatch, SourceId
     from indexer.ports import Clock, CollectorCount, RestartReason
 
-CLOCK_SKEW_WARN_S = 30.0
+CLOCK_SKEW_WARN_S: Final = 30.0
+EXPIRE_SLICE: Final = 512
+"""Entries given up in one slice of housekeeping."""
 
 
 class Ingest:
@@ -41,6 +45,7 @@ class Ingest:
         gap_policy: GapPolicy = "keep",
         count_copies: bool = True,
         orphans_max: int = 65_536,
+        tier_ttls: Mapping[Tier, float] = MappingProxyType({}),
     ) -> None:
         self.mirror = mirror
         self.clock = clock
@@ -48,8 +53,16 @@ class Ingest:
         self.totals: Counter[str] = Counter()
         self.touched: Callable[[SourceIndex], None] = _ignore
         """Called whenever a fact of a source changed: the read side drops what it prepared for that source."""
+        self.reshaped: Callable[[SourceIndex], None] = _ignore
+        """Called when a source got another slot, block size or adapter: candidates are chosen anew."""
+        self._tier_ttls = tier_ttls
+        self._mortal: dict[int, SourceIndex] = {}
         self._planner = Planner(
-            mirror, presence if presence is not None else mirror, self._cleared_by_engine, secret=secret, count_copies=count_copies
+            mirror,
+            presence if presence is not None else mirror,
+            self._cleared_by_engine,
+            secret=secret,
+            count_copies=count_copies,
         )
         self._orphans_max = orphans_max
         self._last_generation = 0
@@ -59,9 +72,15 @@ class Ingest:
     def open_source(self, descriptor: Descriptor) -> SourceSink:
         """A new registration begins."""
         source = SourceIndex(
-            descriptor, self.mirror, generation=self.next_generation(), orphans_max=self._orphans_max
+            descriptor,
+            self.mirror,
+            generation=self.next_generation(),
+            orphans_max=self._orphans_max,
+            tier_ttls=self._tier_ttls,
         )
         source.since = self.clock.now()
+        if self._tier_ttls:
+            self._mortal[id(source)] = source
         return SourceSink(self, source)
 
     def close_source(self, sink: SourceSink) -> None:
@@ -69,18 +88,21 @@ class Ingest:
         sink.open = False
         source = sink.source
         self._islands.pop(source.descriptor.id, None)
+        self._mortal.pop(id(source), None)
         self.mirror.retire(source.slot)
         self._graveyard.append(source.map)
 
     def clear(self, sink: SourceSink) -> None:
-        """An operator's clear: forget what was applied; what the engine announces from here on counts again. The engine may still
-        hold what is forgotten, so the bound is `lower` until it says otherwise."""
+        """An operator's clear: forget what was applied; what the engine announces from here on counts again. The
+        engine may still hold what is forgotten, so the bound is `lower` until it says otherwise.
+        """
         sequence = sink.source.facts.sequence
         self._new_generation(sink.source)
         facts = sink.source.facts
         facts.sequence = sequence
         facts.shortfalls.add("cleared_by_operator")
         self.touched(sink.source)
+        self.reshaped(sink.source)
 
     def next_generation(self) -> int:
         """Only grows, also over a restart of this process (design.md section 3)."""
@@ -97,12 +119,22 @@ class Ingest:
             if next(slices, _DONE) is _DONE:
                 del self._islands[key]
             return True
-        return self.mirror.tidy_slice()
+        return self._expire_slice() or self.mirror.tidy_slice()
+
+    def _expire_slice(self) -> bool:
+        """Entries of tiers whose producers announce no removals live for a set time."""
+        now = self.clock.now()
+        for source in self._mortal.values():
+            for lane in list(source.map.lanes.values()):
+                if lane.deadlines and self._planner.expire(source, lane, now, EXPIRE_SLICE):
+                    self.touched(source)
+                    return True
+        return False
 
     def apply(self, source: SourceIndex, batch: RawBatch) -> None:
         """One batch of one source."""
         facts = source.facts
-        now = self.clock.now()
+        now = self._planner.now = self.clock.now()
         decoded = decode(batch.payload)
         first = facts.sequence is None
         if first:
@@ -115,7 +147,10 @@ class Ingest:
             facts.doubts.add("undecodable")
         else:
             facts.engine_ts = decoded.ts
+            shape = source.shape
             self._planner.apply(source, decoded.events)
+            if source.shape != shape:
+                self.reshaped(source)
             self._check_batch(source, decoded.dp_rank, first=first)
             self._check_capacity(source)
         self.touched(source)
@@ -126,6 +161,7 @@ class Ingest:
         source.counters[f"restarts.{reason}"] += 1
         self._new_generation(source)
         self.touched(source)
+        self.reshaped(source)
 
     def gap(self, source: SourceIndex, first: int, last: int) -> None:
         """Batches are lost for good: P6."""
@@ -134,6 +170,7 @@ class Ingest:
         if self.gap_policy == "clear":
             self._new_generation(source)
             source.facts.shortfalls.add("cleared_at_gap")
+            self.reshaped(source)
         else:
             for lane in source.map.lanes.values():
                 lane.forget_counts()
@@ -142,7 +179,10 @@ class Ingest:
         self.touched(source)
 
     def _cleared_by_engine(self, source: SourceIndex) -> None:
-        """`AllBlocksCleared`: all tiers of this rank are empty, so from here on the history is complete and nothing is in doubt."""
+        """`AllBlocksCleared`:
+
+        all tiers of this rank are empty, so from here on the history is complete and nothing is in doubt.
+        """
         facts = source.facts
         sequence, message_at = facts.sequence, facts.message_at
         self._new_generation(source)

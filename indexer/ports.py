@@ -1,7 +1,8 @@
 """Every way into and out of the core, as Protocols with their contracts.
 
-The core keeps no clock and does no I/O; edges call it and are called through these. One event loop owns everything here:
-all methods are plain functions, called on that loop only, and return quickly (batch application is the longest step).
+The core keeps no clock and does no I/O; edges call it and are called through these. One event loop owns everything
+here: all methods are plain functions, called on that loop only, and return quickly (batch application is the longest
+step).
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ RestartReason = Literal["sequence_went_back", "probe_differs", "reconnect_jump",
 class EventSink(Protocol):
     """What the collector tells the core about ONE life of one registration; implemented by the ingest story.
 
-    Order is the caller's promise: calls for one source come in the engine's order, each batch once (P1).
-    After the source was removed or replaced every call is a no-op and `open` is False (P4: nothing in flight comes back).
+    Order is the caller's promise: calls for one source come in the engine's order, each batch once (P1). After the
+    source was removed or replaced every call is a no-op and `open` is False (P4: nothing in flight comes back).
     """
 
     @property
@@ -52,17 +53,24 @@ class EventSink(Protocol):
         ...
 
     def apply(self, batch: RawBatch) -> None:
-        """Decode and apply the next batch in order: visible to lookups when this returns. Undecodable payloads are counted,
-        the cursor moves on and the source turns suspect. The first batch of a generation decides the bound: sequence 0 means
-        a complete history, anything else a truncated one (`lower`)."""
+        """Decode and apply the next batch in order: visible to lookups when this returns. Undecodable payloads are
+        counted, the cursor moves on and the source turns suspect. The first batch of a generation decides the bound:
+        sequence 0 means a complete history, anything else a truncated one (`lower`).
+        """
         ...
 
     def restart(self, reason: RestartReason) -> None:
-        """A new life of the engine is certain: new generation, nothing of before is scored again; cursor back to None. O(1)."""
+        """A new life of the engine is certain:
+
+        new generation, nothing of before is scored again; cursor back to None. O(1).
+        """
         ...
 
     def gap(self, first: int, last: int) -> None:
-        """Batches first..last are lost for good (no replay, or replay could not heal): P6 policy keep or clear is applied here."""
+        """Batches first..last are lost for good (no replay, or replay could not heal):
+
+        P6 policy keep or clear is applied here.
+        """
         ...
 
     def syncing(self, active: bool) -> None:
@@ -70,11 +78,17 @@ class EventSink(Protocol):
         ...
 
     def proved(self) -> None:
-        """The engine confirmed that nothing after `cursor` exists (replay end marker). With cursor None: its history is empty."""
+        """The engine confirmed that nothing after `cursor` exists (replay end marker).
+
+        With cursor None: its history is empty.
+        """
         ...
 
     def alive(self, connected: bool) -> None:
-        """The collector looked at the connection just now (its tick, at least every 500 ms): up with heartbeats, or down."""
+        """The collector looked at the connection just now (its tick, at least every 500 ms):
+
+        up with heartbeats, or down.
+        """
         ...
 
     def count(self, what: CollectorCount, n: int = 1) -> None:
@@ -107,7 +121,10 @@ class TopicRegistrar(Protocol):
     """How sources appear by topic on a bound socket (`--source-bind`)."""
 
     def source_for_topic(self, pod: str, model: str | None, dp_rank: int) -> EventSink | None:
-        """The sink for that publisher, registered with origin `topic` when new. None when the limit on sources is reached."""
+        """The sink for that publisher, registered with origin `topic` when new.
+
+        None when the limit on sources is reached.
+        """
         ...
 
 

@@ -1,8 +1,9 @@
 """The engines' wire structs, in both shapes vLLM has used (kv_events fact sheet section 1).
 
-Arrays up to 0.23, maps from 0.24; the envelope is an array of three in both. These structs are the *fast path* only: a payload
-that does not fit them entirely is decoded again, event by event, by the tolerant path of `indexer/decode/vllm.py`.
-Fields that carry no meaning for an index (`lora_id`, `session_id`) are left out of the map forms and are skipped unread.
+Arrays up to 0.23, maps from 0.24; the envelope is an array of three in both. These structs are the *fast path* only:
+a payload that does not fit them entirely is decoded again, event by event, by the tolerant path of
+`indexer/decode/vllm.py`. Fields that carry no meaning for an index (`lora_id`, `session_id`) are left out of the map
+forms and are skipped unread.
 """
 
 from __future__ import annotations
@@ -72,7 +73,10 @@ class ClearedArray(msgspec.Struct, tag="AllBlocksCleared", array_like=True, gc=F
 
 
 class MapBatch(msgspec.Struct, array_like=True, gc=False):
-    """The envelope with events as maps. `ts` is float seconds; Mooncake's integer milliseconds take the tolerant path."""
+    """The envelope with events as maps.
+
+    `ts` is float seconds; Mooncake's integer milliseconds take the tolerant path.
+    """
 
     ts: float
     events: list[StoredMap | RemovedMap | ClearedMap]

@@ -1,7 +1,7 @@
 """What a lookup asks and answers (api.md section 3). Shapes only, no behaviour.
 
-`LookupQuery` is the parsed form that every door produces: tokens are already one little-endian u32 image, so that no door ever
-walks a token list in Python. `LookupAnswer` is encoded as it stands, to JSON or MessagePack, by msgspec.
+`LookupQuery` is the parsed form that every door produces: tokens are already one little-endian u32 image, so that no
+door ever walks a token list in Python. `LookupAnswer` is encoded as it stands, to JSON or MessagePack, by msgspec.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class MmItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LookupQuery(msgspec.Struct, kw_only=True):
     """One question. Exactly one of `tokens` and `block_hashes` is set.
 
-    `tokens`: little-endian u32 image of the token ids. `block_hashes`: token hashes (or, with scheme `dynamo`, local hashes)
-    from the start of the prompt; then `block_size` is set and `prompt_tokens` may be.
-    `pods` names candidates as the caller calls them; `limit` 0 = all entries.
+    `tokens`: little-endian u32 image of the token ids. `block_hashes`: token hashes (or, with scheme `dynamo`, local
+    hashes) from the start of the prompt; then `block_size` is set and `prompt_tokens` may be. `pods` names candidates
+    as the caller calls them; `limit` 0 = all entries.
     """
 
     tokens: bytes | None = None
@@ -59,7 +59,10 @@ class TierTokens(msgspec.Struct):
 
 
 class PrefixTokens(msgspec.Struct):
-    """Longest prefix wholly in gpu; in gpu or cpu; in gpu, cpu or storage; in any of the four named tiers. Cumulative."""
+    """Longest prefix wholly in gpu; in gpu or cpu; in gpu, cpu or storage; in any of the four named tiers.
+
+    Cumulative.
+    """
 
     gpu: int = 0
     cpu: int = 0
@@ -68,7 +71,10 @@ class PrefixTokens(msgspec.Struct):
 
 
 class PodEntry(msgspec.Struct, kw_only=True):
-    """What one source (or, with `group: "pod"`, the best rank of one pod) holds of the prompt, and how far to trust it."""
+    """What one source (or, with `group:
+
+    "pod"`, the best rank of one pod) holds of the prompt, and how far to trust it.
+    """
 
     pod: str
     dp_rank: int
@@ -102,7 +108,7 @@ class LookupAnswer(msgspec.Struct, kw_only=True):
     model: str | None
     lora_name: str | None
     resolved_by: str | None
-    nearest_model: str | None | msgspec.UnsetType = msgspec.UNSET
+    nearest_model: str | msgspec.UnsetType | None = msgspec.UNSET
     prompt_tokens: int
     state: str
     reason: str | None

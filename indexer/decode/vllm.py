@@ -1,8 +1,8 @@
 """vLLM's (and SGLang's) event batches: bytes in, events out. Pure.
 
-Two paths with one meaning. The fast path decodes the whole payload into typed structs, which skips building a dict an event;
-it is taken when everything fits. Otherwise the tolerant path decodes to plain values and looks at each event alone, so that
-one bad event never costs its batch (P11). `tests/unit/decode` holds both paths to the same answers.
+Two paths with one meaning. The fast path decodes the whole payload into typed structs, which skips building a dict an
+event; it is taken when everything fits. Otherwise the tolerant path decodes to plain values and looks at each event
+alone, so that one bad event never costs its batch (P11). `tests/unit/decode` holds both paths to the same answers.
 
 Relies on: kv_events fact sheet sections 1.2-1.7, 4.5, 4.6. Promises: any bytes give a batch or `None`, nothing raises.
 """
@@ -71,7 +71,10 @@ def tier_of(medium: str | None, locality: str | None = None) -> Tier:
 
 
 def _events_are_arrays(payload: bytes) -> bool:
-    """Whether the first event of the usual envelope (array, float64, list) is an array. A wrong guess only costs time."""
+    """Whether the first event of the usual envelope (array, float64, list) is an array.
+
+    A wrong guess only costs time.
+    """
     head = payload[10:14]
     if len(head) < 4:  # noqa: PLR2004  the bytes looked at below
         return False
@@ -124,7 +127,7 @@ def _typed_event(event: Any) -> Event:  # noqa: ANN401  one of the six wire stru
     return AllCleared()
 
 
-def _stored(  # noqa: PLR0913  the wire's own field list
+def _stored(
     hashes: Sequence[int | bytes],
     parent: int | bytes | None,
     token_ids: list[Any],

@@ -1,8 +1,9 @@
-"""What besides its tokens is part of a block's identity: salt, multimodal keys, prompt embeddings, lookahead tokens. Pure.
+"""What besides its tokens is part of a block's identity: salt, multimodal keys, prompt embeddings, lookahead tokens.
+Pure.
 
-Engines publish these untyped (kv_events fact sheet 2.5); we give each a type and a length, so that a salt can never equal an
-image (vLLM #44701, SGLang #24568). Both sides end here: events through `event_extras`, questions through `query_extras`;
-`tests/unit/hashing/test_extra_keys.py` holds them to the same bytes for the same content.
+Engines publish these untyped (kv_events fact sheet 2.5); we give each a type and a length, so that a salt can never
+equal an image (vLLM #44701, SGLang #24568). Both sides end here: events through `event_extras`, questions through
+`query_extras`; `tests/unit/hashing/test_extra_keys.py` holds them to the same bytes for the same content.
 
     item   = type (1 byte) ‖ length (u32 LE) ‖ body
     extras = items in the engine's order: multimodal, salt, embeddings; then lookahead
@@ -37,8 +38,8 @@ def event_extras(
 ) -> dict[int, bytes]:
     """Block index within the event to the bytes its local hash takes in; blocks without extras are absent.
 
-    `lora_name` leads every block's list when set and is left out (it is in the seed). `at_root`: the first block of the event
-    is the block at token 0, where a bare string is the salt.
+    `lora_name` leads every block's list when set and is left out (it is in the seed). `at_root`: the first block of
+    the event is the block at token 0, where a bare string is the salt.
     """
     out: dict[int, bytes] = {}
     if extra_keys is not None:
@@ -54,7 +55,12 @@ def event_extras(
 
 
 def query_extras(
-    *, tokens: bytes, block_size: int, mm_items: Sequence[MmItem] = (), cache_salt: str | None = None, lookahead: int = 0
+    *,
+    tokens: bytes,
+    block_size: int,
+    mm_items: Sequence[MmItem] = (),
+    cache_salt: str | None = None,
+    lookahead: int = 0,
 ) -> dict[int, bytes]:
     """The same for a prompt: `lookahead` is the number of tokens beyond a block that the engine's hash covers."""
     out: dict[int, bytes] = {}

@@ -1,8 +1,9 @@
 """Islands: entries from before a kept gap whose parent the source does not hold. Pure.
 
-After a gap some of what is believed is false (lost removals), and an engine that evicts tails first leaves such ghosts without a
-parent sooner or later. No walk can reach them, so dropping them costs no answer; dropping the *oldest* instead would lose the
-hottest prefixes (design.md section 2, measured). Done one shard at a time, only while the source holds more than it can.
+After a gap some of what is believed is false (lost removals), and an engine that evicts tails first leaves such
+ghosts without a parent sooner or later. No walk can reach them, so dropping them costs no answer; dropping the
+*oldest* instead would lose the hottest prefixes (design.md section 2, measured). Done one shard at a time, only while
+the source holds more than it can.
 """
 
 from __future__ import annotations

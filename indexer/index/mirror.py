@@ -1,11 +1,11 @@
 """The mirror: token hash → which sources hold it, on which lanes. What lookups read. Pure.
 
-Relies on: hashes are chained, so a token hash stands for a block and all before it (hashing/chain.py). Promises: after `add`
-returns a lookup sees it; `retire` makes everything of a slot invisible in O(1), because every walk starts from the mask of
-slots that live (P4, P5), and `scrub_slice` gives the memory back later.
+Relies on: hashes are chained, so a token hash stands for a block and all before it (hashing/chain.py). Promises:
+after `add` returns a lookup sees it; `retire` makes everything of a slot invisible in O(1), because every walk starts
+from the mask of slots that live (P4, P5), and `scrub_slice` gives the memory back later.
 
-The two loops below are the write path of every block; they are written out over the table's memoryviews because a call a
-block would double their cost (0.35 us a block).
+The two loops below are the write path of every block; they are written out over the table's memoryviews because a
+call a block would double their cost (0.35 us a block).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What events mean: events + reverse map → changes of presence, in the engine's order. Pure.
 
 Rules (design.md section 2, kv_events fact sheet 4):
-  * A dense store of a full-attention group gives its blocks their token hashes, chained from the parent's; the first block of a
+  * A dense store of a full-attention group gives its blocks their token hashes, chained from the parent's; the first
+  block of a
     prompt has no parent. Any other store (placeholders, window groups, sparse lists) is placed by equal engine hash.
   * A parent that is not known parks its children; they are placed when it comes and never under the root.
   * A removal takes one copy, of its sender, tier and group only, and never cascades.
@@ -57,9 +58,14 @@ class Planner:
         self._on_clear = on_clear
         self._secret = secret
         self._count_copies = count_copies
+        self.now = 0.0
+        """The moment of the batch being applied: only for entries that have a time to live."""
 
     def apply(self, source: SourceIndex, events: Sequence[Event]) -> None:
-        """One batch, in order. Removals that follow each other on one lane (engines send one hash an event) go as one."""
+        """One batch, in order.
+
+        Removals that follow each other on one lane (engines send one hash an event) go as one.
+        """
         index, count = 0, len(events)
         while index < count:
             event = events[index]
@@ -109,7 +115,12 @@ class Planner:
         known already is the better witness.
         """
         size = event.block_size
-        if not size or not event.tokens or not event.tokens_ok or len(event.tokens) != len(event.hashes) * size * TOKEN_BYTES:
+        if (
+            not size
+            or not event.tokens
+            or not event.tokens_ok
+            or len(event.tokens) != len(event.hashes) * size * TOKEN_BYTES
+        ):
             return False
         if event.group not in source.lane_table.main_groups:
             return False
@@ -175,6 +186,8 @@ class Planner:
             shard[engine_hash] = token_hash
             new.append(token_hash)
             new_parents.append(parent)
+        if lane.ttl_s is not None:
+            lane.renew(hashes, self.now)
         if not new:
             return
         lane.pairs += len(new)
@@ -211,7 +224,10 @@ class Planner:
             parent = engine_hash
 
     def _heal(self, source: SourceIndex, placed: Iterable[tuple[int, int]]) -> None:
-        """These blocks are known now: place what waited for them, and what waited for that. Iterative: chains are long."""
+        """These blocks are known now:
+
+        place what waited for them, and what waited for that. Iterative: chains are long.
+        """
         reverse = source.map
         todo = list(placed)
         while todo:
@@ -251,6 +267,15 @@ class Planner:
         if gone:
             self._presence.remove(source.slot, lane.number, gone)
 
+    def expire(self, source: SourceIndex, lane: Lane, now: float, limit: int) -> bool:
+        """Give up entries of a tier without removals whose time is over; True when there were any."""
+        overdue = lane.overdue(now, limit)
+        if overdue:
+            self._removed(source, overdue, lane.group, lane.tier)
+            source.counters["expired"] += len(overdue)
+            source.facts.shortfalls.add("expired")
+        return bool(overdue)
+
     def _let_go(self, lane: Lane, token_hash: int, gone: list[int]) -> None:
         """One engine hash no longer maps to the token hash; it is gone when no other does."""
         others = lane.aliases.get(token_hash) if lane.aliases else None
@@ -264,7 +289,10 @@ class Planner:
     # -- doubts --------------------------------------------------------------------------------------------------------
 
     def _contradiction(self, source: SourceIndex, lane: Lane, engine_hash: int) -> None:
-        """One engine hash for two contents: something was missed. The newer announcement wins, the source is suspect."""
+        """One engine hash for two contents:
+
+        something was missed. The newer announcement wins, the source is suspect.
+        """
         source.facts.doubts.add("hash_contradiction")
         source.counters["hash_contradictions"] += 1
         lane.extra_copies -= lane.copies.pop(engine_hash, 1) - 1

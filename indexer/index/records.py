@@ -1,15 +1,17 @@
 """Who holds a block, as interned records: the set of (source slot, lanes) that many blocks share. Pure.
 
-A block's presence is one small integer, the id of a `Record`. Equal presence is the same record, so a walk compares ids and
-looks at a record only where presence changes along the prompt; a record carries its masks ready for the and-ing:
+A block's presence is one small integer, the id of a `Record`. Equal presence is the same record, so a walk compares
+ids and looks at a record only where presence changes along the prompt; a record carries its masks ready for the
+and-ing:
 
     any   bit s set: slot s holds the block in every one of its full-attention groups, in any tier
     views masks for gpu | gpu+cpu | gpu+cpu+storage | gpu+cpu+storage+remote (cumulative, best first)
 
-A *slot* is a bit position given to one (source, generation); a *lane* is one (group, tier) of a source, numbered 0..15 in its
-`LaneTable`; `ref = slot << 4 | lane` names a lane of a slot. Adding or taking away a ref is a cached transition
-between records, so the write path is two dict lookups a block. Transitions are kept both ways (`a.add[r] is b` and
-`b.sub[r] is a`), which is what lets an unused record be unlinked and its id given out again without any scan.
+A *slot* is a bit position given to one (source, generation); a *lane* is one (group, tier) of a source, numbered
+0..15 in its `LaneTable`; `ref = slot << 4 | lane` names a lane of a slot. Adding or taking away a ref is a cached
+transition between records, so the write path is two dict lookups a block. Transitions are kept both ways (`a.add[r]
+is b` and `b.sub[r] is a`), which is what lets an unused record be unlinked and its id given out again without any
+scan.
 """
 
 from __future__ import annotations
@@ -93,7 +95,10 @@ class LaneTable:
 
 
 class Record:
-    """One distinct presence. `blocks` counts the table entries that point here; `key` is sorted (slot, lane bits) pairs."""
+    """One distinct presence.
+
+    `blocks` counts the table entries that point here; `key` is sorted (slot, lane bits) pairs.
+    """
 
     __slots__ = ("add", "any", "blocks", "idle", "key", "rid", "sub", "views")
 

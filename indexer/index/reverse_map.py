@@ -1,14 +1,15 @@
 """One source's reverse map: engine hash → token hash, a count of copies, and what cannot be placed yet. Pure.
 
-An engine's removal names only its own hash, so this map is what makes removals possible at all. Engine hashes mean nothing
-outside their source and generation; a restart or clear makes a new map (the old one is freed in slices, P5).
+An engine's removal names only its own hash, so this map is what makes removals possible at all. Engine hashes mean
+nothing outside their source and generation; a restart or clear makes a new map (the old one is freed in slices, P5).
 
-Copies (kv_events fact sheet 4.1): engines do not merge equal blocks; each physical copy is announced and removed on its own, so
-a hash is gone with its last copy. Only counts above one are stored. After a gap that is kept (P6) an entry announced before
-counts as one copy: its removal ends it, its next announcement sets its count to 1; `fresh` holds those announced since.
+Copies (kv_events fact sheet 4.1): engines do not merge equal blocks; each physical copy is announced and removed on
+its own, so a hash is gone with its last copy. Only counts above one are stored. After a gap that is kept (P6) an
+entry announced before counts as one copy: its removal ends it, its next announcement sets its count to 1; `fresh`
+holds those announced since.
 
-Memory: one dict entry and two ints a pair, about 135 bytes (decisions/0005). Each lane is cut into 64 dicts, so that none ever
-grows for longer than a millisecond at once and a dropped map can be freed piece by piece.
+Memory: one dict entry and two ints a pair, about 135 bytes (decisions/0005). Each lane is cut into 64 dicts, so that
+none ever grows for longer than a millisecond at once and a dropped map can be freed piece by piece.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from indexer.model import Tier
 
@@ -25,16 +26,29 @@ _MASK: Final = SHARDS - 1
 COPIES_LEFT: Final = -1
 NOT_HELD: Final = -2
 GRACE_MAX: Final = 4096
-"""Mappings kept after their last copy went, oldest dropped first: an offload placeholder may name a block whose GPU copy was
-removed just before, even earlier in the same batch (fact sheet 4.3)."""
+"""Mappings kept after their last copy went, oldest dropped first: an offload placeholder may name a block whose GPU
+copy was removed just before, even earlier in the same batch (fact sheet 4.3).
+"""
 
 
 class Lane:
     """One (group, tier) of one source in one generation. `number` is its lane number in the presence records."""
 
-    __slots__ = ("aliases", "copies", "extra_copies", "fresh", "group", "maps", "number", "pairs", "tier")
+    __slots__ = (
+        "aliases",
+        "copies",
+        "deadlines",
+        "extra_copies",
+        "fresh",
+        "group",
+        "maps",
+        "number",
+        "pairs",
+        "tier",
+        "ttl_s",
+    )
 
-    def __init__(self, number: int, group: int, tier: Tier) -> None:
+    def __init__(self, number: int, group: int, tier: Tier, ttl_s: float | None = None) -> None:
         self.number = number
         self.group = group
         self.tier = tier
@@ -44,6 +58,9 @@ class Lane:
         self.aliases: dict[int, int] = {}
         self.fresh: list[set[int]] | None = None
         self.pairs = 0
+        self.ttl_s = ttl_s
+        self.deadlines: dict[int, float] = {}
+        """Only where producers announce no removals: when each entry is given up, in the order of announcement."""
 
     def get(self, engine_hash: int) -> int | None:
         """Token hash, or None when this lane does not hold the engine hash."""
@@ -61,7 +78,10 @@ class Lane:
             yield from shard.items()
 
     def again(self, engine_hash: int, *, count_copies: bool) -> None:
-        """A held engine hash was announced once more: one more copy, unless that is its first announcement since a gap."""
+        """A held engine hash was announced once more:
+
+        one more copy, unless that is its first announcement since a gap.
+        """
         if self.fresh is not None:
             fresh = self.fresh[engine_hash & _MASK]
             if engine_hash not in fresh:
@@ -70,6 +90,26 @@ class Lane:
         if count_copies:
             self.copies[engine_hash] = self.copies.get(engine_hash, 1) + 1
             self.extra_copies += 1
+
+    def renew(self, engine_hashes: Sequence[int], now: float) -> None:
+        """These were announced just now: their time to live begins again."""
+        if self.ttl_s is None:
+            return
+        deadlines, deadline = self.deadlines, now + self.ttl_s
+        for engine_hash in engine_hashes:
+            deadlines.pop(engine_hash, None)
+            deadlines[engine_hash] = deadline
+
+    def overdue(self, now: float, limit: int) -> list[int]:
+        """Up to `limit` entries whose time to live is over, with all their copies taken off but the last."""
+        out: list[int] = []
+        for engine_hash, deadline in self.deadlines.items():
+            if deadline > now or len(out) == limit:
+                break
+            out.append(engine_hash)
+        for engine_hash in out:
+            self.extra_copies -= self.copies.pop(engine_hash, 1) - 1
+        return out
 
     def forget_counts(self) -> None:
         """A gap is kept: everything announced so far counts as one copy from here on."""
@@ -90,6 +130,7 @@ class Lane:
         token_hash = self.maps[engine_hash & _MASK].pop(engine_hash, NOT_HELD)
         if token_hash >= 0:
             self.pairs -= 1
+            self.deadlines.pop(engine_hash, None)
             if self.fresh is not None:
                 self.fresh[engine_hash & _MASK].discard(engine_hash)
         return token_hash

@@ -1,13 +1,15 @@
 """One source: its registration, its facts, its reverse map and its place in the mirror. Pure.
 
-What outlives a generation (what kinds its groups have, its block size, its counters) and what does not (map, slot, history) are
-kept apart here, since a restart or clear must be O(1): a new slot, a new map, and nothing else is touched.
+What outlives a generation (what kinds its groups have, its block size, its counters) and what does not (map, slot,
+history) are kept apart here, since a restart or clear must be O(1): a new slot, a new map, and nothing else is
+touched.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from indexer.index.records import FULL_KINDS, WINDOW_KINDS, LaneTable
@@ -15,6 +17,8 @@ from indexer.index.reverse_map import Lane, ReverseMap
 from indexer.index.states import SourceFacts
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from indexer.index.mirror import Mirror
     from indexer.model import BlocksStored, Descriptor, Tier
 
@@ -31,7 +35,15 @@ class GroupInfo:
 class SourceIndex:
     """All the core knows about one registered source."""
 
-    def __init__(self, descriptor: Descriptor, mirror: Mirror, *, generation: int, orphans_max: int) -> None:
+    def __init__(
+        self,
+        descriptor: Descriptor,
+        mirror: Mirror,
+        *,
+        generation: int,
+        orphans_max: int,
+        tier_ttls: Mapping[Tier, float] = MappingProxyType({}),
+    ) -> None:
         self.descriptor = descriptor
         self.facts = SourceFacts(generation)
         self.lane_table = LaneTable()
@@ -45,6 +57,7 @@ class SourceIndex:
         self.slot = mirror.open_slot(self.lane_table)
         self.since = 0.0
         self._orphans_max = orphans_max
+        self._tier_ttls = tier_ttls
         self.map = ReverseMap(orphans_max=orphans_max)
 
     @property
@@ -53,6 +66,11 @@ class SourceIndex:
         return tuple(
             (group, info) for group, info in sorted(self.groups.items()) if info.kind in WINDOW_KINDS and info.window
         )
+
+    @property
+    def shape(self) -> tuple[int, int | None, int, int]:
+        """What lookups group sources by: changes seldom."""
+        return self.slot, self.block_size, self.lookahead, len(self.adapters)
 
     @property
     def pairs(self) -> int:
@@ -81,13 +99,17 @@ class SourceIndex:
             number = self.lane_table.number(group, tier)
             if number is None:
                 return None
-            lane = self.map.lanes[group, tier] = Lane(number, group, tier)
+            lane = self.map.lanes[group, tier] = Lane(number, group, tier, self._tier_ttls.get(tier))
         return lane
 
     def learn(self, event: BlocksStored, mirror: Mirror) -> None:
         """Take in what a store tells about its group. Most stores tell nothing new."""
         known = self.groups.get(event.group)
-        if known is not None and (event.kind is None or event.kind == known.kind) and event.block_size in (0, known.block_size):
+        if (
+            known is not None
+            and (event.kind is None or event.kind == known.kind)
+            and event.block_size in (0, known.block_size)
+        ):
             return
         kind = event.kind if event.kind is not None or known is None else known.kind
         window = event.window if event.window is not None or known is None else known.window

@@ -1,7 +1,8 @@
-"""Facts about a source, and the states and bounds that follow from them and the present moment. Pure functions of facts and now.
+"""Facts about a source, and the states and bounds that follow from them and the present moment. Pure functions of
+facts and now.
 
-Computed at each lookup, never stored: a process that wakes from a pause must not answer with yesterday's state (design.md 5).
-All times are seconds on the boot-time clock. The table these functions implement is api.md section 4.
+Computed at each lookup, never stored: a process that wakes from a pause must not answer with yesterday's state
+(design.md 5). All times are seconds on the boot-time clock. The table these functions implement is api.md section 4.
 """
 
 from __future__ import annotations
@@ -116,7 +117,10 @@ def is_certain(state: SourceState, bound: Bound) -> bool:
 
 
 def degrades(state: SourceState, bound: Bound, facts: SourceFacts) -> bool:
-    """Whether a candidate makes the whole answer `degraded`: a source that is down or cordoned is listed with 0 and does not."""
+    """Whether a candidate makes the whole answer `degraded`:
+
+    a source that is down or cordoned is listed with 0 and does not.
+    """
     if facts.cordoned or state == "down":
         return False
     return not is_certain(state, bound)

@@ -3,19 +3,21 @@
     slot i:   keys[i] u64 token hash, 0 = never used      rids[i] u32 record id, 0 = nobody holds it      parents[i] u64
     home(h) = (h >> shift) & (capacity - 1); a key lies at its home or in the first free slot after it
 
-`shift` is drawn once a process (the node passes it in): XXH3 is not keyed, so without it a client could craft prompts whose
-blocks all share one home and turn probes into scans.
+`shift` is drawn once a process (the node passes it in): XXH3 is not keyed, so without it a client could craft prompts
+whose blocks all share one home and turn probes into scans.
 
-Why not a dict (decisions/0004): a prompt of 512 blocks is one gather over three arrays here and 512 cache-missing probes there
-(80 against 290 us at 1 M blocks), a block costs 20 bytes a slot against about 75, a garbage collector never walks it, and
-growing never stops the world: a dict of 1.4 M entries stalls 78 ms, this moves a slice at a time.
+Why not a dict (decisions/0004): a prompt of 512 blocks is one gather over three arrays here and 512 cache-missing
+probes there (80 against 290 us at 1 M blocks), a block costs 20 bytes a slot against about 75, a garbage collector
+never walks it, and growing never stops the world: a dict of 1.4 M entries stalls 78 ms, this moves a slice at a time.
 
-Growth: a second table is allocated, touched page by page (the first touch of a page costs up to 3 ms on a virtual machine whose
-host must find the memory), then filled from the first, slice by slice; until done, reads look in the new one, then in the old one,
-and writes go to the new one only. A removed block keeps its slot with record id 0 (it often comes back); such dead slots are
-left behind at the next move. Scalar access goes through memoryviews, which are three times as fast as array items.
+Growth: a second table is allocated, touched page by page (the first touch of a page costs up to 3 ms on a virtual
+machine whose host must find the memory), then filled from the first, slice by slice; until done, reads look in the
+new one, then in the old one, and writes go to the new one only. A removed block keeps its slot with record id 0 (it
+often comes back); such dead slots are left behind at the next move. Scalar access goes through memoryviews, which are
+three times as fast as array items.
 
-The loops that must be fast are written out in `mirror.py` over `arrays`; this module owns the layout, growth and the rare cases.
+The loops that must be fast are written out in `mirror.py` over `arrays`; this module owns the layout, growth and the
+rare cases.
 """
 
 from __future__ import annotations
@@ -33,7 +35,10 @@ CAPACITY_MIN: Final = 1 << 12
 PAD: Final = 512
 """Slots past the capacity, so that probing never wraps. A cluster that would run past them forces growth."""
 WINDOW: Final = 8
-"""Slots that a vectorised probe looks at from a key's home on: enough for all but about 2 % of keys at the highest load."""
+"""Slots that a vectorised probe looks at from a key's home on:
+
+enough for all but about 2 % of keys at the highest load.
+"""
 LOAD_MAX_NUM, LOAD_MAX_DEN = 3, 5
 MOVE_SLOTS: Final = 2048
 """Slots moved to the new table in one slice: about 0.3 ms."""
@@ -44,7 +49,19 @@ TOUCH_BYTES: Final = 1 << 20
 class Slots:
     """One generation of the arrays."""
 
-    __slots__ = ("capacity", "keys", "keys_array", "limit", "mask", "parents", "parents_array", "rids", "rids_array", "shift", "used")
+    __slots__ = (
+        "capacity",
+        "keys",
+        "keys_array",
+        "limit",
+        "mask",
+        "parents",
+        "parents_array",
+        "rids",
+        "rids_array",
+        "shift",
+        "used",
+    )
 
     def __init__(self, capacity: int, shift: int) -> None:
         self.capacity = capacity
@@ -201,14 +218,15 @@ class PresenceTable:
         return self.old is not None
 
     def remap_slice(self, start: int, remap: Callable[[int, int], int]) -> int:
-        """Replace record ids in one slice by `remap(rid, count)`; the next start, or -1 at the end. Not during a move."""
+        """Replace record ids in one slice by `remap(rid, count)`; the next start, or -1 at the end.
+
+        Not during a move.
+        """
         slots = self.current
         end = min(start + MOVE_SLOTS, slots.capacity + PAD)
         part = slots.rids_array[start:end]
         values, inverse, counts = np.unique(part, return_inverse=True, return_counts=True)
-        mapped = [
-            remap(rid, count) if rid else 0 for rid, count in zip(values.tolist(), counts.tolist(), strict=True)
-        ]
+        mapped = [remap(rid, count) if rid else 0 for rid, count in zip(values.tolist(), counts.tolist(), strict=True)]
         if mapped != values.tolist():
             part[:] = np.array(mapped, np.uint32)[inverse.reshape(part.shape)]
         return end if end < slots.capacity + PAD else -1
@@ -253,7 +271,10 @@ class PresenceTable:
                 return
 
     def _rebuild_larger(self) -> None:
-        """A cluster reached the pad: double until it fits, at once. Not seen outside tests: it needs hundreds of neighbours."""
+        """A cluster reached the pad:
+
+        double until it fits, at once. Not seen outside tests: it needs hundreds of neighbours.
+        """
         entries: dict[int, tuple[int, int]] = {}
         for slots in (self.old, self.current):
             if slots is not None:

@@ -5,8 +5,8 @@
     start    mask of slots that may count at all: live generations ∩ model ∩ tenant ∩ filters
     result   per slot: blocks in the longest unbroken prefix, in any tier and in each cumulative tier view
 
-P2: a slot counts for block i only if it holds 0..i. A block that goes and comes back restores what lies behind it, since every
-block has its own entry. Exact for any number of slots and holes.
+P2: a slot counts for block i only if it holds 0..i. A block that goes and comes back restores what lies behind it,
+since every block has its own entry. Exact for any number of slots and holes.
 """
 
 from __future__ import annotations

@@ -43,6 +43,10 @@ class Server(Section, frozen=True):
     """`/readyz` says ready when every known source has a verdict, at the latest after this time."""
     drain_s: Annotated[float, Meta(ge=0, le=3600)] = 5
     """At the stop, so long running requests may take to end."""
+    lame_duck_s: Annotated[float, Meta(ge=0, le=3600)] = 0
+    """At the stop, from `/readyz` 503 to closed listeners: for load balancers that look now and then."""
+    keep_alive_s: Annotated[int, Meta(ge=1, le=86_400)] = 75
+    """Idle connections are kept so long; longer than the pools of the routers keep them."""
 
 
 class TierWeights(Section, frozen=True):
@@ -81,6 +85,8 @@ class Events(Section, frozen=True):
     """A larger message ends its connection."""
     gap_policy: GapPolicy = "keep"
     """What an unhealed gap on an unbroken connection does to what is known of the source."""
+    copies: Literal["count", "set"] = "count"
+    """`set` for engines whose clients use full reports (`kv_cache_report_mode`): a repeated announcement is no copy."""
     probe_interval_s: Seconds = 5
     """An idle source with a replay endpoint is asked so often whether anything was missed."""
     replay_timeout_s: Seconds = 10

@@ -1,0 +1,176 @@
+"""Which sources an answer lists, and what is ready-made of their entries. No I/O; time is given.
+
+`Candidates` is everything of a question that does not depend on its prompt: model, tenant, roles and names. It is
+made once and kept while the registry's version stands. `Scene` is the same sources at one moment: whose blocks count,
+whether the answer can be exact, and the encoded entries of those that turn out to hold nothing, which in a large
+fleet are nearly all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+from indexer.errors import SourceUnknownError
+from indexer.lookup_view import encode_nothing
+from indexer.model import DEFAULT_TENANT
+
+if TYPE_CHECKING:
+    import msgspec
+
+    from indexer.index.registry import Registry, Resolved
+    from indexer.index.source import SourceIndex
+    from indexer.lookup_view import Encoding, FleetView, Prepared
+    from indexer.model import Reason
+    from schemas.lookup import LookupQuery
+
+ORDER_BUCKETS: Final = 64
+Variant = tuple[int, int]
+"""(block size, lookahead tokens): sources that share both share a prompt's hashes."""
+
+
+class Candidate(NamedTuple):
+    """One source an answer lists: the name the caller used (None: its own), and why it is no candidate, if so."""
+
+    source: SourceIndex
+    name: str | None
+    excluded: Reason | None
+
+
+@dataclass(slots=True)
+class Candidates:
+    """The listed sources of one kind of question. `by_slot`: index into `listed`."""
+
+    resolved: Resolved
+    listed: tuple[Candidate, ...]
+    unknown_names: tuple[str, ...]
+    adapter_known: set[str]
+    variants: dict[Variant, int] = field(default_factory=dict)
+    by_slot: dict[int, int] = field(default_factory=dict)
+    orders: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    scene: Scene | None = None
+
+    def order(self, seed: int) -> tuple[int, ...]:
+        """The listed sources in an order that is the same in every replica and different for different prompts."""
+        bucket = seed % ORDER_BUCKETS
+        order = self.orders.get(bucket)
+        if order is None:
+            names = [c.source.descriptor.pod.encode() + b"#%d" % c.source.descriptor.dp_rank for c in self.listed]
+            ranked = sorted(range(len(names)), key=lambda i: xxh3_64_intdigest(names[i], bucket), reverse=True)
+            order = self.orders[bucket] = tuple(ranked)
+        return order
+
+    def at(self, now: float, view: FleetView) -> Scene:
+        """These sources at `now`: the last scene while no fact of any source changed and no state fell due."""
+        scene = self.scene
+        if scene is None or scene.epoch != view.epoch or now >= scene.until:
+            scene = self.scene = Scene(self, now, view)
+        return scene
+
+
+class Scene:
+    """Candidates at one moment."""
+
+    __slots__ = ("_nothing", "candidates", "degraded", "epoch", "heard", "prepared", "until", "usable")
+
+    def __init__(self, candidates: Candidates, now: float, view: FleetView) -> None:
+        self.candidates = candidates
+        self.epoch = view.epoch
+        self.usable = 0
+        self.degraded = False
+        self.until = float("inf")
+        self.prepared: list[Prepared] = []
+        for source, _, excluded in candidates.listed:
+            state = view.prepared(source, now)
+            self.prepared.append(state)
+            self.until = min(self.until, state.until)
+            if excluded is None:
+                self.degraded = self.degraded or state.degrades
+                if state.scored:
+                    self.usable |= 1 << source.slot
+        self.heard = self.usable != 0
+        self._nothing: dict[tuple[Encoding, int, bool], list[msgspec.Raw]] = {}
+
+    def nothing(self, encoding: Encoding, prompt_tokens: int, *, adapter_unknown: bool) -> list[msgspec.Raw]:
+        """Encoded entries of all listed sources, should they hold nothing of a prompt of that length."""
+        longest = max((size + lookahead for size, lookahead in self.candidates.variants), default=0)
+        key = (encoding, min(prompt_tokens, longest), adapter_unknown)
+        entries = self._nothing.get(key)
+        if entries is None:
+            entries = self._nothing[key] = [
+                encode_nothing(
+                    candidate.source,
+                    state,
+                    self.reason(index, prompt_tokens, adapter_unknown=adapter_unknown),
+                    candidate.name,
+                    encoding,
+                )
+                for index, (candidate, state) in enumerate(zip(self.candidates.listed, self.prepared, strict=True))
+            ]
+        return entries
+
+    def reason(self, index: int, prompt_tokens: int, *, adapter_unknown: bool) -> Reason:
+        """Why a listed source holds nothing of a prompt of that length."""
+        source, _, excluded = self.candidates.listed[index]
+        state = self.prepared[index]
+        why = excluded or state.reason
+        if why is not None:
+            return why
+        if source.facts.rule_missing:
+            return "hybrid_window"
+        size = source.block_size
+        if size is None:
+            return "syncing" if state.state == "syncing" else "block_size_unknown"
+        if prompt_tokens < size:
+            return "below_block_size"
+        if prompt_tokens < size + source.lookahead:
+            return "lookahead"
+        if adapter_unknown:
+            return "adapter_unknown"
+        return "syncing" if state.state == "syncing" else "no_match"
+
+
+def gather(registry: Registry, query: LookupQuery) -> Candidates:
+    """The sources a question is about. With `pods`, every named one is listed, also those that are no candidates."""
+    tenant = query.tenant or DEFAULT_TENANT
+    resolved = registry.resolve(query.model, tenant)
+    members = {id(source) for source in resolved.sources}
+    listed: list[Candidate] = []
+    unknown: list[str] = []
+    roles = query.pod_roles
+    if query.pods is None:
+        listed = [Candidate(source, None, None) for source in resolved.sources if _has_role(source, roles)]
+    else:
+        seen: set[int] = set()
+        for name in dict.fromkeys(query.pods):
+            try:
+                named = [s for s in registry.named(name) if s.descriptor.tenant == tenant]
+            except SourceUnknownError:
+                named = []
+            if not named:
+                unknown.append(name)
+            for source in named:
+                if id(source) in seen:
+                    continue
+                seen.add(id(source))
+                excluded: Reason | None = None
+                if id(source) not in members:
+                    excluded = "model_unknown" if not resolved.known else "other_model"
+                elif not _has_role(source, roles):
+                    excluded = "filtered"
+                listed.append(Candidate(source, name, excluded))
+    candidates = Candidates(resolved, tuple(listed), tuple(unknown), {a for c in listed for a in c.source.adapters})
+    for index, candidate in enumerate(listed):
+        source = candidate.source
+        candidates.by_slot[source.slot] = index
+        if candidate.excluded is None and source.block_size is not None:
+            variant = (source.block_size, source.lookahead)
+            candidates.variants[variant] = candidates.variants.get(variant, 0) | 1 << source.slot
+    return candidates
+
+
+def _has_role(source: SourceIndex, roles: tuple[str, ...] | None) -> bool:
+    """An engine of role `both` serves either kind of request."""
+    return roles is None or source.descriptor.role in roles or source.descriptor.role == "both"

@@ -1,0 +1,179 @@
+"""Which sources exist, by which names, and which of them a question is about (api.md section 1). Pure.
+
+A pod goes by its name, its address and its aliases; `http://`, a trailing `/` and the letter case of the host are
+ignored. Model and tenant select sources; they are not part of any hash, so a model learnt late or an alias changes
+nothing stored.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, NamedTuple
+
+from indexer.errors import LimitReachedError, SourceConflictError, SourceUnknownError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from indexer.index.source import SourceIndex
+    from indexer.model import Descriptor, SourceId
+
+
+class Resolved(NamedTuple):
+    """What a `model` in a question means. `sources` is empty and `nearest` may be set where it is unknown."""
+
+    model: str | None
+    lora_name: str | None
+    resolved_by: str | None
+    sources: tuple[SourceIndex, ...]
+    nearest: str | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether the name means anything here."""
+        return self.resolved_by is not None or self.model is None
+
+
+def normal_name(name: str) -> str:
+    """One spelling for all ways to write the same host: `http://Node-1:8000/` and `node-1:8000`."""
+    for scheme in ("http://", "https://"):
+        if name[: len(scheme)].lower() == scheme:
+            name = name[len(scheme) :]
+            break
+    host, slash, path = name.rstrip("/").partition("/")
+    return host.lower() + slash + path
+
+
+class NameBook:
+    """Which pod goes by which name. Names are unique over all tenants."""
+
+    def __init__(self) -> None:
+        self._holders: dict[str, dict[SourceId, None]] = {}
+        self._tenants: dict[str, str] = {}
+
+    def check(self, new: Descriptor) -> None:
+        """Raise where a name of `new` belongs to another pod, or its pod to another tenant."""
+        for field, name in _names(new):
+            owner = next(iter(self._holders.get(normal_name(name), ())), None)
+            if owner is not None and owner.pod != new.pod:
+                raise SourceConflictError(field, f"{name!r} already names pod {owner.pod!r}")
+        if self._tenants.get(new.pod, new.tenant) != new.tenant:
+            raise SourceConflictError("tenant", f"pod {new.pod!r} belongs to another tenant")
+
+    def enter(self, descriptor: Descriptor) -> None:
+        """Note the names of a source that `check` let pass."""
+        self._tenants[descriptor.pod] = descriptor.tenant
+        for _, name in _names(descriptor):
+            self._holders.setdefault(normal_name(name), {})[descriptor.id] = None
+
+    def leave(self, descriptor: Descriptor) -> None:
+        """Forget them."""
+        for _, name in _names(descriptor):
+            key = normal_name(name)
+            holders = self._holders.get(key)
+            if holders is not None:
+                holders.pop(descriptor.id, None)
+                if not holders:
+                    del self._holders[key]
+        if normal_name(descriptor.pod) not in self._holders:
+            self._tenants.pop(descriptor.pod, None)
+
+    def holders(self, name: str) -> list[SourceId]:
+        """The sources that go by this name, in the order of their ranks."""
+        return sorted(self._holders.get(normal_name(name), ()))
+
+
+class Registry:
+    """All registered sources. `version` grows whenever candidates must be chosen anew."""
+
+    def __init__(self, *, aliases: Mapping[str, str] | None = None, sources_max: int = 4_096) -> None:
+        self.sources: dict[SourceId, SourceIndex] = {}
+        self.version = 0
+        self._model_aliases = dict(aliases or {})
+        self._names = NameBook()
+        self._sources_max = sources_max
+
+    def check(self, new: Descriptor) -> None:
+        """Raise where `new` cannot stand beside the others:
+
+        names of another pod, another tenant, or too many sources.
+        """
+        if new.id not in self.sources and len(self.sources) >= self._sources_max:
+            raise LimitReachedError("limits.sources", self._sources_max)
+        self._names.check(new)
+
+    def check_all(self, leaving: Iterable[SourceId], coming: Sequence[Descriptor]) -> None:
+        """The same for a whole exchange, before anything of it is done."""
+        gone = set(leaving)
+        names = NameBook()
+        stay = [source.descriptor for key, source in self.sources.items() if key not in gone]
+        if len(stay) + len(coming) > self._sources_max:
+            raise LimitReachedError("limits.sources", self._sources_max)
+        for descriptor in stay:
+            names.enter(descriptor)
+        for descriptor in coming:
+            names.check(descriptor)
+            names.enter(descriptor)
+
+    def add(self, source: SourceIndex) -> None:
+        """Enter a source that `check` let pass; replaces one of the same identity."""
+        self.remove(source.descriptor.id)
+        self.sources[source.descriptor.id] = source
+        self._names.enter(source.descriptor)
+        self.version += 1
+
+    def remove(self, source_id: SourceId) -> SourceIndex | None:
+        """Take a source out; None when it is not there."""
+        source = self.sources.pop(source_id, None)
+        if source is not None:
+            self._names.leave(source.descriptor)
+            self.version += 1
+        return source
+
+    def named(self, name: str, dp_rank: int | None = None) -> list[SourceIndex]:
+        """The sources that go by this name, by rank; raises where there is none."""
+        found = [self.sources[key] for key in self._names.holders(name) if dp_rank is None or key.dp_rank == dp_rank]
+        if not found:
+            raise SourceUnknownError(name, dp_rank)
+        return found
+
+    def resolve(self, model: str | None, tenant: str) -> Resolved:
+        """The sources a question names by its model: a source's model, then an alias, then an adapter."""
+        pool = tuple(source for source in self.sources.values() if source.descriptor.tenant == tenant)
+        if model is None:
+            return Resolved(None, None, None, pool)
+        models = {source.descriptor.model for source in pool} - {None}
+        if model in models:
+            return Resolved(model, None, "model", _with_model(pool, model))
+        target = self._model_aliases.get(model)
+        if target is not None and (target in models or not models):
+            return Resolved(target, None, "alias", _with_model(pool, target) if models else pool)
+        by_adapter = self._resolve_adapter(target or model, pool)
+        if by_adapter is not None:
+            return by_adapter
+        if not models and pool:
+            return Resolved(model, None, "fleet", pool)
+        known = [*filter(None, models), *self._model_aliases, *(name for source in pool for name in source.adapters)]
+        nearest = difflib.get_close_matches(model, known, n=1)
+        return Resolved(model, None, None, (), nearest[0] if nearest else None)
+
+    def _resolve_adapter(self, name: str, pool: tuple[SourceIndex, ...]) -> Resolved | None:
+        owners = [source for source in pool if name in source.adapters]
+        if not owners:
+            return None
+        bases = sorted({source.descriptor.model for source in owners} - {None}, key=str)
+        if not bases:
+            return Resolved(None, name, "adapter", pool if not any(s.descriptor.model for s in pool) else tuple(owners))
+        return Resolved(bases[0], name, "adapter", _with_model(pool, str(bases[0])))
+
+
+def _with_model(pool: Iterable[SourceIndex], model: str) -> tuple[SourceIndex, ...]:
+    return tuple(source for source in pool if source.descriptor.model == model)
+
+
+def _names(descriptor: Descriptor) -> list[tuple[str, str]]:
+    """Every name of a source with the field it stands in."""
+    names = [("pod", descriptor.pod)]
+    if descriptor.address is not None:
+        names.append(("address", descriptor.address))
+    return names + [("aliases", alias) for alias in descriptor.aliases]

@@ -1,0 +1,355 @@
+"""Story 2: a question arrives. Which sources is it about, which hashes does its prompt have, who holds how many of
+them from the start, and how far can that be trusted right now? Answers from memory; no I/O; time comes from the
+Clock.
+
+    query → candidates (model, tenant, roles, names) → hashes per (block size, lookahead) → walk → entries, best first
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from indexer.candidates import Candidates, gather
+from indexer.errors import BadRequestError, FieldIssue, SourceUnknownError
+from indexer.hashing.chain import SCHEME, TOKEN_BYTES, chained, hash_prompt, root_seed
+from indexer.hashing.extra_keys import query_extras
+from indexer.index.walk import walk
+from indexer.lookup_view import FleetView, nothing_entry
+from indexer.score.hybrid import hybrid_tokens
+from indexer.score.prefix import DEFAULT_WEIGHTS, blocks_by_tier, reusable_blocks, score_of
+from schemas.lookup import LookupAnswer, PodEntry, PrefixTokens, Shards, TierTokens
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from indexer.candidates import Scene, Variant
+    from indexer.index.mirror import Mirror
+    from indexer.index.registry import Registry
+    from indexer.index.source import SourceIndex
+    from indexer.index.states import StateLimits
+    from indexer.index.walk import Held, Run
+    from indexer.lookup_view import Encoding
+    from indexer.model import Reason
+    from indexer.ports import Clock
+    from indexer.score.prefix import Weights
+    from schemas.lookup import LookupQuery
+
+CANDIDATE_SETS_MAX: Final = 256
+"""Kinds of question (model, tenant, roles, names) whose candidates are kept; then all are forgotten and made anew."""
+_SHARDS: Final = Shards()
+_NO_LAG: Final = float("inf")
+
+
+class Match(NamedTuple):
+    """One source that holds something of the prompt."""
+
+    held: Held
+    runs: list[Run]
+    last_hash: int
+
+
+class Prompt(NamedTuple):
+    """The prompt's side of an answer: its length, the matches by slot, and a seed that differs between prompts."""
+
+    tokens: int
+    matches: dict[int, Match]
+    seed: int
+
+
+class Lookup:
+    """The read side of the core."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        registry: Registry,
+        clock: Clock,
+        limits: StateLimits,
+        *,
+        secret: bytes = b"",
+        weights: Weights = DEFAULT_WEIGHTS,
+    ) -> None:
+        self.view = FleetView(limits)
+        self._mirror = mirror
+        self._registry = registry
+        self._clock = clock
+        self._limits = limits
+        self._secret = secret
+        self._weights = weights
+        self._candidates: dict[tuple[object, ...], Candidates] = {}
+        self._candidates_version = -1
+
+    def answer(self, query: LookupQuery, encoding: Encoding = "json") -> LookupAnswer:
+        """Answer one question. Raises BadRequestError for what only the core can judge."""
+        started = self._clock.now()
+        candidates = self._candidates_for(query)
+        scene = candidates.at(started, self.view)
+        lora_name = query.lora_name or candidates.resolved.lora_name
+        blocked = self._blocked(query, scene) if query.max_lag_ms is not None or query.min_sequence else {}
+        usable = scene.usable
+        for index, why in blocked.items():
+            if why == "lagging":
+                usable &= ~(1 << candidates.listed[index].source.slot)
+        prompt = self._match(query, lora_name, candidates, usable)
+        adapter_unknown = bool(lora_name) and lora_name not in candidates.adapter_known
+        pods = self._entries(query, scene, prompt, blocked, encoding, adapter_unknown=adapter_unknown)
+        state = "no_signal" if not scene.heard else "degraded" if scene.degraded or blocked else "exact"
+        reason = None if prompt.matches else self._why_nothing(scene, prompt, adapter_unknown=adapter_unknown)
+        return LookupAnswer(
+            request_id=query.request_id or "",
+            model=candidates.resolved.model,
+            lora_name=lora_name,
+            resolved_by=candidates.resolved.resolved_by,
+            nearest_model=msgspec.UNSET if candidates.resolved.known else candidates.resolved.nearest,
+            prompt_tokens=prompt.tokens,
+            state=state,
+            reason=reason,
+            pods=pods[: query.limit] if query.limit else pods,
+            shards=_SHARDS,
+            took_us=int((self._clock.now() - started) * 1e6),
+        )
+
+    def behind(self, query: LookupQuery) -> bool:
+        """Whether a sequence the question waits for (`min_sequence`) is not applied yet."""
+        for name, sequence in (query.min_sequence or {}).items():
+            for source in self._named(name):
+                applied = source.facts.sequence
+                if applied is None or applied < sequence:
+                    return True
+        return False
+
+    def hashes(self, query: LookupQuery, block_size: int, lookahead: int = 0) -> list[int]:
+        """Token hashes of the prompt's whole blocks at that block size."""
+        tokens = query.tokens or b""
+        extras = None
+        if query.cache_salt or query.mm_items or lookahead:
+            extras = query_extras(
+                tokens=tokens,
+                block_size=block_size,
+                mm_items=query.mm_items,
+                cache_salt=query.cache_salt,
+                lookahead=lookahead,
+            )
+            if lookahead:  # the engine announces a block only once the tokens after it exist
+                tokens = tokens[: max(0, len(tokens) - lookahead * TOKEN_BYTES)]
+        return hash_prompt(tokens, block_size, lora_name=query.lora_name, extras=extras, secret=self._secret)
+
+    # -- the prompt ----------------------------------------------------------------------------------------------------
+
+    def _match(self, query: LookupQuery, lora_name: str | None, candidates: Candidates, usable: int) -> Prompt:
+        if lora_name != query.lora_name:
+            query = msgspec.structs.replace(query, lora_name=lora_name)
+        if query.block_hashes is None:
+            prompt_tokens = len(query.tokens or b"") // TOKEN_BYTES
+        else:
+            prompt_tokens = query.prompt_tokens or len(query.block_hashes) * (query.block_size or 0)
+        matches: dict[int, Match] = {}
+        seed = 0
+        for variant, mask in candidates.variants.items():
+            hashes = self._hashes_of(query, variant)
+            if not hashes:
+                continue
+            seed = seed or hashes[0]
+            found = walk(self._mirror, hashes, mask & usable)
+            for slot, held in found.held.items():
+                matches[slot] = Match(held, found.runs, hashes[held.matched - 1])
+        return Prompt(prompt_tokens, matches, seed)
+
+    def _hashes_of(self, query: LookupQuery, variant: Variant) -> Sequence[int]:
+        block_size, lookahead = variant
+        given = query.block_hashes
+        if given is None:
+            return self.hashes(query, block_size, lookahead)
+        if block_size != query.block_size or lookahead:
+            return ()
+        if query.scheme in {None, SCHEME}:
+            return given
+        return chained((h.to_bytes(8, "big") for h in given), root_seed(block_size, self._secret))
+
+    # -- entries -------------------------------------------------------------------------------------------------------
+
+    def _entries(
+        self,
+        query: LookupQuery,
+        scene: Scene,
+        prompt: Prompt,
+        blocked: dict[int, Reason],
+        encoding: Encoding,
+        *,
+        adapter_unknown: bool,
+    ) -> list[PodEntry | msgspec.Raw]:
+        """All entries, best first: matches by score, then those that count but hold nothing, then the rest."""
+        candidates = scene.candidates
+        ranked: list[tuple[float, int, int, PodEntry]] = []
+        for slot, match in prompt.matches.items():
+            index = candidates.by_slot[slot]
+            entry = self._entry(query, scene, index, match, prompt.tokens, blocked.get(index))
+            pod = candidates.listed[index].source.descriptor.pod.encode()
+            ranked.append((-entry.score, -xxh3_64_intdigest(pod, match.last_hash), index, entry))
+        ranked.sort()
+        if query.group == "pod" or blocked or query.block_hashes is not None:
+            entries = [entry for *_, entry in ranked]
+            entries += self._plain_rest(query, scene, prompt, blocked, adapter_unknown=adapter_unknown)
+            pods: list[PodEntry | msgspec.Raw] = list(_best_of_pods(entries) if query.group == "pod" else entries)
+        else:
+            done = {index for _, _, index, _ in ranked}
+            nothing = scene.nothing(encoding, prompt.tokens, adapter_unknown=adapter_unknown)
+            rest = [index for index in candidates.order(prompt.seed) if index not in done]
+            pods = [entry for *_, entry in ranked]
+            prepared = scene.prepared
+            pods += [nothing[index] for index in rest if prepared[index].scored]
+            if len(pods) < len(prepared):
+                pods += [nothing[index] for index in rest if not prepared[index].scored]
+        if candidates.unknown_names:
+            pods += [_unknown_entry(name) for name in candidates.unknown_names]
+        return pods
+
+    def _entry(
+        self, query: LookupQuery, scene: Scene, index: int, match: Match, prompt_tokens: int, blocked: Reason | None
+    ) -> PodEntry:
+        source, name, _ = scene.candidates.listed[index]
+        view = scene.prepared[index]
+        size = source.block_size or 1
+        by_tier = blocks_by_tier(match.held, match.runs, source.slot)
+        gpu, cpu, storage, remote, unknown = by_tier
+        views = match.held.views
+        factor = self._limits.suspect_weight if view.state == "suspect" else 1.0
+        return PodEntry(
+            pod=name or source.descriptor.pod,
+            dp_rank=source.descriptor.dp_rank,
+            block_size=source.block_size,
+            matched_tokens=match.held.matched * size,
+            reusable_tokens=self._reusable(query, source, match, prompt_tokens),
+            tiers=TierTokens(gpu * size, cpu * size, storage * size, remote * size, unknown * size),
+            prefix=PrefixTokens(views[0] * size, views[1] * size, views[2] * size, views[3] * size),
+            score=score_of(by_tier, size, prompt_tokens, self._weights, factor),
+            state=view.state,
+            bound=view.bound,
+            lag_ms=view.lag_ms,
+            event_age_ms=view.event_age_ms,
+            generation=view.generation,
+            sequence=view.sequence,
+            reason=blocked or ("hybrid_window" if source.facts.rule_missing else None),
+        )
+
+    def _reusable(self, query: LookupQuery, source: SourceIndex, match: Match, prompt_tokens: int) -> int:
+        size = source.block_size or 1
+        blocks = reusable_blocks(match.held.matched, size, prompt_tokens, partial=query.partial)
+        rules = source.rules
+        if not rules:
+            return blocks * size
+        return hybrid_tokens(blocks * size, size, rules, match.runs, source.slot, source.lane_table)
+
+    def _plain_rest(
+        self,
+        query: LookupQuery,
+        scene: Scene,
+        prompt: Prompt,
+        blocked: dict[int, Reason],
+        *,
+        adapter_unknown: bool,
+    ) -> list[PodEntry]:
+        """Entries that hold nothing, not encoded yet: where their reasons differ from the ready-made ones."""
+        listed = scene.candidates.listed
+        out: list[PodEntry] = []
+        for index in scene.candidates.order(prompt.seed):
+            source, name, _ = listed[index]
+            if source.slot in prompt.matches:
+                continue
+            reason = blocked.get(index) or scene.reason(index, prompt.tokens, adapter_unknown=adapter_unknown)
+            if query.block_hashes is not None and reason in {"no_match", "below_block_size", "lookahead"}:
+                reason = "other_block_size" if source.block_size != query.block_size else reason
+                reason = "lookahead" if source.lookahead else reason
+            out.append(nothing_entry(source, scene.prepared[index], reason, name))
+        out.sort(key=lambda entry: entry.state in {"new", "down"} or entry.reason == "cordoned")
+        return out
+
+    # -- trust ---------------------------------------------------------------------------------------------------------
+
+    def _blocked(self, query: LookupQuery, scene: Scene) -> dict[int, Reason]:
+        """Listed sources that do not meet what this question demands: too far behind, or a sequence not yet applied."""
+        out: dict[int, Reason] = {}
+        candidates = scene.candidates
+        for index, (candidate, view) in enumerate(zip(candidates.listed, scene.prepared, strict=True)):
+            if candidate.excluded is None and view.scored and query.max_lag_ms is not None:
+                lag_ms = _NO_LAG if view.lag_ms is None else view.lag_ms
+                if lag_ms > query.max_lag_ms:
+                    out[index] = "lagging"
+        for name, sequence in (query.min_sequence or {}).items():
+            for source in self._named(name):
+                position = candidates.by_slot.get(source.slot)
+                applied = source.facts.sequence
+                if position is not None and (applied is None or applied < sequence):
+                    out[position] = "deadline"
+        return out
+
+    def _named(self, name: str) -> list[SourceIndex]:
+        try:
+            return self._registry.named(name)
+        except SourceUnknownError:
+            return []
+
+    def _why_nothing(self, scene: Scene, prompt: Prompt, *, adapter_unknown: bool) -> Reason:
+        """One reason for an answer in which nobody holds anything."""
+        candidates = scene.candidates
+        if not candidates.resolved.known:
+            return "model_unknown"
+        reasons = [
+            scene.reason(index, prompt.tokens, adapter_unknown=adapter_unknown)
+            for index, candidate in enumerate(candidates.listed)
+            if candidate.excluded is None
+        ]
+        if not reasons:
+            return "pod_unknown" if candidates.unknown_names else "filtered" if candidates.listed else "no_events_yet"
+        if len(set(reasons)) == 1:
+            return reasons[0]
+        return "no_match"
+
+    def _candidates_for(self, query: LookupQuery) -> Candidates:
+        if self._candidates_version != self._registry.version or len(self._candidates) > CANDIDATE_SETS_MAX:
+            self._candidates.clear()
+            self._candidates_version = self._registry.version
+        key = (query.model, query.tenant, query.pods, query.pod_roles)
+        candidates = self._candidates.get(key)
+        if candidates is None:
+            candidates = self._candidates[key] = gather(self._registry, query)
+        return candidates
+
+
+def hash_block_size(query: LookupQuery) -> int:
+    """The block size a hash request names; raises where it names none."""
+    if not query.block_size:
+        raise BadRequestError("block_size.required", [FieldIssue("block_size", "needed to cut the prompt into blocks")])
+    return query.block_size
+
+
+def _best_of_pods(entries: Sequence[PodEntry]) -> list[PodEntry]:
+    """One entry a pod: its best rank. Entries come best first."""
+    best: dict[str, PodEntry] = {}
+    for entry in entries:
+        best.setdefault(entry.pod, entry)
+    return list(best.values())
+
+
+def _unknown_entry(name: str) -> PodEntry:
+    """A pod the caller named and nobody registered."""
+    return PodEntry(
+        pod=name,
+        dp_rank=0,
+        block_size=None,
+        matched_tokens=0,
+        reusable_tokens=0,
+        tiers=TierTokens(),
+        prefix=PrefixTokens(),
+        score=0.0,
+        state="down",
+        bound="lower",
+        lag_ms=None,
+        event_age_ms=None,
+        generation="0",
+        sequence=None,
+        reason="pod_unknown",
+    )

@@ -1,0 +1,136 @@
+"""What lookups need of each source, made once and used until a fact or the moment changes it. No I/O; time is given.
+
+A fleet of hundreds answers mostly with entries that hold nothing of the prompt. These are the same for every prompt
+but for two ages, so each is encoded once per quantum of time (10 ms, more for very large fleets) and put into answers
+as it stands. Ages are computed for the end of the quantum: never shown younger than they are. States are computed for
+the real moment: a prepared source is thrown away when its next state change is due (decisions/0006).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import msgspec
+
+from indexer.index.states import bound_of, degrades, is_scored, next_change, reason_of, state_of
+from schemas.lookup import PodEntry, PrefixTokens, TierTokens
+
+if TYPE_CHECKING:
+    from indexer.index.source import SourceIndex
+    from indexer.index.states import StateLimits
+    from indexer.model import Bound, Reason, SourceState
+
+Encoding = Literal["json", "msgpack"]
+
+QUANTUM_MIN_S: Final = 0.010
+QUANTUM_PER_SOURCE_S: Final = 0.0002
+"""Preparing all entries costs about 5 us a source; this keeps it under 3 % of the time however large the fleet."""
+FRAGMENTS_MAX: Final = 64
+"""Encoded forms kept a source (reasons times names the callers use)."""
+
+_encoders: Final = {"json": msgspec.json.Encoder().encode, "msgpack": msgspec.msgpack.Encoder().encode}
+_NO_TIERS: Final = TierTokens()
+_NO_PREFIX: Final = PrefixTokens()
+
+
+class Prepared(NamedTuple):
+    """One source at one moment."""
+
+    state: SourceState
+    bound: Bound
+    reason: Reason | None
+    """Why nothing of it counts; None where it may score."""
+    scored: bool
+    degrades: bool
+    lag_ms: int | None
+    event_age_ms: int | None
+    generation: str
+    sequence: int | None
+    until: float
+    fragments: dict[tuple[str, str | None, str | None], msgspec.Raw]
+
+
+class FleetView:
+    """Prepared sources. `touch` is called by the write side whenever a fact changes."""
+
+    def __init__(self, limits: StateLimits) -> None:
+        self.limits = limits
+        self.epoch = 0
+        """Grows with every touch: what was composed from prepared sources is as old as its epoch."""
+        self._prepared: dict[int, Prepared] = {}
+        self._quantum_s = QUANTUM_MIN_S
+
+    def touch(self, source: SourceIndex) -> None:
+        """A fact of this source changed."""
+        self.epoch += 1
+        self._prepared.pop(id(source), None)
+
+    def fit(self, sources: int) -> None:
+        """The fleet has this many sources now."""
+        self.epoch += 1
+        self._quantum_s = max(QUANTUM_MIN_S, sources * QUANTUM_PER_SOURCE_S)
+        self._prepared.clear()
+
+    def prepared(self, source: SourceIndex, now: float) -> Prepared:
+        """The source as of `now`."""
+        view = self._prepared.get(id(source))
+        if view is None or now >= view.until:
+            view = self._prepared[id(source)] = self._prepare(source, now)
+        return view
+
+    def _prepare(self, source: SourceIndex, now: float) -> Prepared:
+        facts = source.facts
+        state, bound = state_of(facts, now, self.limits), bound_of(facts)
+        end = (math.floor(now / self._quantum_s) + 1) * self._quantum_s
+        return Prepared(
+            state=state,
+            bound=bound,
+            reason=reason_of(state, facts),
+            scored=is_scored(state) and not facts.cordoned,
+            degrades=degrades(state, bound, facts),
+            lag_ms=_age_ms(facts.proof_at, end),
+            event_age_ms=_age_ms(facts.message_at, end),
+            generation=f"{facts.generation:x}",
+            sequence=facts.sequence if facts.sequence is not None and facts.sequence >= 0 else None,
+            until=min(end, next_change(facts, now, self.limits)),
+            fragments={},
+        )
+
+
+def encode_nothing(
+    source: SourceIndex, view: Prepared, reason: Reason | None, name: str | None, encoding: Encoding
+) -> msgspec.Raw:
+    """The encoded entry of a source that holds nothing of the prompt. `name`: as the caller called it."""
+    key = (encoding, reason, name)
+    fragment = view.fragments.get(key)
+    if fragment is None:
+        fragment = msgspec.Raw(_encoders[encoding](nothing_entry(source, view, reason, name)))
+        if len(view.fragments) < FRAGMENTS_MAX:
+            view.fragments[key] = fragment
+    return fragment
+
+
+def nothing_entry(source: SourceIndex, view: Prepared, reason: Reason | None, name: str | None) -> PodEntry:
+    """The entry of a source that holds nothing of the prompt."""
+    return PodEntry(
+        pod=name or source.descriptor.pod,
+        dp_rank=source.descriptor.dp_rank,
+        block_size=source.block_size,
+        matched_tokens=0,
+        reusable_tokens=0,
+        tiers=_NO_TIERS,
+        prefix=_NO_PREFIX,
+        score=0.0,
+        state=view.state,
+        bound=view.bound,
+        lag_ms=view.lag_ms,
+        event_age_ms=view.event_age_ms,
+        generation=view.generation,
+        sequence=view.sequence,
+        reason=reason,
+    )
+
+
+def _age_ms(at: float | None, now: float) -> int | None:
+    return None if at is None else max(0, math.ceil((now - at) * 1000))

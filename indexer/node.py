@@ -1,0 +1,344 @@
+"""The composition root: builds every part, owns their lifetime, and is what the faces talk to (api/ports.py).
+
+Everything here runs on one event loop. `run` holds the background work (subscribers, housekeeping in slices) until
+`stop` is set; all other methods are plain calls that return quickly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter, deque
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from indexer.collect.fleet import Fleet
+from indexer.collect.options import CollectOptions
+from indexer.errors import LimitReachedError, SourceConflictError
+from indexer.hashing.chain import SCHEME, TOKEN_BYTES
+from indexer.index.mirror import Mirror
+from indexer.index.registry import Registry
+from indexer.index.states import StateLimits
+from indexer.ingest import Ingest
+from indexer.lookup import Lookup, hash_block_size
+from indexer.model import Descriptor, SourceId, Tier
+from indexer.source_views import block_views, source_view
+from indexer.telemetry import Telemetry
+from schemas.rest import HashResult, Readiness, SourcesReplaced, VersionAnswer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from indexer.index.source import SourceIndex
+    from indexer.ingest import SourceSink
+    from indexer.lookup_view import Encoding
+    from indexer.model import Origin
+    from indexer.ports import Clock, EventSink
+    from indexer.settings import Settings
+    from schemas.lookup import LookupAnswer, LookupQuery
+    from schemas.rest import BlockView, SourceView
+
+LAYOUT: Final = "1"
+TIDY_PAUSE_S: Final = 0.002
+"""Between two slices of housekeeping while there is some; each slice is under a millisecond."""
+TIDY_IDLE_S: Final = 0.010
+READY_WAIT_S: Final = 30.0
+"""Longest time that sources without a word keep the service from being ready."""
+SHIFT_MAX: Final = 24
+_LOCKED_ORIGINS: Final[tuple[Origin, ...]] = ("flag", "config")
+
+
+class Node:
+    """One process of the service, in memory mode."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self.settings = settings
+        self.clock = clock
+        limits = StateLimits(
+            stale_after_s=settings.staleness.stale_after_s,
+            score_ttl_s=settings.staleness.score_ttl_s,
+            suspect_weight=settings.events.suspect_weight,
+        )
+        secret = (settings.auth.hash_secret or "").encode()
+        weights = settings.models.weights
+        self.mirror = Mirror(shift=random.SystemRandom().randrange(SHIFT_MAX))
+        self.registry = Registry(aliases=settings.models.aliases, sources_max=settings.limits.sources)
+        self.ingest = Ingest(
+            self.mirror,
+            clock,
+            secret=secret,
+            gap_policy=settings.events.gap_policy,
+            orphans_max=settings.limits.orphans,
+            count_copies=settings.events.copies == "count",
+            tier_ttls=_tier_ttls(settings),
+        )
+        self._lookup = Lookup(
+            self.mirror,
+            self.registry,
+            clock,
+            limits,
+            secret=secret,
+            weights=(weights.gpu, weights.cpu, weights.storage, weights.remote, weights.unknown),
+        )
+        self.ingest.touched = self._lookup.view.touch
+        self.ingest.reshaped = self._reshaped
+        self.telemetry = Telemetry(clock, limits, self.version().version, per_source=settings.metrics.per_source)
+        self.fleet = Fleet(_collect_options(settings), clock, self)
+        self._sinks: dict[SourceId, SourceSink] = {}
+        self._clears: deque[float] = deque()
+        self._started_at = clock.now()
+        for descriptor in settings.sources:
+            self.add_source(descriptor)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Subscribe and keep house until `stop` is set."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.fleet.run(stop), name="fleet")
+            tasks.create_task(self._keep_house(stop), name="housekeeping")
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    def lookup(self, query: LookupQuery, *, encoding: Encoding = "json") -> LookupAnswer:
+        """Answer from memory."""
+        return self._lookup.answer(query, encoding)
+
+    def hash(self, query: LookupQuery) -> HashResult:
+        """Token hashes of the whole blocks of a prompt."""
+        size = hash_block_size(query)
+        return HashResult(
+            scheme=SCHEME,
+            block_size=size,
+            hashes=self._lookup.hashes(query, size),
+            prompt_tokens=len(query.tokens or b"") // TOKEN_BYTES,
+        )
+
+    async def wait_applied(self, query: LookupQuery, timeout_s: float) -> None:
+        """Return once every sequence in `query.min_sequence` is applied, or the time is over."""
+        deadline = self.clock.now() + timeout_s
+        while self._lookup.behind(query) and self.clock.now() < deadline:
+            await asyncio.sleep(TIDY_PAUSE_S)
+
+    # -- sources -------------------------------------------------------------------------------------------------------
+
+    def add_source(self, descriptor: Descriptor) -> Literal["created", "same"]:
+        """Register.
+
+        An equal registration is a no-op; one that differs is refused, as are names that another pod has.
+        """
+        known = self._sinks.get(descriptor.id)
+        if known is not None:
+            if _same(known.descriptor, descriptor):
+                return "same"
+            field = _first_difference(known.descriptor, descriptor)
+            raise SourceConflictError(
+                field, f"{descriptor.id} is registered with another {field} (origin {known.descriptor.origin})"
+            )
+        self._check(descriptor)
+        self._open(descriptor)
+        return "created"
+
+    def replace_api_sources(self, descriptors: Sequence[Descriptor]) -> SourcesReplaced:
+        """Make these the whole set of origin `api`: all or nothing."""
+        wanted: dict[SourceId, Descriptor] = {}
+        for descriptor in descriptors:
+            if descriptor.id in wanted:
+                raise SourceConflictError("pod", f"{descriptor.id} stands twice in the list")
+            wanted[descriptor.id] = descriptor
+        present = {key: sink.descriptor for key, sink in self._sinks.items() if sink.descriptor.origin == "api"}
+        kept = {key for key, descriptor in wanted.items() if key in present and _same(present[key], descriptor)}
+        fixed = {key: sink.descriptor for key, sink in self._sinks.items() if key not in present}
+        fresh = [descriptor for key, descriptor in wanted.items() if key not in kept and not _stands(fixed, descriptor)]
+        gone = [key for key in present if key not in kept]
+        self.registry.check_all(gone, fresh)
+        self._allow_clears(len(gone))
+        for key in gone:
+            self._close(key)
+        for descriptor in fresh:
+            self._open(descriptor)
+        removed = sum(1 for key in gone if key not in wanted)
+        return SourcesReplaced(added=len(fresh), kept=len(wanted) - len(fresh), removed=removed)
+
+    def remove_source(self, pod: str, dp_rank: int | None) -> int:
+        """Remove one rank or all; sources of flags and configuration stay."""
+        sources = self.registry.named(pod, dp_rank)
+        for source in sources:
+            if source.descriptor.origin in _LOCKED_ORIGINS:
+                raise SourceConflictError(
+                    "origin", f"{source.descriptor.id} comes from a {source.descriptor.origin}: remove it there"
+                )
+        self._allow_clears(len(sources))
+        for source in sources:
+            self._close(source.descriptor.id)
+        return len(sources)
+
+    def clear_source(self, pod: str, dp_rank: int | None) -> int:
+        """New generation, everything of it gone."""
+        sources = self.registry.named(pod, dp_rank)
+        self._allow_clears(len(sources))
+        for source in sources:
+            source.counters["cleared_by_operator"] += 1
+            self.ingest.clear(self._sinks[source.descriptor.id])
+        return len(sources)
+
+    def cordon_source(self, pod: str, dp_rank: int | None, *, cordoned: bool) -> int:
+        """Set or lift the cordon: a cordoned source goes on learning and is listed with score 0."""
+        sources = self.registry.named(pod, dp_rank)
+        for source in sources:
+            source.facts.cordoned = cordoned
+            self._lookup.view.touch(source)
+        return len(sources)
+
+    def find_block(self, pod: str, dp_rank: int | None, block_hash: int) -> list[BlockView]:
+        """Entries under that engine hash or token hash."""
+        return [
+            view
+            for source in self.registry.named(pod, dp_rank)
+            for view in block_views(source, self.mirror, block_hash)
+        ]
+
+    def source_views(
+        self,
+        *,
+        state: str | None = None,
+        model: str | None = None,
+        limit: int = 0,
+        after: tuple[str, int] | None = None,
+    ) -> list[SourceView]:
+        """Sources in the order of (pod, rank), from the first one greater than `after`; `limit` 0 = all."""
+        now = self.clock.now()
+        views: list[SourceView] = []
+        for key in sorted(self.registry.sources):
+            source = self.registry.sources[key]
+            prepared = self._lookup.view.prepared(source, now)
+            if after is not None and key <= after:
+                continue
+            if (state is not None and prepared.state != state) or (
+                model is not None and source.descriptor.model != model
+            ):
+                continue
+            views.append(source_view(source, prepared, self.clock))
+            if limit and len(views) == limit:
+                break
+        return views
+
+    def source_for_topic(self, pod: str, model: str | None, dp_rank: int) -> EventSink | None:
+        """The sink of a publisher on a bound socket; a source registered otherwise wins over its topic."""
+        sink = self._sinks.get(SourceId(pod, dp_rank))
+        if sink is not None:
+            return sink
+        descriptor = Descriptor(pod=pod, dp_rank=dp_rank, model=model, origin="topic")
+        try:
+            self._check(descriptor)
+        except (LimitReachedError, SourceConflictError):
+            self.telemetry.limits_reached["limits.sources"] += 1
+            return None
+        return self._enter(descriptor)
+
+    # -- health --------------------------------------------------------------------------------------------------------
+
+    def readiness(self) -> Readiness:
+        """Ready once every known source has a verdict, or `READY_WAIT_S` has passed."""
+        now = self.clock.now()
+        states = Counter(self._lookup.view.prepared(s, now).state for s in self.registry.sources.values())
+        waited = now - self._started_at
+        waiting = states["syncing"] + states["new"]
+        ready = waiting == 0 or waited >= READY_WAIT_S or not self.registry.sources
+        return Readiness(
+            ready=ready,
+            detail={"sources": len(self.registry.sources), "waiting": waiting, **dict(sorted(states.items()))},
+        )
+
+    def metrics_text(self) -> bytes:
+        """The metrics."""
+        return self.telemetry.text(list(self.registry.sources.values()))
+
+    def observe_lookup(self, *, api: str, input: str, code: int, state: str, seconds: float) -> None:  # noqa: A002
+        """Count one lookup."""
+        self.telemetry.lookups.observe(api, input, code, state, seconds)
+
+    def version(self) -> VersionAnswer:
+        """What runs here."""
+        return VersionAnswer(version=version("kvindexer"), hash_scheme=SCHEME, layout=LAYOUT)
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _check(self, descriptor: Descriptor) -> None:
+        try:
+            self.registry.check(descriptor)
+        except LimitReachedError as error:
+            self.telemetry.limits_reached[error.limit] += 1
+            raise
+
+    def _open(self, descriptor: Descriptor) -> None:
+        self.fleet.start(self._enter(descriptor))
+
+    def _enter(self, descriptor: Descriptor) -> SourceSink:
+        sink = self.ingest.open_source(descriptor)
+        self._sinks[descriptor.id] = sink
+        self.registry.add(sink.source)
+        self._lookup.view.fit(len(self.registry.sources))
+        return sink
+
+    def _close(self, source_id: SourceId) -> None:
+        sink = self._sinks.pop(source_id)
+        self.fleet.stop(source_id)
+        self.registry.remove(source_id)
+        self.ingest.close_source(sink)
+        self.telemetry.departed.update(sink.source.counters)
+        self._lookup.view.fit(len(self.registry.sources))
+
+    def _allow_clears(self, count: int) -> None:
+        """`max_clears_per_minute`: a discovery that has gone wrong must not empty the index."""
+        now, limit = self.clock.now(), self.settings.limits.max_clears_per_minute
+        while self._clears and now - self._clears[0] >= 60:  # noqa: PLR2004  a minute
+            self._clears.popleft()
+        if len(self._clears) + count > limit:
+            self.telemetry.limits_reached["limits.max_clears_per_minute"] += 1
+            raise LimitReachedError("limits.max_clears_per_minute", limit)
+        self._clears.extend([now] * count)
+
+    def _reshaped(self, _: SourceIndex) -> None:
+        self.registry.version += 1
+
+    async def _keep_house(self, stop: asyncio.Event) -> None:
+        """Slices of background work, and the event loop's own delay."""
+        while not stop.is_set():
+            busy = self.ingest.tidy_slice()
+            pause = TIDY_PAUSE_S if busy else TIDY_IDLE_S
+            due = self.clock.now() + pause
+            await asyncio.sleep(pause)
+            self.telemetry.loop_lag_s = max(self.telemetry.loop_lag_s, self.clock.now() - due)
+
+
+def _tier_ttls(settings: Settings) -> dict[Tier, float]:
+    ttls = settings.staleness.entry_ttl_s
+    named = (ttls.gpu, ttls.cpu, ttls.storage, ttls.remote, ttls.unknown)
+    return {tier: ttl for tier, ttl in zip(Tier, named, strict=True) if ttl is not None}
+
+
+def _same(known: Descriptor, new: Descriptor) -> bool:
+    """Equal but for where it came from: a registrar that posts what a flag says already changes nothing."""
+    return known == msgspec.structs.replace(new, origin=known.origin)
+
+
+def _stands(fixed: dict[SourceId, Descriptor], new: Descriptor) -> bool:
+    """Whether a source of another origin already is what is asked for; raises where it differs."""
+    known = fixed.get(new.id)
+    if known is None:
+        return False
+    if not _same(known, new):
+        raise SourceConflictError("pod", f"{new.id} comes from a {known.origin} and differs")
+    return True
+
+
+def _first_difference(known: Descriptor, new: Descriptor) -> str:
+    for field in new.__struct_fields__:
+        if field != "origin" and getattr(known, field) != getattr(new, field):
+            return field
+    return "origin"
+
+
+def _collect_options(settings: Settings) -> CollectOptions:
+    return CollectOptions()

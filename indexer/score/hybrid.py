@@ -1,0 +1,65 @@
+"""The hit rule of hybrid models: full-attention groups hold everything, sliding windows only what they still look at.
+Pure.
+
+A hit is the longest multiple L of the least common multiple of the block sizes such that the full-attention groups
+hold every block of [0, L) and each window group holds its last ceil((window - 1) / block) blocks before L, or all if
+fewer (fact sheet real_streams, "Hybrid models: what a hit is"). Blocks of another size carry the hash at their end,
+so block j of a group whose blocks are r times as large is found at position (j + 1) * r - 1 of the walk.
+"""
+
+from __future__ import annotations
+
+from math import lcm
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from indexer.index.records import LaneTable
+    from indexer.index.source import GroupInfo
+    from indexer.index.walk import Run
+
+
+def hybrid_tokens(
+    limit_tokens: int,
+    block_size: int,
+    groups: Iterable[tuple[int, GroupInfo]],
+    runs: Sequence[Run],
+    slot: int,
+    lanes: LaneTable,
+) -> int:
+    """Tokens the engine would skip:
+
+    at most `limit_tokens`, which the full-attention groups hold. `groups`: the window groups.
+    """
+    rules = [(group, info.block_size, info.window or 0) for group, info in groups]
+    step = lcm(block_size, *(size for _, size, _ in rules))
+    best = limit_tokens // step * step
+    held = {group: _held_positions(runs, slot, lanes, group, limit_tokens // block_size) for group, _, _ in rules}
+    while best:
+        if all(_window_held(held[group], best, size, window, block_size) for group, size, window in rules):
+            return best
+        best -= step
+    return 0
+
+
+def _window_held(held: bytearray, tokens: int, size: int, window: int, block_size: int) -> bool:
+    """Whether the group holds its last blocks before `tokens`."""
+    ratio = size // block_size
+    if ratio < 1 or size % block_size:
+        return False  # finer than the walk: its hashes have no position there
+    last = tokens // size
+    first = max(0, last - -(-(window - 1) // size))
+    return all(held[(block + 1) * ratio - 1] for block in range(first, last))
+
+
+def _held_positions(runs: Sequence[Run], slot: int, lanes: LaneTable, group: int, blocks: int) -> bytearray:
+    """For each walked block, whether the group holds it in any tier."""
+    held = bytearray(blocks)
+    for record, start, end in runs:
+        if start >= blocks:
+            break
+        if lanes.groups_held(record.lanes_of(slot)) >> group & 1:
+            end = min(end, blocks)
+            held[start:end] = b"\1" * (end - start)
+    return held

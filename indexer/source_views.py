@@ -1,0 +1,145 @@
+"""Sources and blocks as an operator sees them: facts put into the shapes of schemas/rest.py. No I/O; time is given."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from indexer.index.reverse_map import Orphan
+from indexer.model import TIER_NAMES
+from indexer.telemetry import blocks_by_tier
+from schemas.rest import BlockView, GroupView, SourceView
+
+if TYPE_CHECKING:
+    from indexer.index.mirror import Mirror
+    from indexer.index.reverse_map import Lane
+    from indexer.index.source import SourceIndex
+    from indexer.index.states import SourceFacts
+    from indexer.lookup_view import Prepared
+    from indexer.ports import Clock
+
+
+def source_view(source: SourceIndex, view: Prepared, clock: Clock) -> SourceView:
+    """All that is known of one source."""
+    described = source.descriptor
+    since = datetime.fromtimestamp(clock.wall_us() / 1e6, UTC) - timedelta(seconds=clock.now() - _since(source, view))
+    return SourceView(
+        pod=described.pod,
+        dp_rank=described.dp_rank,
+        state=view.state,
+        since=since.isoformat(timespec="milliseconds"),
+        why=_why(source.facts, view),
+        bound=view.bound,
+        generation=view.generation,
+        sequence=view.sequence,
+        lag_ms=view.lag_ms,
+        event_age_ms=view.event_age_ms,
+        counters=dict(sorted(source.counters.items())),
+        blocks=blocks_by_tier(source),
+        copies=source.copies,
+        blocks_total=described.blocks_total,
+        owner=None,
+        origin=described.origin,
+        endpoint=described.endpoint,
+        replay_endpoint=described.replay_endpoint,
+        model=described.model,
+        lora_name=described.lora_name,
+        engine=described.engine,
+        block_size=source.block_size,
+        groups=[GroupView(group=g, kind=info.kind, window=info.window) for g, info in sorted(source.groups.items())],
+        role=described.role,
+        tenant=described.tenant,
+        address=described.address,
+        aliases=list(described.aliases),
+        labels=dict(described.labels),
+        cordoned=source.facts.cordoned,
+        warnings=[*source.warnings.values(), *_standing_warnings(source)],
+    )
+
+
+def block_views(source: SourceIndex, mirror: Mirror, wanted: int) -> list[BlockView]:
+    """Entries under that hash, read as an engine hash and as a token hash. Scans the source's map: for operators."""
+    found: dict[tuple[int, int], list[tuple[Lane, int]]] = {}
+    for lane in source.map.lanes.values():
+        token_hash = lane.get(wanted)
+        if token_hash is not None:
+            found.setdefault((lane.group, wanted), []).append((lane, token_hash))
+        for engine_hash, held in lane.items():
+            if held == wanted and engine_hash != wanted:
+                found.setdefault((lane.group, engine_hash), []).append((lane, held))
+    views = [_block_view(source, mirror, engine_hash, lanes) for (_, engine_hash), lanes in found.items()]
+    orphan = source.map.orphans.get(wanted)
+    if orphan is not None:
+        views.append(_orphan_view(source, wanted, orphan))
+    return views
+
+
+def _block_view(source: SourceIndex, mirror: Mirror, engine_hash: int, lanes: list[tuple[Lane, int]]) -> BlockView:
+    token_hash = lanes[0][1]
+    parent = mirror.table.parent(token_hash)
+    return BlockView(
+        pod=source.descriptor.pod,
+        dp_rank=source.descriptor.dp_rank,
+        engine_hash=f"{engine_hash:016x}",
+        token_hash=f"{token_hash:016x}",
+        group=lanes[0][0].group,
+        tiers=[TIER_NAMES[lane.tier] for lane, _ in lanes],
+        copies={TIER_NAMES[lane.tier]: lane.count(engine_hash) for lane, _ in lanes},
+        parent=_engine_hash_of(lanes[0][0], parent) if parent else None,
+    )
+
+
+def _orphan_view(source: SourceIndex, engine_hash: int, orphan: Orphan) -> BlockView:
+    tier = TIER_NAMES[orphan.lane.tier]
+    return BlockView(
+        pod=source.descriptor.pod,
+        dp_rank=source.descriptor.dp_rank,
+        engine_hash=f"{engine_hash:016x}",
+        token_hash=None,
+        group=orphan.lane.group,
+        tiers=[tier],
+        copies={tier: orphan.copies},
+        parent=f"{orphan.parent:016x}",
+    )
+
+
+def _engine_hash_of(lane: Lane, token_hash: int) -> str | None:
+    for engine_hash, held in lane.items():
+        if held == token_hash:
+            return f"{engine_hash:016x}"
+    return None
+
+
+def _since(source: SourceIndex, view: Prepared) -> float:
+    alive_at = source.facts.alive_at
+    if view.state in {"stale", "down"} and alive_at is not None:
+        return alive_at
+    return source.since
+
+
+def _why(facts: SourceFacts, view: Prepared) -> str | None:
+    """What made the state or bound less than live and exact, in a sentence."""
+    if facts.cordoned:
+        return "cordoned by an operator"
+    if view.state == "new":
+        return "no message yet"
+    if view.state == "syncing":
+        return "a replay or probe is under way"
+    if view.state in {"stale", "down"}:
+        return "the connection is lost" if not facts.connected else "the connection was not seen up lately"
+    if facts.doubts:
+        return "something claimed may be false: " + ", ".join(sorted(facts.doubts))
+    if facts.rule_missing:
+        return "the hit rule of one of its cache groups is not known"
+    if facts.shortfalls:
+        return "something held may be missing: " + ", ".join(sorted(facts.shortfalls))
+    return None if facts.complete else "its history before our first message is not known"
+
+
+def _standing_warnings(source: SourceIndex) -> list[str]:
+    out = []
+    if source.descriptor.blocks_total is None:
+        out.append("capacity unknown (blocks_total): after a kept gap, ghosts cannot be told from blocks")
+    if source.map.waiting:
+        out.append(f"{source.map.waiting} blocks wait for a parent or for tokens")
+    return out

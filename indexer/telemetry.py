@@ -1,0 +1,195 @@
+"""Every metric this service shows, with unit and meaning (api.md section 6). Reads facts at scrape time; the hot path
+only counts.
+
+`prometheus_client` writes the exposition; what is counted lives where it happens (source counters, ingest totals), so
+that a series of a source goes with the source. Lookup durations are kept in our own buckets: one bisect a lookup
+instead of a Python loop over buckets.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+from indexer.index.states import bound_of, state_of
+from indexer.model import TIER_NAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client.core import Metric
+
+    from indexer.index.source import SourceIndex
+    from indexer.index.states import StateLimits
+    from indexer.ports import Clock
+
+BUCKETS_S: Final = (5e-5, 1e-4, 2e-4, 3.5e-4, 5e-4, 7.5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 1.0)
+
+METRICS: Final[dict[str, str]] = {
+    "kvindexer_lookup_duration_seconds": "Time from a request's last byte to its answer, by api, input form and status code.",
+    "kvindexer_lookups_total": "Lookups answered, by api and answer state.",
+    "kvindexer_source_state": "1 for the state a source is in, by source and state.",
+    "kvindexer_source_lag_seconds": "Age of the newest proof that nothing of this source is missing.",
+    "kvindexer_source_last_message_timestamp_seconds": "Unix time of the newest message of this source.",
+    "kvindexer_source_bound": "1 for the bound of what is claimed about a source, by source and bound.",
+    "kvindexer_ghosts_dropped_total": "Entries from before a kept gap dropped because their parent is not held.",
+    "kvindexer_gaps_total": "Holes in a source's sequence that could not be healed.",
+    "kvindexer_batches_lost_total": "Batches in those holes.",
+    "kvindexer_replays_total": "Replay conversations, by result.",
+    "kvindexer_restarts_total": "Restarts of engines noticed.",
+    "kvindexer_orphans": "Blocks parked because their parent or their tokens are not known yet.",
+    "kvindexer_events_total": "Events applied, by kind.",
+    "kvindexer_events_skipped_total": "Events or batches that could not be used, by reason.",
+    "kvindexer_blocks": "Distinct blocks held, by source and tier.",
+    "kvindexer_limit_reached_total": "Times a limit was reached, by limit.",
+    "kvindexer_event_loop_lag_seconds": "Longest delay of the event loop since the last scrape.",
+    "kvindexer_build_info": "1, with version, hash scheme and store layout.",
+}
+
+_KINDS: Final = ("stored", "removed", "cleared")
+_REPLAYS: Final = ("ok", "partial", "failed", "timeout")
+
+
+class LookupTimes:
+    """Durations and outcomes of lookups."""
+
+    def __init__(self) -> None:
+        self.durations: dict[tuple[str, str, str], tuple[list[int], list[float]]] = {}
+        self.states: Counter[tuple[str, str]] = Counter()
+
+    def observe(self, api: str, form: str, code: int, state: str, seconds: float) -> None:
+        """One lookup; `form` is the input form, `state` empty for a refused one."""
+        key = (api, form, str(code))
+        counts = self.durations.get(key)
+        if counts is None:
+            counts = self.durations[key] = ([0] * (len(BUCKETS_S) + 1), [0.0])
+        counts[0][bisect_left(BUCKETS_S, seconds)] += 1
+        counts[1][0] += seconds
+        if state:
+            self.states[api, state] += 1
+
+
+class Telemetry:
+    """Collects at scrape time. `sources` is the live registry's dict; `departed` keeps totals of sources that left."""
+
+    def __init__(self, clock: Clock, limits: StateLimits, version: str, *, per_source: bool) -> None:
+        self.lookups = LookupTimes()
+        self.limits_reached: Counter[str] = Counter()
+        self.departed: Counter[str] = Counter()
+        self.sources: list[SourceIndex] = []
+        self.loop_lag_s = 0.0
+        self._clock = clock
+        self._state_limits = limits
+        self._version = version
+        self._per_source = per_source
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def text(self, sources: list[SourceIndex]) -> bytes:
+        """The exposition for these sources."""
+        self.sources = sources
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by prometheus_client."""
+        yield from self._lookup_metrics()
+        yield from self._event_metrics()
+        if self._per_source:
+            yield from self._source_metrics()
+        lag = _gauge("kvindexer_event_loop_lag_seconds")
+        lag.add_metric([], self.loop_lag_s)
+        self.loop_lag_s = 0.0
+        yield lag
+        info = _gauge("kvindexer_build_info", "version", "hash_scheme", "layout")
+        info.add_metric([self._version, "kvi1", "1"], 1)
+        yield info
+
+    def _lookup_metrics(self) -> Iterator[Metric]:
+        name = "kvindexer_lookup_duration_seconds"
+        durations = HistogramMetricFamily(name, METRICS[name], labels=("api", "input", "code"))
+        for labels, (counts, total) in self.lookups.durations.items():
+            running, buckets = 0, []
+            for edge, count in zip((*map(str, BUCKETS_S), "+Inf"), counts, strict=True):
+                running += count
+                buckets.append((edge, running))
+            durations.add_metric(list(labels), buckets, total[0])
+        yield durations
+        states = _counter("kvindexer_lookups", "api", "state")
+        for labels2, count in self.lookups.states.items():
+            states.add_metric(list(labels2), count)
+        yield states
+
+    def _event_metrics(self) -> Iterator[Metric]:
+        totals = Counter(self.departed)
+        for source in self.sources:
+            totals.update(source.counters)
+        for name, key in (
+            ("kvindexer_gaps", "gaps"),
+            ("kvindexer_batches_lost", "batches_lost"),
+            ("kvindexer_restarts", "restarts"),
+            ("kvindexer_ghosts_dropped", "ghosts_dropped"),
+        ):
+            plain = _counter(name)
+            plain.add_metric([], totals[key])
+            yield plain
+        events = _counter("kvindexer_events", "kind")
+        for kind in _KINDS:
+            events.add_metric([kind], totals[kind])
+        yield events
+        skipped = _counter("kvindexer_events_skipped", "reason")
+        for key, count in sorted(totals.items()):
+            if key.startswith("skipped."):
+                skipped.add_metric([key.removeprefix("skipped.")], count)
+        skipped.add_metric(["frames_malformed"], totals["wire.frames_malformed"])
+        yield skipped
+        replays = _counter("kvindexer_replays", "result")
+        for result in _REPLAYS:
+            replays.add_metric([result], totals[f"wire.replays_{result}"])
+        yield replays
+        reached = _counter("kvindexer_limit_reached", "limit")
+        for limit, count in (*self.limits_reached.items(), ("events.lane_bytes", totals["wire.lane_overflows"])):
+            reached.add_metric([limit], count)
+        reached.add_metric(["limits.orphans"], totals["skipped.orphans"])
+        yield reached
+        orphans = _gauge("kvindexer_orphans")
+        orphans.add_metric([], sum(source.map.waiting for source in self.sources))
+        yield orphans
+
+    def _source_metrics(self) -> Iterator[Metric]:
+        now, wall = self._clock.now(), self._clock.wall_us() / 1e6
+        state = _gauge("kvindexer_source_state", "source", "state")
+        bound = _gauge("kvindexer_source_bound", "source", "bound")
+        lag = _gauge("kvindexer_source_lag_seconds", "source")
+        last = _gauge("kvindexer_source_last_message_timestamp_seconds", "source")
+        blocks = _gauge("kvindexer_blocks", "source", "tier")
+        for source in self.sources:
+            name, facts = str(source.descriptor.id), source.facts
+            state.add_metric([name, state_of(facts, now, self._state_limits)], 1)
+            bound.add_metric([name, bound_of(facts)], 1)
+            if facts.proof_at is not None:
+                lag.add_metric([name], now - facts.proof_at)
+            if facts.message_at is not None:
+                last.add_metric([name], wall - (now - facts.message_at))
+            for tier, count in blocks_by_tier(source).items():
+                blocks.add_metric([name, tier], count)
+        yield from (state, bound, lag, last, blocks)
+
+
+def blocks_by_tier(source: SourceIndex) -> dict[str, int]:
+    """Distinct blocks a source holds in each tier."""
+    counts = dict.fromkeys(TIER_NAMES, 0)
+    for lane in source.map.lanes.values():
+        counts[TIER_NAMES[lane.tier]] += lane.pairs
+    return counts
+
+
+def _counter(name: str, *labels: str) -> CounterMetricFamily:
+    return CounterMetricFamily(name, METRICS[f"{name}_total"], labels=labels)
+
+
+def _gauge(name: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, METRICS[name], labels=labels)
