@@ -85,10 +85,11 @@ class Publisher:
         """Bind. Raises `zmq.ZMQError` where that is not possible; both sockets are closed then."""
         if self._publisher is not None:
             return
+        patience_s = 0.0 if self._context is None else REBIND_MAX_S  # only what we had ourselves comes free again
         try:
             context = self._context = self._context or zmq.Context()
-            self._open_publisher(context)
-            self._open_router(context)
+            self._open_publisher(context, patience_s)
+            self._open_router(context, patience_s)
         except zmq.ZMQError:
             self.shut()
             raise
@@ -159,30 +160,30 @@ class Publisher:
         topic_frame = (topic,) if self._wire.replay_topic_frame else ()
         self._router.send_multipart((identity, b"", *topic_frame, sequence, payload))
 
-    def _open_publisher(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    def _open_publisher(self, context: zmq.Context[zmq.Socket[bytes]], patience_s: float) -> None:
         publisher = self._publisher = context.socket(zmq.XPUB)
         publisher.set(zmq.XPUB_VERBOSER, 1)  # every subscription and its end, not only the first and the last
         publisher.set(zmq.SNDHWM, self._wire.send_hwm)
-        self.endpoint = _bind(publisher, self.endpoint)
+        self.endpoint = _bind(publisher, self.endpoint, patience_s)
 
-    def _open_router(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    def _open_router(self, context: zmq.Context[zmq.Socket[bytes]], patience_s: float) -> None:
         if self.replay_endpoint is None:
             return
         router = self._router = context.socket(zmq.ROUTER)
         hwm = self._wire.replay_sndhwm
         router.set(zmq.SNDHWM, 2 * (self._wire.buffer_steps + 1) if hwm is None else hwm)
-        self.replay_endpoint = _bind(router, self.replay_endpoint)
+        self.replay_endpoint = _bind(router, self.replay_endpoint, patience_s)
 
 
 def _readable(socket: zmq.Socket[bytes]) -> bool:
     return bool(int(socket.get(zmq.EVENTS)) & zmq.POLLIN)
 
 
-def _bind(socket: zmq.Socket[bytes], endpoint: str) -> str:
+def _bind(socket: zmq.Socket[bytes], endpoint: str, patience_s: float) -> str:
     """Bind and return the endpoint with its real port."""
     socket.set(zmq.LINGER, 0)
     socket.set(zmq.IPV6, 1 if "[" in endpoint else 0)
-    give_up_at = time.monotonic() + REBIND_MAX_S
+    give_up_at = time.monotonic() + patience_s
     while True:
         try:
             socket.bind(endpoint)

@@ -5,6 +5,7 @@ it, `source_flag` is the grammar of `--source`, `printed` shows the effective se
 Does no I/O but reading the one file it is told to.
 """
 
+from indexer.settings.later import refuse_what_is_not_there
 from indexer.settings.layers import BadSettings, load
 from indexer.settings.printed import masked
 from indexer.settings.sections import (
@@ -42,4 +43,5 @@ __all__ = [
     "load",
     "masked",
     "parse_source_flag",
+    "refuse_what_is_not_there",
 ]

@@ -264,9 +264,8 @@ def test_replay_faults_happen_once_each(peers: Peers) -> None:
         assert [b"a", b"b", b"c", b""] == [frames[-1] for frames in replay(socket, 0)]
 
 
-def test_a_taken_port_is_an_error_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_taken_port_is_an_error_and_leaves_nothing() -> None:
     """The start fails with the endpoint in the message, and the engine is closed."""
-    monkeypatch.setattr("api.demo.publisher.REBIND_MAX_S", 0.0)
     with EngineSimulator() as first:
         second = EngineSimulator(first.endpoint)
         with pytest.raises(EngineFailed, match=first.endpoint):

@@ -9,7 +9,7 @@ import pytest
 
 from indexer.errors import SettingsError
 from indexer.model import Descriptor
-from indexer.settings import BadSettings, Settings, load, masked
+from indexer.settings import BadSettings, Settings, load, masked, refuse_what_is_not_there
 from indexer.settings.printed import without_password
 
 
@@ -106,7 +106,7 @@ def test_environment_values_are_yaml_where_the_setting_is_no_text() -> None:
         ),
         (
             "server: {zzz: 1}",
-            "server.zzz: unknown key in kvindexer.yaml (known: host, port, uds, ready_wait_s, drain_s)",
+            "server.zzz: unknown key in kvindexer.yaml (known: host, port, uds, ready_wait_s, drain_s, lame_duck_s, ",
         ),
         ("server: 5", "server: unknown key in kvindexer.yaml (server is a section, its keys are wanted)"),
         ("events: {rcvhwm: 0}", "events.rcvhwm: expected int >= 1, got 0 (kvindexer.yaml)"),
@@ -250,6 +250,28 @@ def test_secrets_are_masked_in_errors(config: Path) -> None:
     assert "123456" not in str(caught.value)
     assert "987654" not in str(caught.value)
     assert "got ***" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("KVINDEXER_REDIS__URL", "redis://:secret@h:6379", "redis.url: this version keeps all in memory"),
+        ("KVINDEXER_AUTH__TOKENS_FILE", "/secret", "auth.tokens_file: this version has no access control"),
+        ("KVINDEXER_MODELS__TOKENIZER", "m", "models.tokenizer: this version takes token ids"),
+        ("KVINDEXER_MODELS__DISCOVER", "true", "models.discover: this version does not ask engines"),
+        ("KVINDEXER_TELEMETRY__OTLP_ENDPOINT", "http://h", "telemetry.otlp_endpoint: this version sends no traces"),
+    ],
+)
+def test_what_this_version_cannot_do_is_refused(variable: str, value: str, told: str) -> None:
+    """Not ignored: who sets it would believe in it. The value is not repeated."""
+    settings = load(environment={variable: value})
+    with pytest.raises(BadSettings) as caught:
+        refuse_what_is_not_there(settings)
+
+    (complaint,) = complaints(caught)
+    assert complaint.startswith(told)
+    assert "secret" not in complaint
+    refuse_what_is_not_there(Settings())
 
 
 def test_what_is_printed_can_be_read_again(config: Path) -> None:

@@ -1,0 +1,89 @@
+"""`kvindexer lookup`: ask a running service about one prompt and show who holds how much of it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from api.cli import output
+from api.cli.client import CommandFailed, ServiceClient, decoded
+from api.cli.tokens import read_tokens
+
+
+class Row(msgspec.Struct, kw_only=True):
+    """What is shown of one entry; other fields are for `--json`."""
+
+    pod: str
+    dp_rank: int = 0
+    matched_tokens: int = 0
+    reusable_tokens: int = 0
+    score: float = 0.0
+    state: str = "?"
+    bound: str = "?"
+    lag_ms: int | None = None
+    reason: str | None = None
+
+
+class Shown(msgspec.Struct, kw_only=True):
+    """What is shown of an answer."""
+
+    state: str
+    prompt_tokens: int
+    pods: list[Row]
+    model: str | None = None
+    reason: str | None = None
+    nearest_model: str | None = None
+    took_us: int | None = None
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Ask and print. Raises `CommandFailed`."""
+    question: dict[str, object] = {"token_ids": read_tokens(arguments.tokens, binary=arguments.binary)}
+    for name in ("model", "lora_name", "pods"):
+        value = getattr(arguments, name)
+        if value is not None:
+            question[name] = value
+    answer = ServiceClient(arguments.url, arguments.token).request("POST", "/v1/lookup", question)
+    if arguments.json:
+        sys.stdout.write(answer.decode().rstrip("\n") + "\n")
+        return 0
+    try:
+        shown = msgspec.convert(decoded(answer), Shown)
+    except msgspec.ValidationError as error:
+        raise CommandFailed(f"the answer is none of a lookup ({error}): is this the service?") from error
+    print_answer(shown, output.console())
+    return 0
+
+
+def print_answer(shown: Shown, console: Console) -> None:
+    """A line about the whole, then a table, best first."""
+    why = "" if shown.reason is None else f" ({shown.reason})"
+    nearest = "" if shown.nearest_model is None else f", nearest known model: {shown.nearest_model}"
+    took = "" if shown.took_us is None else f", {shown.took_us} us"
+    console.print(f"{shown.state}{why}: {shown.prompt_tokens} prompt tokens, model {shown.model}{nearest}{took}")
+    if not shown.pods:
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for title in ("pod", "rank"):
+        table.add_column(title)
+    for title in ("matched", "reusable", "score", "lag ms"):
+        table.add_column(title, justify="right")
+    for title in ("state", "bound", "reason"):
+        table.add_column(title)
+    for row in shown.pods:
+        table.add_row(
+            row.pod,
+            str(row.dp_rank),
+            str(row.matched_tokens),
+            str(row.reusable_tokens),
+            f"{row.score:.3f}",
+            "-" if row.lag_ms is None else str(row.lag_ms),
+            row.state,
+            row.bound,
+            row.reason or "",
+        )
+    console.print(table)

@@ -1,0 +1,272 @@
+"""The grammar of the command line and the help that teaches it. No behaviour: `indexer.__main__` acts on the result."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from indexer.model import SourceState
+
+DEFAULT_URL: Final = "http://127.0.0.1:8080"
+
+_NUMBER_MAX: Final = 1e9
+
+_OVERVIEW: Final = """\
+Tells LLM routers which engine already holds how much of a prompt's prefix, and how far that answer can be trusted.
+
+first steps:
+  kvindexer demo                      three engines, a service and lookups, all on this machine
+  kvindexer serve --source 10.0.0.1:8000=tcp://10.0.0.1:5557,model=llama
+  kvindexer sources                   what a running service listens to
+  kvindexer lookup --tokens ids.txt   who holds how much of this prompt
+"""
+
+_SERVE: Final = """\
+examples:
+  one engine, the pod named as the router calls it:
+    kvindexer serve --source 10.0.0.1:8000=tcp://10.0.0.1:5557,model=llama
+  with replay, so that losses heal (vLLM's replay_endpoint; off there by default):
+    kvindexer serve --source 10.0.0.1:8000=tcp://10.0.0.1:5557,replay=tcp://10.0.0.1:6557,model=llama
+  eight data-parallel ranks at ports 5557..5564 and 6557..6564:
+    kvindexer serve --source pod-a=tcp://10.0.0.1:5557,replay=tcp://10.0.0.1:6557,ranks=0-7
+  engines that connect to us; pods appear by their topic kv@POD@MODEL:
+    kvindexer serve --source-bind 'tcp://*:5557'
+  from a file, one value changed by the environment, one by a flag:
+    KVINDEXER_STALENESS__SCORE_TTL_S=30 kvindexer serve --config kvindexer.yaml --port 9000
+
+NAME ends at the first =tcp:// or =ipc:// and may contain : . / [ ]. Settings: file < environment < flags;
+`kvindexer config` prints what they come to.
+"""
+
+_REPLAY: Final = """\
+Each engine of the recording publishes on its own port, and answers replay on another, exactly as vLLM does.
+
+examples:
+  kvindexer replay basic.kvt.gz                            engines at 5557, 5558, ..., replay at 6557, 6558, ...
+  kvindexer replay basic.kvt.gz --wait-subscribers --speed max
+  kvindexer replay eviction.kvt.gz --no-replay --loss 0.01   what a lossy network does
+"""
+
+_LOOKUP: Final = """\
+examples:
+  kvindexer lookup --tokens ids.txt --model llama
+  echo '[1, 2, 3]' | kvindexer lookup --tokens - --json
+  kvindexer lookup --tokens ids.u32 --binary --pods 10.0.0.1:8000,10.0.0.2:8000
+
+Exit code 0: answered, whatever the answer; 1: not reached or refused; 2: what was typed is wrong.
+"""
+
+_SOURCES: Final = """\
+examples:
+  kvindexer sources
+  kvindexer sources list --state down
+  kvindexer sources add 10.0.0.1:8000=tcp://10.0.0.1:5557,model=llama
+  kvindexer sources cordon 10.0.0.1:8000      listed with score 0 until uncordon
+  kvindexer sources clear 10.0.0.1:8000       forget what it holds; what it announces after counts again
+"""
+
+
+def build_parser(version: str) -> argparse.ArgumentParser:
+    """All subcommands. Unknown flags are errors, and no flag may be cut short."""
+    parser = _Parser(prog="kvindexer", description=_OVERVIEW)
+    parser.add_argument("--version", action="version", version=f"kvindexer {version}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_serve(commands.add_parser("serve", help="run the service", description="Run the service.", epilog=_SERVE))
+    _add_demo(commands.add_parser("demo", help="a fleet, a service and lookups on this machine, shown live"))
+    _add_replay(
+        commands.add_parser("replay", help="publish a recorded event stream as the engines did", epilog=_REPLAY)
+    )
+    _add_lookup(commands.add_parser("lookup", help="ask a running service about one prompt", epilog=_LOOKUP))
+    _add_sources(commands.add_parser("sources", help="what a running service listens to", epilog=_SOURCES))
+    _add_config(commands.add_parser("config", help="print the effective settings, secrets masked"))
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """Keeps the line breaks of our help, and wants flags in full: an abbreviation breaks when a flag is added."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  handed on as argparse gives them
+        super().__init__(
+            *args, **{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **kwargs}
+        )
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401  as above
+        """As the base, but a flag nobody knows is told with the usage of the subcommand it was given to."""
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return known, unknown
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    """The flags that `serve` and `config` share: they change settings."""
+    parser.add_argument("--config", metavar="FILE", type=Path, help="settings in YAML")
+    parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="port to listen on, 0 for a free one (default 8080)")
+    parser.add_argument("--uds", metavar="PATH", help="Unix socket to listen on, beside the port")
+    parser.add_argument(
+        "--source",
+        action="append",
+        default=[],
+        metavar="NAME=ENDPOINT",
+        help="an engine to subscribe to: NAME=tcp://HOST:PORT, then as wanted ,replay=tcp://HOST:PORT ,model=M ,rank=N "
+        "or ,ranks=A-B ,address=IP:PORT ,alias=X (often) ,role=prefill|decode|both ,tenant=T; may be given often",
+    )
+    parser.add_argument(
+        "--source-bind",
+        action="append",
+        default=None,
+        metavar="tcp://*:PORT",
+        help="bind here for engines that connect; may be given often",
+    )
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    _add_settings(parser)
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Print what file, environment and flags come to, with secrets masked."
+    _add_settings(parser)
+    parser.add_argument("--check", action="store_true", help="only say whether they are good (exit code 2 if not)")
+    parser.add_argument("--json", action="store_true", help="JSON instead of YAML")
+
+
+def _add_demo(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Three engines replay recorded vLLM traffic through real sockets into a service; lookups go on."
+    )
+    parser.add_argument("--port", type=int, default=8080, help="port of the service, 0 for a free one (default 8080)")
+    parser.add_argument("--seconds", type=_positive, metavar="N", help="end by itself after so long")
+
+
+def _add_replay(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("trace", metavar="TRACE", type=Path, help="a kvtrace/1 file (NAME.kvt.gz)")
+    parser.add_argument(
+        "--endpoint-base",
+        metavar="tcp://HOST:PORT",
+        default="tcp://127.0.0.1:5557",
+        help="where the first engine publishes; the others on the ports after it; port 0: free ones",
+    )
+    parser.add_argument(
+        "--replay-base", metavar="tcp://HOST:PORT", default="tcp://127.0.0.1:6557", help="the same for replay"
+    )
+    parser.add_argument("--no-replay", action="store_true", help="no replay endpoint, as is vLLM's default")
+    parser.add_argument("--speed", type=_speed, default=1.0, metavar="N|max", help="times its own pace (default 1)")
+    parser.add_argument(
+        "--loss",
+        type=_probability,
+        default=0.0,
+        metavar="P",
+        help="probability of a batch being lost on its way; it can still be replayed",
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the losses: the same ones every time (default 1)")
+    parser.add_argument("--loop", action="store_true", help="again and again, each time as new engine processes")
+    parser.add_argument(
+        "--wait-subscribers",
+        action="store_true",
+        help="begin, and go on after an engine's restart, when each engine has a subscriber",
+    )
+    parser.add_argument(
+        "--hold",
+        type=_not_negative,
+        metavar="S",
+        help="end so long after the last message (default: stay until Ctrl-C, as an engine does)",
+    )
+
+
+def _add_lookup(parser: argparse.ArgumentParser) -> None:
+    _add_client(parser)
+    parser.add_argument(
+        "--tokens",
+        required=True,
+        metavar="FILE|-",
+        help="token ids: a JSON list, or numbers with anything between them",
+    )
+    parser.add_argument("--binary", action="store_true", help="the file is raw little-endian u32")
+    parser.add_argument("--model", help="model or adapter")
+    parser.add_argument("--lora", dest="lora_name", metavar="NAME", help="adapter")
+    parser.add_argument("--pods", type=_names, metavar="A,B", help="only these pods")
+
+
+def _add_sources(parser: argparse.ArgumentParser) -> None:
+    _add_client(parser)
+    parser.set_defaults(state=None, model=None)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION")
+    listing = actions.add_parser("list", help="all of them (the default)")
+    listing.add_argument("--state", choices=get_args(SourceState))
+    listing.add_argument("--model")
+    adding = actions.add_parser("add", help="register one, or one a rank")
+    adding.add_argument("source", metavar="NAME=ENDPOINT", help="as --source of serve")
+    for name, text in (
+        ("remove", "forget it"),
+        ("clear", "forget what it holds"),
+        ("cordon", "list it with score 0"),
+        ("uncordon", "score it again"),
+    ):
+        action = actions.add_parser(name, help=text)
+        action.add_argument("pod", metavar="POD")
+        action.add_argument("--rank", type=int, metavar="N", help="only this data-parallel rank")
+    for action in actions.choices.values():
+        _add_client(action, after_another=True)
+
+
+def _add_client(parser: argparse.ArgumentParser, *, after_another: bool = False) -> None:
+    """Flags of every client command. `after_another`: given here they win, left out those before the action stay."""
+    url = os.environ.get("KVINDEXER_URL") or DEFAULT_URL
+    token = os.environ.get("KVINDEXER_TOKEN") or None
+    kept = argparse.SUPPRESS
+    parser.add_argument(
+        "--url", default=kept if after_another else url, help=f"the service (KVINDEXER_URL, else {DEFAULT_URL})"
+    )
+    parser.add_argument("--token", default=kept if after_another else token, help="bearer token (KVINDEXER_TOKEN)")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        default=kept if after_another else False,
+        help="the answer as it came, for programs",
+    )
+
+
+def _speed(text: str) -> float | None:
+    return None if text == "max" else _positive(text)
+
+
+def _positive(text: str) -> float:
+    value = _number(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"greater than 0 wanted, got {text}")
+    return value
+
+
+def _not_negative(text: str) -> float:
+    value = _number(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"0 or more wanted, got {text}")
+    return value
+
+
+def _probability(text: str) -> float:
+    value = _number(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"0..1 wanted, got {text}")
+    return value
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"a number wanted, got {text!r}") from None
+    if not abs(value) <= _NUMBER_MAX:  # not: nan is no number, too
+        raise argparse.ArgumentTypeError(f"a number up to {_NUMBER_MAX:g} wanted, got {text}")
+    return value
+
+
+def _names(text: str) -> list[str]:
+    names = [name for name in text.split(",") if name]
+    if not names:
+        raise argparse.ArgumentTypeError("names separated by commas wanted")
+    return names

@@ -1,0 +1,85 @@
+"""`kvindexer serve`: node and faces up together and down together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import uvloop
+
+from api.rest.limits import RestLimits
+from api.server import ServerSettings, serve
+from indexer.clock import SystemClock
+from indexer.errors import LimitReachedError, SettingsError, SourceConflictError
+from indexer.node import Node
+from indexer.settings import BadSettings, refuse_what_is_not_there
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from indexer.settings import Settings
+
+
+def run(settings: Settings, stop_on_signal: Callable[[asyncio.Event], None]) -> int:
+    """Serve until a signal says stop. Raises `BadSettings` for what cannot be had or is not there yet.
+
+    `stop_on_signal` is called on the event loop, with the event that it sets.
+    """
+    refuse_what_is_not_there(settings)
+    logging.basicConfig(
+        level=settings.telemetry.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+
+    async def until_stopped() -> None:
+        stop = asyncio.Event()
+        stop_on_signal(stop)
+        await run_service(settings, stop, lambda addresses: _announce(addresses, len(settings.sources)))
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(until_stopped())
+    return 0
+
+
+async def run_service(
+    settings: Settings, stop: asyncio.Event, announce: Callable[[Sequence[str]], None] = lambda _: None
+) -> None:
+    """One node and its faces, until `stop` is set. Raises `BadSettings` for an address or a source that cannot be had.
+
+    `announce` is called with the addresses once connections are accepted.
+    """
+    try:
+        node = Node(settings, SystemClock())
+    except (SourceConflictError, LimitReachedError) as error:
+        raise BadSettings([SettingsError("sources", str(error))]) from error
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(node.run(stop), name="node")
+            tasks.create_task(serve(node, server_settings(settings), stop, announce=announce), name="faces")
+    except* SettingsError as group:
+        raise BadSettings(_leaves(group)) from None
+
+
+def server_settings(settings: Settings) -> ServerSettings:
+    """What the faces need of all settings."""
+    server, limits = settings.server, settings.limits
+    return ServerSettings(
+        host=server.host,
+        port=server.port,
+        uds=server.uds,
+        drain_s=server.drain_s,
+        lame_duck_s=server.lame_duck_s,
+        keep_alive_s=server.keep_alive_s,
+        limits=RestLimits(body_bytes=limits.body_bytes, tokens=limits.tokens, lookups_waiting=limits.lookups_waiting),
+    )
+
+
+def _leaves(group: BaseExceptionGroup[SettingsError]) -> list[SettingsError]:
+    leaves: list[SettingsError] = []
+    for error in group.exceptions:
+        leaves.extend(_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
+    return leaves
+
+
+def _announce(addresses: Sequence[str], sources: int) -> None:
+    print(f"kvindexer listens on {', '.join(addresses)}; sources: {sources}", flush=True)

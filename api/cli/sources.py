@@ -1,0 +1,140 @@
+"""`kvindexer sources`: show, add, remove, clear and cordon the engines a running service listens to."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from urllib.parse import quote, urlencode
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from api.cli import output
+from api.cli.client import CommandFailed, ServiceClient, decoded
+from indexer.errors import SettingsError
+from indexer.settings import parse_source_flag
+
+PAGE: int = 1_000
+
+
+class Row(msgspec.Struct, kw_only=True):
+    """What is shown of one source; other fields are for `--json`."""
+
+    pod: str
+    dp_rank: int = 0
+    state: str = "?"
+    bound: str = "?"
+    sequence: int | None = None
+    lag_ms: int | None = None
+    blocks: dict[str, int] = {}
+    model: str | None = None
+    origin: str = "?"
+    cordoned: bool = False
+    why: str | None = None
+    warnings: list[str] = []
+
+
+class Page(msgspec.Struct):
+    """One page of the list."""
+
+    sources: list[msgspec.Raw]
+    next: str | None = None
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what the action says and print. Raises `CommandFailed`."""
+    client = ServiceClient(arguments.url, arguments.token)
+    match arguments.action:
+        case None | "list":
+            return _list(client, arguments)
+        case "add":
+            return _add(client, arguments)
+        case "remove":
+            answer = client.request("DELETE", _path(arguments))
+        case "clear":
+            answer = client.request("POST", _path(arguments, "/clear"))
+        case _:
+            answer = client.request("PATCH", _path(arguments), {"cordoned": arguments.action == "cordon"})
+    _print_done(arguments, answer)
+    return 0
+
+
+def _list(client: ServiceClient, arguments: argparse.Namespace) -> int:
+    rows: list[msgspec.Raw] = []
+    after: str | None = None
+    while True:
+        given = {"state": arguments.state, "model": arguments.model, "limit": PAGE, "after": after}
+        query = urlencode({name: value for name, value in given.items() if value is not None})
+        try:
+            page = msgspec.json.decode(client.request("GET", f"/v1/sources?{query}"), type=Page)
+        except msgspec.MsgspecError as error:
+            raise CommandFailed("the answer is no list of sources: is this the service?") from error
+        rows.extend(page.sources)
+        after = page.next
+        if after is None or not page.sources:
+            break
+    if arguments.json:
+        sys.stdout.write(msgspec.json.encode({"sources": rows}).decode() + "\n")
+        return 0
+    try:
+        print_sources([msgspec.json.decode(row, type=Row) for row in rows], output.console())
+    except msgspec.MsgspecError as error:
+        raise CommandFailed(f"the answer is no list of sources ({error}): is this the service?") from error
+    return 0
+
+
+def _add(client: ServiceClient, arguments: argparse.Namespace) -> int:
+    try:
+        descriptors = parse_source_flag(arguments.source, key="SOURCE", origin="api")
+    except SettingsError as error:
+        raise CommandFailed(str(error), 2) from error
+    for descriptor in descriptors:
+        fields = msgspec.structs.asdict(descriptor)
+        body = {name: value for name, value in fields.items() if name != "origin" and value not in (None, (), {})}
+        _print_done(arguments, client.request("POST", "/v1/sources", body))
+    return 0
+
+
+def _path(arguments: argparse.Namespace, suffix: str = "") -> str:
+    narrow = "" if arguments.rank is None else f"?dp_rank={arguments.rank}"
+    return f"/v1/sources/{quote(arguments.pod, safe='')}{suffix}{narrow}"
+
+
+def _print_done(arguments: argparse.Namespace, answer: bytes) -> None:
+    if arguments.json:
+        sys.stdout.write((answer.decode().strip() or "{}") + "\n")
+        return
+    told = decoded(answer) if answer.strip() else {}
+    facts = told if isinstance(told, dict) else {}
+    if "result" in facts:
+        print(f"{facts.get('pod')} rank {facts.get('dp_rank')}: {facts['result']}")
+    else:
+        print(f"{arguments.pod}: {arguments.action} done, sources reached: {facts.get('sources', '?')}")
+
+
+def print_sources(rows: list[Row], console: Console) -> None:
+    """A table, and below it what needs attention."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for title in ("pod", "rank", "state", "bound"):
+        table.add_column(title)
+    for title in ("sequence", "blocks", "lag ms"):
+        table.add_column(title, justify="right")
+    for title in ("model", "origin"):
+        table.add_column(title)
+    for row in rows:
+        table.add_row(
+            row.pod,
+            str(row.dp_rank),
+            f"{row.state}, cordoned" if row.cordoned else row.state,
+            row.bound,
+            "-" if row.sequence is None else str(row.sequence),
+            str(sum(row.blocks.values())),
+            "-" if row.lag_ms is None else str(row.lag_ms),
+            row.model or "",
+            row.origin,
+        )
+    console.print(table)
+    for row in rows:
+        for warning in row.warnings:
+            console.print(f"{row.pod} rank {row.dp_rank}: {warning}", style="yellow")

@@ -1,0 +1,67 @@
+"""The demo's service from outside: a child process, its address, its end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from typing import IO, TYPE_CHECKING, Final, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+END_MAX_S: Final = 10.0
+"""From being told to the end; beyond it is killed."""
+
+
+class ServiceFailed(Exception):
+    """The service did not start, or ended by itself. The message is the last thing that it said."""
+
+
+class ServiceProcess:
+    """A running service for these sources. Also a context manager; nothing is left of it afterwards."""
+
+    def __init__(self, port: int, sources: Sequence[str]) -> None:
+        """Start, and wait until it accepts connections. Raises `ServiceFailed`."""
+        self._said: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  closed in close
+        self._process = subprocess.Popen(  # noqa: S603  ourselves
+            [sys.executable, "-m", "api.cli.demo_service", str(port), *sources],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for us; it is told by the end of its input
+        )
+        self.url = self._process.stdout.readline().strip() if self._process.stdout else ""
+        if not self.url:
+            self._process.wait()
+            try:
+                self.check()
+            finally:
+                self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def check(self) -> None:
+        """Raise `ServiceFailed` if it has ended."""
+        if self._process.poll() is None:
+            return
+        self._said.seek(0)
+        lines = self._said.read().strip().splitlines()
+        raise ServiceFailed(lines[-1] if lines else f"the service ended with exit code {self._process.returncode}")
+
+    def close(self) -> None:
+        """Tell it to end and wait until it has."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            self._process.wait(END_MAX_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._said.close()

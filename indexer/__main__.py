@@ -1,0 +1,149 @@
+"""Start here: command line → settings → node → faces → signals. No logic; only this file handles signals."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import threading
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Final
+
+from api.cli.client import CommandFailed
+from api.cli.parser import build_parser
+from indexer.settings import BadSettings, Settings, load
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+    from types import FrameType
+
+INTERRUPTED: Final = 130
+"""Exit code of a command that Ctrl-C ended before it was done, as shells have it."""
+
+_STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one subcommand; returns its exit code. A user's mistake is one line on stderr, never a traceback."""
+    parsed = build_parser(_version()).parse_args(arguments)
+    try:
+        return _run(parsed)
+    except CommandFailed as failed:
+        print(f"kvindexer: {failed}", file=sys.stderr)
+        return failed.exit_code
+    except BadSettings as bad:
+        for error in bad.errors:
+            print(f"kvindexer: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has gone, as `| head` does. Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    match parsed.command:
+        case "serve":
+            from api.cli import serve
+
+            return serve.run(_settings(parsed), _stop_loop_on_signal)
+        case "config":
+            from api.cli import config
+
+            return config.run(_settings(parsed), parsed)
+        case "lookup":
+            from api.cli import lookup
+
+            return lookup.run(parsed)
+        case "sources":
+            from api.cli import sources
+
+            return sources.run(parsed)
+        case "replay":
+            from api.cli import replay
+
+            with StopOnSignal() as stop:
+                return replay.run(parsed, stop)
+        case _:
+            from api.cli import demo
+
+            with StopOnSignal() as stop:
+                return demo.run(parsed, stop)
+
+
+def _settings(parsed: argparse.Namespace) -> Settings:
+    flags = {
+        "server.host": parsed.host,
+        "server.port": parsed.port,
+        "server.uds": parsed.uds,
+        "events.source_bind": parsed.source_bind,
+    }
+    return load(parsed.config, flags=flags, source_flags=parsed.source)
+
+
+def _version() -> str:
+    try:
+        return version("kvindexer")
+    except PackageNotFoundError:  # run from a checkout that was never installed
+        return "0+unknown"
+
+
+class StopOnSignal:
+    """For commands that wait in threads: an event, set by the first SIGINT or SIGTERM. The second one kills.
+
+    The handler does not set the event: it may run inside the very lock of the event that the main thread holds. The
+    byte that the interpreter writes for every signal wakes a thread, and that one sets it.
+    """
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._reader, self._writer = socket.socketpair()
+        self._writer.setblocking(False)  # noqa: FBT003  the standard library's signature
+        self._watcher = threading.Thread(target=self._watch, name="signals", daemon=True)
+
+    def __enter__(self) -> threading.Event:
+        self._watcher.start()
+        signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        for each in _STOPPING:
+            signal.signal(each, _second_one_kills)
+        return self._stop
+
+    def __exit__(self, *_: object) -> None:
+        for each in _STOPPING:
+            signal.signal(each, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
+        self._writer.close()  # the end that the watcher waits for
+        self._watcher.join()
+        self._reader.close()
+
+    def _watch(self) -> None:
+        while self._reader.recv(1):
+            self._stop.set()
+
+
+def _second_one_kills(_number: int, _frame: FrameType | None) -> None:
+    for each in _STOPPING:
+        signal.signal(each, signal.SIG_DFL)
+
+
+def _stop_loop_on_signal(stop: asyncio.Event) -> None:
+    """The same for an event loop, called on it: the first signal sets `stop`, the second one kills."""
+    loop = asyncio.get_running_loop()
+
+    def first() -> None:
+        stop.set()
+        for each in _STOPPING:
+            loop.remove_signal_handler(each)
+            signal.signal(each, signal.SIG_DFL)
+
+    for each in _STOPPING:
+        loop.add_signal_handler(each, first)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

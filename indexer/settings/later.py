@@ -1,0 +1,38 @@
+"""Settings that are understood and checked, and that this version cannot honour yet. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from indexer.errors import SettingsError
+from indexer.settings.layers import BadSettings
+from indexer.settings.sections import Settings
+
+_LATER: Final = {
+    "redis.url": "this version keeps all in memory and has no durable store",
+    "auth.tokens_file": "this version has no access control: listen on loopback, or behind something that has",
+    "auth.tls.certificate": "this version does not speak TLS",
+    "auth.tls.client_ca": "this version does not speak TLS",
+    "models.tokenizer": "this version takes token ids and hashes, no prompts",
+    "models.discover": "this version does not ask engines for their models",
+    "telemetry.otlp_endpoint": "this version sends no traces; /metrics is served",
+}
+
+
+def refuse_what_is_not_there(settings: Settings) -> None:
+    """Raise `BadSettings` for every such setting that is set: ignoring it would promise what nobody does."""
+    defaults = Settings()
+    errors = [
+        SettingsError(key, f"{why}; leave it out")
+        for key, why in _LATER.items()
+        if _value(settings, key) != _value(defaults, key)
+    ]
+    if errors:
+        raise BadSettings(errors)
+
+
+def _value(settings: Settings, key: str) -> object:
+    value: object = settings
+    for name in key.split("."):
+        value = getattr(value, name)
+    return value

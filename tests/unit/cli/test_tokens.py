@@ -1,0 +1,55 @@
+"""Token ids as people write them, and what is told of what is none."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from api.cli.client import CommandFailed
+from api.cli.tokens import parse_binary, parse_text
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        (b"[1, 2, 3]", [1, 2, 3]),
+        (b"1 2 3", [1, 2, 3]),
+        (b"1,2;3\n4\t5", [1, 2, 3, 4, 5]),
+        (b"1-2-3", [1, 2, 3]),
+        (b"tokens: <1> <2>", [1, 2]),
+        (b"0 4294967295", [0, 4294967295]),
+        (b"007", [7]),
+    ],
+)
+def test_numbers_with_anything_between_them(text: bytes, ids: list[int]) -> None:
+    """A JSON list, a line a number, a log line: all the same."""
+    assert ids == parse_text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (b"", "no number found"),
+        (b"none here", "no number found"),
+        (b"[]", "no number found"),
+        (b"1 2.5", "whole numbers wanted"),
+        (b"1e3", "whole numbers wanted"),
+        (b"1 -2", "token 1 is not in 0..4294967295"),
+        (b"[1, -2]", "token 1 is not in 0..4294967295"),
+        (b"4294967296", "token 0 is not in"),
+        (b"9" * 10_000, "token 0 is not in"),
+    ],
+)
+def test_what_is_no_token_id(text: bytes, told: str) -> None:
+    """The rule and the place; never the ids themselves."""
+    with pytest.raises(CommandFailed, match=told) as caught:
+        parse_text(text)
+    assert 2 == caught.value.exit_code
+
+
+def test_raw_little_endian_u32() -> None:
+    """Four bytes a token, and only whole ones."""
+    assert [1, 4294967295] == parse_binary(struct.pack("<2I", 1, 4294967295))
+    with pytest.raises(CommandFailed, match="whole 4-byte numbers wanted, got 5 bytes"):
+        parse_binary(b"12345")
