@@ -94,6 +94,10 @@ lock: setup ## resolve the dependencies anew into the two lock files (add UPGRAD
 	$(LOCK) $(UPGRADE) pyproject.toml --output-file requirements.lock
 	$(LOCK) $(UPGRADE) pyproject.toml --extra dev --constraint requirements.lock --output-file requirements-dev.lock
 
+.PHONY: golden
+golden: setup ## rewrite made golden files; the diff is the review
+	$(PY) -m tests.golden.demo_trace
+
 .PHONY: wheel
 wheel: setup ## build the wheel, list it, install it into a fresh environment and try it there
 	rm -rf dist

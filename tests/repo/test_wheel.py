@@ -53,6 +53,11 @@ def test_everything_in_the_packages_travels(wheel: zipfile.ZipFile) -> None:
     assert set() == wanted - set(wheel.namelist())
 
 
+def test_the_demo_works_without_the_tree(wheel: zipfile.ZipFile) -> None:
+    """Its recorded trace and the engine's answers are in the package."""
+    assert {"api/demo/demo.kvt.gz", "api/demo/demo.truth.gz"} <= set(wheel.namelist())
+
+
 def test_packages_are_typed_for_others(wheel: zipfile.ZipFile) -> None:
     """A type checker that sees the installed packages believes their annotations."""
     assert {f"{package}/py.typed" for package in PACKAGES} <= set(wheel.namelist())
