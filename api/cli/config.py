@@ -7,12 +7,15 @@ import sys
 
 import msgspec
 
-from indexer.settings import Settings, masked
+from indexer.settings import Settings, masked, refuse_what_is_not_there, remarks
 
 
 def run(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Print as YAML, or JSON; `--check` says nothing but that all is well."""
+    """Print as YAML, or JSON; `--check` says nothing but that `serve` would take them."""
     if arguments.check:
+        refuse_what_is_not_there(settings)
+        for remark in remarks(settings):
+            print(f"kvindexer: warning: {remark}", file=sys.stderr)
         print(f"settings are good: {len(settings.sources)} sources")
     elif arguments.json:
         sys.stdout.write(msgspec.json.encode(masked(settings)).decode() + "\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from typing import TYPE_CHECKING
 
 import uvloop
@@ -13,7 +14,7 @@ from api.server import ServerSettings, serve
 from indexer.clock import SystemClock
 from indexer.errors import LimitReachedError, SettingsError, SourceConflictError
 from indexer.node import Node
-from indexer.settings import BadSettings, refuse_what_is_not_there
+from indexer.settings import BadSettings, refuse_what_is_not_there, remarks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,6 +28,8 @@ def run(settings: Settings, stop_on_signal: Callable[[asyncio.Event], None]) -> 
     `stop_on_signal` is called on the event loop, with the event that it sets.
     """
     refuse_what_is_not_there(settings)
+    for remark in remarks(settings):
+        print(f"kvindexer: warning: {remark}", file=sys.stderr)
     logging.basicConfig(
         level=settings.telemetry.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
@@ -50,6 +53,8 @@ async def run_service(
     """
     try:
         node = Node(settings, SystemClock())
+    except SettingsError as error:
+        raise BadSettings([error]) from error
     except (SourceConflictError, LimitReachedError) as error:
         raise BadSettings([SettingsError("sources", str(error))]) from error
     try:

@@ -8,6 +8,7 @@ Does no I/O but reading the one file it is told to.
 from indexer.settings.later import refuse_what_is_not_there
 from indexer.settings.layers import BadSettings, load
 from indexer.settings.printed import masked
+from indexer.settings.remarks import remarks
 from indexer.settings.sections import (
     Auth,
     Events,
@@ -44,4 +45,5 @@ __all__ = [
     "masked",
     "parse_source_flag",
     "refuse_what_is_not_there",
+    "remarks",
 ]

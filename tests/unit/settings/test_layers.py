@@ -9,7 +9,7 @@ import pytest
 
 from indexer.errors import SettingsError
 from indexer.model import Descriptor
-from indexer.settings import BadSettings, Settings, load, masked, refuse_what_is_not_there
+from indexer.settings import BadSettings, Settings, load, masked, refuse_what_is_not_there, remarks
 from indexer.settings.printed import without_password
 
 
@@ -272,6 +272,15 @@ def test_what_this_version_cannot_do_is_refused(variable: str, value: str, told:
     assert complaint.startswith(told)
     assert "secret" not in complaint
     refuse_what_is_not_there(Settings())
+
+
+def test_a_port_given_twice_is_remarked() -> None:
+    """An engine binds port + rank for both endpoints: with neighbouring base ports they meet."""
+    settings = load(environment={}, source_flags=["p=tcp://h:5557,replay=tcp://h:5558,ranks=0-1"])
+
+    (remark,) = remarks(settings)
+    assert remark.startswith("tcp://h:5558 is given for replay of p rank 0 and for events of p rank 1")
+    assert [] == remarks(load(environment={}, source_flags=["p=tcp://h:5557,replay=tcp://h:6557,ranks=0-7"]))
 
 
 def test_what_is_printed_can_be_read_again(config: Path) -> None:
