@@ -136,31 +136,12 @@ def gather(registry: Registry, query: LookupQuery) -> Candidates:
     """The sources a question is about. With `pods`, every named one is listed, also those that are no candidates."""
     tenant = query.tenant or DEFAULT_TENANT
     resolved = registry.resolve(query.model, tenant)
-    members = {id(source) for source in resolved.sources}
-    listed: list[Candidate] = []
-    unknown: list[str] = []
     roles = query.pod_roles
+    unknown: list[str] = []
     if query.pods is None:
         listed = [Candidate(source, None, None) for source in resolved.sources if _has_role(source, roles)]
     else:
-        seen: set[int] = set()
-        for name in dict.fromkeys(query.pods):
-            try:
-                named = [s for s in registry.named(name) if s.descriptor.tenant == tenant]
-            except SourceUnknownError:
-                named = []
-            if not named:
-                unknown.append(name)
-            for source in named:
-                if id(source) in seen:
-                    continue
-                seen.add(id(source))
-                excluded: Reason | None = None
-                if id(source) not in members:
-                    excluded = "model_unknown" if not resolved.known else "other_model"
-                elif not _has_role(source, roles):
-                    excluded = "filtered"
-                listed.append(Candidate(source, name, excluded))
+        listed, unknown = _by_name(registry, query.pods, tenant, resolved, roles)
     candidates = Candidates(resolved, tuple(listed), tuple(unknown), {a for c in listed for a in c.source.adapters})
     for index, candidate in enumerate(listed):
         source = candidate.source
@@ -169,6 +150,35 @@ def gather(registry: Registry, query: LookupQuery) -> Candidates:
             variant = (source.block_size, source.lookahead)
             candidates.variants[variant] = candidates.variants.get(variant, 0) | 1 << source.slot
     return candidates
+
+
+def _by_name(
+    registry: Registry, names: tuple[str, ...], tenant: str, resolved: Resolved, roles: tuple[str, ...] | None
+) -> tuple[list[Candidate], list[str]]:
+    """The named sources, each under the first name that led to it, and the names that lead nowhere."""
+    members = {id(source) for source in resolved.sources}
+    listed: dict[int, Candidate] = {}
+    unknown: list[str] = []
+    for name in dict.fromkeys(names):
+        named = _of_tenant(registry, name, tenant)
+        if not named:
+            unknown.append(name)
+        for source in named:
+            excluded: Reason | None = None
+            if id(source) not in members:
+                excluded = "other_model" if resolved.known else "model_unknown"
+            elif not _has_role(source, roles):
+                excluded = "filtered"
+            listed.setdefault(id(source), Candidate(source, name, excluded))
+    return list(listed.values()), unknown
+
+
+def _of_tenant(registry: Registry, name: str, tenant: str) -> list[SourceIndex]:
+    """Sources of other tenants do not exist for this one."""
+    try:
+        return [source for source in registry.named(name) if source.descriptor.tenant == tenant]
+    except SourceUnknownError:
+        return []
 
 
 def _has_role(source: SourceIndex, roles: tuple[str, ...] | None) -> bool:

@@ -1,5 +1,6 @@
-"""Story 1: a batch arrives. Decode it, apply its events to the source's reverse map, and let the mirror see the
-difference.
+"""Story 1: a batch arrives.
+
+Decode it, apply its events to the source's reverse map, and let the mirror see the difference.
 
 Relies on: the collector calls in the engine's order, each batch once (ports.EventSink). Promises: what `apply` was
 given is visible to a lookup when it returns; a restart, clear or removal is O(1) and nothing of before comes back
@@ -93,8 +94,9 @@ class Ingest:
         self._graveyard.append(source.map)
 
     def clear(self, sink: SourceSink) -> None:
-        """An operator's clear: forget what was applied; what the engine announces from here on counts again. The
-        engine may still hold what is forgotten, so the bound is `lower` until it says otherwise.
+        """An operator's clear: forget what was applied; what the engine announces from here on counts again.
+
+        The engine may still hold what is forgotten, so the bound is `lower` until it says otherwise.
         """
         sequence = sink.source.facts.sequence
         self._new_generation(sink.source)
@@ -179,9 +181,9 @@ class Ingest:
         self.touched(source)
 
     def _cleared_by_engine(self, source: SourceIndex) -> None:
-        """`AllBlocksCleared`:
+        """`AllBlocksCleared`: all tiers of this rank are empty.
 
-        all tiers of this rank are empty, so from here on the history is complete and nothing is in doubt.
+        From here on the history is complete and nothing is in doubt.
         """
         facts = source.facts
         sequence, message_at = facts.sequence, facts.message_at

@@ -1,6 +1,7 @@
-"""Story 2: a question arrives. Which sources is it about, which hashes does its prompt have, who holds how many of
-them from the start, and how far can that be trusted right now? Answers from memory; no I/O; time comes from the
-Clock.
+"""Story 2: a question arrives.
+
+Which sources is it about, which hashes does its prompt have, who holds how many of them from the start, and how far
+can that be trusted right now? Answers from memory; no I/O; time comes from the Clock.
 
     query → candidates (model, tenant, roles, names) → hashes per (block size, lookahead) → walk → entries, best first
 """
@@ -30,9 +31,8 @@ if TYPE_CHECKING:
     from indexer.index.registry import Registry
     from indexer.index.source import SourceIndex
     from indexer.index.states import StateLimits
-    from indexer.index.walk import Held, Run
     from indexer.lookup_view import Encoding
-    from indexer.model import Reason
+    from indexer.model import Held, Reason, Run
     from indexer.ports import Clock
     from indexer.score.prefix import Weights
     from schemas.lookup import LookupQuery
@@ -241,7 +241,7 @@ class Lookup:
         rules = source.rules
         if not rules:
             return blocks * size
-        return hybrid_tokens(blocks * size, size, rules, match.runs, source.slot, source.lane_table)
+        return hybrid_tokens(blocks * size, size, rules, match.runs, source.slot, source.lane_table.groups_held)
 
     def _plain_rest(
         self,

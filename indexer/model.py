@@ -8,7 +8,7 @@ a *token hash* (60 bits) is ours, chained over a block and everything before it.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -106,8 +106,8 @@ class RawBatch(NamedTuple):
 class BlocksStored(msgspec.Struct, frozen=True, kw_only=True):
     """Blocks became available. Field meaning: kv_events fact sheet 1.4; hashes are normalised to u64.
 
-    `tokens` is the little-endian u32 image of `token_ids` (b"" when the event carries none, as offload placeholders do);
-    `tokens_ok` is False when the list held something that is no u32 (pairs, strings): usable on hash level only.
+    `tokens` is the little-endian u32 image of `token_ids` (b"" when the event carries none, as offload placeholders
+    do); `tokens_ok` is False when the list held something that is no u32 (pairs, strings): usable on hash level only.
     """
 
     hashes: tuple[int, ...]
@@ -152,3 +152,37 @@ class EventBatch(msgspec.Struct, frozen=True):
     ts: float
     events: list[Event]
     dp_rank: int | None
+
+
+class GroupInfo(NamedTuple):
+    """What stores told about one KV-cache group; `window` and `block_size` in tokens."""
+
+    kind: str | None
+    window: int | None
+    block_size: int
+
+
+class Holders(Protocol):
+    """Who holds the blocks of a run: masks over slots, and one slot's lanes."""
+
+    any: int
+    views: tuple[int, ...]
+
+    def lanes_of(self, slot: int) -> int:
+        """The lane bits of one slot; 0 when it holds nothing here."""
+        ...
+
+
+class Run(NamedTuple):
+    """Blocks start..end-1 of a prompt that the same lanes of the same slots hold."""
+
+    record: Holders
+    start: int
+    end: int
+
+
+class Held(NamedTuple):
+    """What one slot holds from the start, in blocks: any tier, then gpu, gpu+cpu, up to storage, up to remote."""
+
+    matched: int
+    views: tuple[int, ...]

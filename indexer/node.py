@@ -117,8 +117,8 @@ class Node:
     async def wait_applied(self, query: LookupQuery, timeout_s: float) -> None:
         """Return once every sequence in `query.min_sequence` is applied, or the time is over."""
         deadline = self.clock.now() + timeout_s
-        while self._lookup.behind(query) and self.clock.now() < deadline:
-            await asyncio.sleep(TIDY_PAUSE_S)
+        while self._lookup.behind(query) and self.clock.now() < deadline:  # noqa: ASYNC110  a condition per source
+            await asyncio.sleep(TIDY_PAUSE_S)  # batches are applied on this loop meanwhile
 
     # -- sources -------------------------------------------------------------------------------------------------------
 
@@ -341,4 +341,21 @@ def _first_difference(known: Descriptor, new: Descriptor) -> str:
 
 
 def _collect_options(settings: Settings) -> CollectOptions:
-    return CollectOptions()
+    events = settings.events
+    return CollectOptions(
+        bind_endpoints=events.source_bind,
+        rcvhwm_messages=events.rcvhwm,
+        message_max_bytes=events.max_message_bytes,
+        heartbeat_interval_s=events.heartbeat_ms / 1000,
+        heartbeat_timeout_s=3 * events.heartbeat_ms / 1000,
+        heartbeat_ttl_s=6 * events.heartbeat_ms / 1000,
+        reconnect_min_s=events.reconnect_ms / 1000,
+        reconnect_max_s=events.reconnect_max_ms / 1000,
+        sources_max=settings.limits.sources,
+        lane_bytes=events.lane_bytes,
+        lanes_total_bytes=events.lanes_total_bytes,
+        probe_interval_s=events.probe_interval_s,
+        replay_timeout_s=events.replay_timeout_s,
+        replay_overall_s=max(60.0, 6 * events.replay_timeout_s),
+        min_engine_restart_s=events.min_engine_restart_s,
+    )

@@ -53,27 +53,28 @@ class EventSink(Protocol):
         ...
 
     def apply(self, batch: RawBatch) -> None:
-        """Decode and apply the next batch in order: visible to lookups when this returns. Undecodable payloads are
-        counted, the cursor moves on and the source turns suspect. The first batch of a generation decides the bound:
-        sequence 0 means a complete history, anything else a truncated one (`lower`).
+        """Decode and apply the next batch in order: visible to lookups when this returns.
+
+        Undecodable payloads are counted, the cursor moves on and the source turns suspect. The first batch of a
+        generation decides the bound: sequence 0 means a complete history, anything else a truncated one (`lower`).
         """
         ...
 
     def restart(self, reason: RestartReason) -> None:
-        """A new life of the engine is certain:
+        """A new life of the engine is certain.
 
-        new generation, nothing of before is scored again; cursor back to None. O(1).
+        New generation, nothing of before is scored again; cursor back to None. O(1).
         """
         ...
 
     def gap(self, first: int, last: int) -> None:
-        """Batches first..last are lost for good (no replay, or replay could not heal):
+        """Batches first..last are lost for good (no replay, or replay could not heal).
 
-        P6 policy keep or clear is applied here.
+        P6's policy keep or clear is applied here.
         """
         ...
 
-    def syncing(self, active: bool) -> None:
+    def syncing(self, active: bool) -> None:  # noqa: FBT001  one fact, one word
         """A replay or probe conversation runs and live batches are held back: answers say `syncing` meanwhile."""
         ...
 
@@ -84,10 +85,10 @@ class EventSink(Protocol):
         """
         ...
 
-    def alive(self, connected: bool) -> None:
-        """The collector looked at the connection just now (its tick, at least every 500 ms):
+    def alive(self, connected: bool) -> None:  # noqa: FBT001  one fact, one word
+        """The collector looked at the connection just now: it is up (heartbeats answered) or down.
 
-        up with heartbeats, or down.
+        Its tick calls at least every 500 ms.
         """
         ...
 

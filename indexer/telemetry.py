@@ -1,5 +1,6 @@
-"""Every metric this service shows, with unit and meaning (api.md section 6). Reads facts at scrape time; the hot path
-only counts.
+"""Every metric this service shows, with unit and meaning (api.md section 6).
+
+Reads facts at scrape time; the hot path only counts.
 
 `prometheus_client` writes the exposition; what is counted lives where it happens (source counters, ingest totals), so
 that a series of a source goes with the source. Lookup durations are kept in our own buckets: one bisect a lookup
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 BUCKETS_S: Final = (5e-5, 1e-4, 2e-4, 3.5e-4, 5e-4, 7.5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 1.0)
 
 METRICS: Final[dict[str, str]] = {
-    "kvindexer_lookup_duration_seconds": "Time from a request's last byte to its answer, by api, input form and status code.",
+    "kvindexer_lookup_duration_seconds": "Time from a request's last byte to its answer, by api, input and code.",
     "kvindexer_lookups_total": "Lookups answered, by api and answer state.",
     "kvindexer_source_state": "1 for the state a source is in, by source and state.",
     "kvindexer_source_lag_seconds": "Age of the newest proof that nothing of this source is missing.",

@@ -71,9 +71,9 @@ class PrefixTokens(msgspec.Struct):
 
 
 class PodEntry(msgspec.Struct, kw_only=True):
-    """What one source (or, with `group:
+    """What one source holds of the prompt, and how far to trust it.
 
-    "pod"`, the best rank of one pod) holds of the prompt, and how far to trust it.
+    With `group: "pod"` the best rank of a pod stands for it.
     """
 
     pod: str

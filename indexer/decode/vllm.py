@@ -42,6 +42,9 @@ TIERS: Final[dict[str, Tier]] = {
 }
 """Media seen in the field (fact sheet 4.6), upper-cased. Anything else is `unknown`, never GPU (Dynamo #11571)."""
 
+_FIXARRAY: Final = 0x9
+"""High four bits of msgpack's short arrays."""
+_ARRAY16: Final = 0xDC
 _U64: Final = 1 << 64
 _HASH_BYTES_MIN: Final = 8
 _TOKEN_STRUCTS_MAX: Final = 4096
@@ -78,13 +81,13 @@ def _events_are_arrays(payload: bytes) -> bool:
     head = payload[10:14]
     if len(head) < 4:  # noqa: PLR2004  the bytes looked at below
         return False
-    if head[0] >> 4 == 0x9:  # fixarray of events
+    if head[0] >> 4 == _FIXARRAY:
         first = head[1]
-    elif head[0] == 0xDC:  # array16 of events  # noqa: PLR2004
+    elif head[0] == _ARRAY16:
         first = head[3]
     else:
         return False
-    return first >> 4 == 0x9 or first == 0xDC  # noqa: PLR2004
+    return first >> 4 == _FIXARRAY or first == _ARRAY16
 
 
 def _typed_event(event: Any) -> Event:  # noqa: ANN401  one of the six wire structs
@@ -127,7 +130,7 @@ def _typed_event(event: Any) -> Event:  # noqa: ANN401  one of the six wire stru
     return AllCleared()
 
 
-def _stored(
+def _stored(  # noqa: PLR0917  the wire's own field list
     hashes: Sequence[int | bytes],
     parent: int | bytes | None,
     token_ids: list[Any],
@@ -209,7 +212,10 @@ def pack_tokens(token_ids: list[Any]) -> bytes | None:
 
 
 def _sglang_salt(salt: str, parent: object, blocks: int) -> list[Any] | None:
-    """SGLang names the salt beside every event of a salted prompt; like vLLM's it enters the block at token 0 and the chain carries it."""
+    """SGLang names the salt beside every event of a salted prompt.
+
+    Like vLLM's it enters the block at token 0, and the chain carries it from there.
+    """
     if parent is not None or not blocks:
         return None
     return [[salt]] + [None] * (blocks - 1)

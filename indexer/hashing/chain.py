@@ -1,6 +1,7 @@
 """Tokens to token hashes: scheme `kvi1`. Pure.
 
-    local_i = XXH3-64(tokens of block i as little-endian u32 ‖ extras_i, seed s)      s = 1337, or 1337 ^ XXH3-64(adapter, 1337)
+    local_i = XXH3-64(tokens of block i as little-endian u32 ‖ extras_i, seed s)
+    s       = 1337, or 1337 ^ XXH3-64(adapter's name, seed 1337)
     h_0     = XXH3-64(local_0, seed root)
     h_i     = XXH3-64(local_i, seed h_{i-1})
     root    = XXH3-64("kvi1" ‖ 0x00 ‖ block size as u32 LE ‖ deployment secret, seed 0)

@@ -1,4 +1,5 @@
 """What besides its tokens is part of a block's identity: salt, multimodal keys, prompt embeddings, lookahead tokens.
+
 Pure.
 
 Engines publish these untyped (kv_events fact sheet 2.5); we give each a type and a length, so that a salt can never

@@ -10,7 +10,7 @@ call a block would double their cost (0.35 us a block).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from indexer.index.records import LANE_BITS, LaneTable, RecordBook
 from indexer.index.table import MOVE_SLOTS, PresenceTable
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     from indexer.model import Tier
 
-MOVE_PER_ADD = 4
+ADD_CHUNK: Final = 512
+"""Blocks added before the table's room is looked at again."""
+MOVE_PER_ADD: Final = 4
 """Old slots moved for each block added while the table moves: a move then always ends before the new table is full."""
 
 
@@ -63,13 +65,20 @@ class Mirror:
 
         Returns those the lane already held (another engine hash maps to them): the caller counts these, P3.
         """
-        ref = slot << LANE_BITS | lane
+        already: list[int] = []
+        for start in range(0, len(hashes), ADD_CHUNK):
+            part = slice(start, start + ADD_CHUNK)
+            self._add_chunk(slot << LANE_BITS | lane, hashes[part], parents[part], already)
+        return already
+
+    def _add_chunk(  # noqa: C901, PLR0912, PLR0915  the loop over blocks: calls would cost more than what they do
+        self, ref: int, hashes: Sequence[int], parents: Sequence[int], already: list[int]
+    ) -> None:
         table, book = self.table, self.book
         current, old, records, empty = table.current, table.old, book.records, book.empty
         keys, rids, parent_of = current.keys, current.rids, current.parents
         mask, shift, end = current.mask, current.shift, current.capacity
         first = book.with_ref(empty, ref)
-        already: list[int] = []
         fresh = 0
         for token_hash, parent in zip(hashes, parents, strict=True):
             index = token_hash >> shift & mask
@@ -79,8 +88,10 @@ class Mirror:
                 found = keys[index]
             if found:
                 record = records[rids[index]]
+            elif old is None:
+                record = empty
             else:
-                record = empty if old is None else records[old.rid(token_hash)]
+                record = records[old.rid(token_hash)]
             larger = first if record is empty else record.add.get(ref) or book.with_ref(record, ref)
             if larger is record:
                 already.append(token_hash)
@@ -108,7 +119,6 @@ class Mirror:
         if old is not None or current.used > current.limit:
             self._make_room(len(hashes))
         book.trim()
-        return already
 
     def remove(self, slot: int, lane: int, hashes: Sequence[int]) -> None:
         """The slot's lane no longer holds these token hashes; those it never held are left alone."""

@@ -164,7 +164,7 @@ class Planner:
         if source.map.children or source.map.unplaced:
             self._heal(source, zip(event.hashes, token_hashes, strict=True))
 
-    def _hold(
+    def _hold(  # noqa: C901  the loop over a store's blocks: calls would cost more than what they do
         self,
         source: SourceIndex,
         lane: Lane,
@@ -224,9 +224,9 @@ class Planner:
             parent = engine_hash
 
     def _heal(self, source: SourceIndex, placed: Iterable[tuple[int, int]]) -> None:
-        """These blocks are known now:
+        """Place what waited for these blocks, and what waited for that.
 
-        place what waited for them, and what waited for that. Iterative: chains are long.
+        Iterative: chains are long.
         """
         reverse = source.map
         todo = list(placed)
@@ -289,9 +289,9 @@ class Planner:
     # -- doubts --------------------------------------------------------------------------------------------------------
 
     def _contradiction(self, source: SourceIndex, lane: Lane, engine_hash: int) -> None:
-        """One engine hash for two contents:
+        """One engine hash for two contents means that something was missed.
 
-        something was missed. The newer announcement wins, the source is suspect.
+        The newer announcement wins, the source is suspect.
         """
         source.facts.doubts.add("hash_contradiction")
         source.counters["hash_contradictions"] += 1

@@ -94,9 +94,9 @@ class Registry:
         self._sources_max = sources_max
 
     def check(self, new: Descriptor) -> None:
-        """Raise where `new` cannot stand beside the others:
+        """Raise where `new` cannot stand beside the others.
 
-        names of another pod, another tenant, or too many sources.
+        Its names may belong to another pod, its pod to another tenant, or there are too many sources.
         """
         if new.id not in self.sources and len(self.sources) >= self._sources_max:
             raise LimitReachedError("limits.sources", self._sources_max)

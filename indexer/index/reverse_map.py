@@ -26,8 +26,10 @@ _MASK: Final = SHARDS - 1
 COPIES_LEFT: Final = -1
 NOT_HELD: Final = -2
 GRACE_MAX: Final = 4096
-"""Mappings kept after their last copy went, oldest dropped first: an offload placeholder may name a block whose GPU
-copy was removed just before, even earlier in the same batch (fact sheet 4.3).
+"""Mappings kept after their last copy went, oldest dropped first.
+
+An offload placeholder may name a block whose GPU copy was removed just before, even earlier in the same batch (fact
+sheet 4.3).
 """
 
 
@@ -78,9 +80,9 @@ class Lane:
             yield from shard.items()
 
     def again(self, engine_hash: int, *, count_copies: bool) -> None:
-        """A held engine hash was announced once more:
+        """A held engine hash was announced once more.
 
-        one more copy, unless that is its first announcement since a gap.
+        One more copy, unless that is its first announcement since a gap.
         """
         if self.fresh is not None:
             fresh = self.fresh[engine_hash & _MASK]
@@ -146,7 +148,7 @@ class Orphan(NamedTuple):
 
 
 class ReverseMap:
-    """All lanes of one source in one generation, blocks that wait for a parent, and hashes that wait for their tokens."""
+    """All lanes of one source in one generation, and what waits for a parent or for its tokens."""
 
     def __init__(self, *, orphans_max: int) -> None:
         self.lanes: dict[tuple[int, Tier], Lane] = {}

@@ -8,28 +8,19 @@ touched.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from indexer.index.records import FULL_KINDS, WINDOW_KINDS, LaneTable
 from indexer.index.reverse_map import Lane, ReverseMap
 from indexer.index.states import SourceFacts
+from indexer.model import GroupInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from indexer.index.mirror import Mirror
     from indexer.model import BlocksStored, Descriptor, Tier
-
-
-@dataclass(frozen=True, slots=True)
-class GroupInfo:
-    """What stores told about one KV-cache group: block size and window in tokens."""
-
-    kind: str | None
-    window: int | None
-    block_size: int
 
 
 class SourceIndex:

@@ -1,5 +1,6 @@
-"""Facts about a source, and the states and bounds that follow from them and the present moment. Pure functions of
-facts and now.
+"""Facts about a source, and the states and bounds that follow from them and the present moment.
+
+Pure functions of facts and now.
 
 Computed at each lookup, never stored: a process that wakes from a pause must not answer with yesterday's state
 (design.md 5). All times are seconds on the boot-time clock. The table these functions implement is api.md section 4.
@@ -117,9 +118,9 @@ def is_certain(state: SourceState, bound: Bound) -> bool:
 
 
 def degrades(state: SourceState, bound: Bound, facts: SourceFacts) -> bool:
-    """Whether a candidate makes the whole answer `degraded`:
+    """Whether a candidate makes the whole answer `degraded`.
 
-    a source that is down or cordoned is listed with 0 and does not.
+    A source that is down or cordoned is listed with 0 and does not.
     """
     if facts.cordoned or state == "down":
         return False

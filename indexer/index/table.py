@@ -271,9 +271,9 @@ class PresenceTable:
                 return
 
     def _rebuild_larger(self) -> None:
-        """A cluster reached the pad:
+        """A cluster reached the pad: double until it fits, at once.
 
-        double until it fits, at once. Not seen outside tests: it needs hundreds of neighbours.
+        Not seen outside tests: it needs hundreds of neighbours.
         """
         entries: dict[int, tuple[int, int]] = {}
         for slots in (self.old, self.current):

@@ -1,7 +1,7 @@
 """The walk: from the first block on, and the holders of each block until none is left. Pure.
 
-    runs     stretches of consecutive blocks with one record: presence changes rarely along a prompt, so a walk of 512 blocks
-             handles a few runs
+    runs     stretches of consecutive blocks with one record: presence changes rarely along a prompt, so a walk of
+             512 blocks handles a few runs
     start    mask of slots that may count at all: live generations ∩ model ∩ tenant ∩ filters
     result   per slot: blocks in the longest unbroken prefix, in any tier and in each cumulative tier view
 
@@ -17,30 +17,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from indexer.index.records import VIEWS
+from indexer.model import Held, Run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from indexer.index.mirror import Mirror
-    from indexer.index.records import Record
 
 VECTOR_BLOCKS_MIN: Final = 96
 """From here on one numpy gather beats a Python probe a block (about 11 us against 0.14 us a block, warm)."""
-
-
-class Run(NamedTuple):
-    """Blocks start..end-1 of the prompt share `record`."""
-
-    record: Record
-    start: int
-    end: int
-
-
-class Held(NamedTuple):
-    """What one slot holds from the start, in blocks: any tier, then gpu, ≤cpu, ≤storage, ≤remote."""
-
-    matched: int
-    views: tuple[int, ...]
 
 
 class Walk(NamedTuple):

@@ -1,4 +1,5 @@
 """The hit rule of hybrid models: full-attention groups hold everything, sliding windows only what they still look at.
+
 Pure.
 
 A hit is the longest multiple L of the least common multiple of the block sizes such that the full-attention groups
@@ -13,11 +14,9 @@ from math import lcm
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from indexer.index.records import LaneTable
-    from indexer.index.source import GroupInfo
-    from indexer.index.walk import Run
+    from indexer.model import GroupInfo, Run
 
 
 def hybrid_tokens(
@@ -26,16 +25,16 @@ def hybrid_tokens(
     groups: Iterable[tuple[int, GroupInfo]],
     runs: Sequence[Run],
     slot: int,
-    lanes: LaneTable,
+    groups_held: Callable[[int], int],
 ) -> int:
-    """Tokens the engine would skip:
+    """Tokens the engine would skip: at most `limit_tokens`, which the full-attention groups hold.
 
-    at most `limit_tokens`, which the full-attention groups hold. `groups`: the window groups.
+    `groups`: the window groups; `groups_held`: lane bits to group bits.
     """
     rules = [(group, info.block_size, info.window or 0) for group, info in groups]
     step = lcm(block_size, *(size for _, size, _ in rules))
     best = limit_tokens // step * step
-    held = {group: _held_positions(runs, slot, lanes, group, limit_tokens // block_size) for group, _, _ in rules}
+    held = {group: _held_positions(runs, slot, groups_held, group, limit_tokens // block_size) for group, _, _ in rules}
     while best:
         if all(_window_held(held[group], best, size, window, block_size) for group, size, window in rules):
             return best
@@ -53,13 +52,15 @@ def _window_held(held: bytearray, tokens: int, size: int, window: int, block_siz
     return all(held[(block + 1) * ratio - 1] for block in range(first, last))
 
 
-def _held_positions(runs: Sequence[Run], slot: int, lanes: LaneTable, group: int, blocks: int) -> bytearray:
+def _held_positions(
+    runs: Sequence[Run], slot: int, groups_held: Callable[[int], int], group: int, blocks: int
+) -> bytearray:
     """For each walked block, whether the group holds it in any tier."""
     held = bytearray(blocks)
     for record, start, end in runs:
         if start >= blocks:
             break
-        if lanes.groups_held(record.lanes_of(slot)) >> group & 1:
-            end = min(end, blocks)
-            held[start:end] = b"\1" * (end - start)
+        if groups_held(record.lanes_of(slot)) >> group & 1:
+            stop = min(end, blocks)
+            held[start:stop] = b"\1" * (stop - start)
     return held

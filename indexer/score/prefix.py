@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from indexer.index.walk import Held, Run
+    from indexer.model import Held, Run
 
 Weights = tuple[float, float, float, float, float]
 DEFAULT_WEIGHTS: Weights = (1.0, 0.8, 0.5, 0.5, 0.0)
