@@ -49,9 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(parsed: argparse.Namespace) -> int:
     match parsed.command:
         case "serve":
+            settings = _settings(parsed)  # before the imports: a mistake is told at once
             from api.cli import serve
 
-            return serve.run(_settings(parsed), _stop_loop_on_signal)
+            return serve.run(settings, _stop_loop_on_signal)
         case "config":
             from api.cli import config
 

@@ -39,11 +39,11 @@ class Server(Section, frozen=True):
     """0 takes a free one; the log names it."""
     uds: Text | None = None
     """Path of a Unix socket, served beside the port."""
-    ready_wait_s: Seconds = 30
+    ready_wait_s: Seconds = 30.0
     """`/readyz` says ready when every known source has a verdict, at the latest after this time."""
-    drain_s: Annotated[float, Meta(ge=0, le=3600)] = 5
+    drain_s: Annotated[float, Meta(ge=0, le=3600)] = 5.0
     """At the stop, so long running requests may take to end."""
-    lame_duck_s: Annotated[float, Meta(ge=0, le=3600)] = 0
+    lame_duck_s: Annotated[float, Meta(ge=0, le=3600)] = 0.0
     """At the stop, from `/readyz` 503 to closed listeners: for load balancers that look now and then."""
     keep_alive_s: Annotated[int, Meta(ge=1, le=86_400)] = 75
     """Idle connections are kept so long; longer than the pools of the routers keep them."""
@@ -87,11 +87,11 @@ class Events(Section, frozen=True):
     """What an unhealed gap on an unbroken connection does to what is known of the source."""
     copies: Literal["count", "set"] = "count"
     """`set` for engines whose clients use full reports (`kv_cache_report_mode`): a repeated announcement is no copy."""
-    probe_interval_s: Seconds = 5
+    probe_interval_s: Seconds = 5.0
     """An idle source with a replay endpoint is asked so often whether anything was missed."""
-    replay_timeout_s: Seconds = 10
+    replay_timeout_s: Seconds = 10.0
     """Longest wait for the next frame of a replay."""
-    min_engine_restart_s: Annotated[float, Meta(ge=0, le=3600)] = 5
+    min_engine_restart_s: Annotated[float, Meta(ge=0, le=3600)] = 5.0
     """No engine is back faster. A jump after a shorter break is a gap, after a longer one a restart."""
     suspect_weight: Weight = 1.0
     """What the score of a source in state `suspect` is multiplied with."""
@@ -107,7 +107,7 @@ class TierTtls(Section, frozen=True):
 
     gpu: Seconds | None = None
     cpu: Seconds | None = None
-    storage: Seconds | None = 3_600
+    storage: Seconds | None = 3_600.0
     remote: Seconds | None = None
     unknown: Seconds | None = None
 
@@ -115,11 +115,11 @@ class TierTtls(Section, frozen=True):
 class Staleness(Section, frozen=True):
     """How long a source is believed without a sign of life. A source is leased, not a block."""
 
-    stale_after_s: Seconds = 5
+    stale_after_s: Seconds = 5.0
     """Without proof of life for so long: `stale`, still scored."""
-    score_ttl_s: Seconds = 60
+    score_ttl_s: Seconds = 60.0
     """Without proof of life for so long: `down`, not scored."""
-    retain_s: Seconds = 3_600
+    retain_s: Seconds = 3_600.0
     """What is known of a source that is down is kept so long for its return."""
     entry_ttl_s: TierTtls = TierTtls()
 
@@ -131,7 +131,7 @@ class Redis(Section, frozen=True):
     namespace: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")] = "kvi"
     partitions: Annotated[int, Meta(ge=1, le=1024)] = 16
     """Virtual shards; fixed for the life of a deployment."""
-    lease_s: Seconds = 10
+    lease_s: Seconds = 10.0
     timeout_ms: Annotated[int, Meta(ge=1, le=60_000)] = 500
 
 

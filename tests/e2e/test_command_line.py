@@ -1,0 +1,262 @@
+"""`kvindexer serve` and its client commands as processes, with engines on real sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from api.demo.fleet import TraceFleet
+from api.demo.trace import Trace, Truth, read_truth
+
+DEADLINE_S = 30.0
+COMMAND = [sys.executable, "-m", "indexer"]
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("KVINDEXER_")}
+PACKAGE = files("api.demo")
+PODS = [f"10.0.0.{n}:8000" for n in (1, 2, 3)]
+
+
+class Deployment:
+    """Three engines and a service that listens to them."""
+
+    def __init__(self) -> None:
+        self.trace = Trace(PACKAGE / "demo.kvt.gz")
+        self.truth: Truth = read_truth(PACKAGE / "demo.truth.gz")
+        self.fleet = TraceFleet(self.trace.header, "tcp://127.0.0.1:0", "tcp://127.0.0.1:0")
+        self.fleet.start()
+        self.service = subprocess.Popen(
+            [*COMMAND, "serve", "--port", "0", *(f"--source={flag}" for flag in self.fleet.source_flags())],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT,
+        )
+        assert self.service.stdout is not None
+        self.banner = self.service.stdout.readline()
+        found = re.search(r"http://[0-9.:]+", self.banner)
+        assert found, self.banner
+        self.url = found[0]
+
+    def command(self, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[str]:
+        """A client command against this service."""
+        return run(*arguments, given=given, environment={"KVINDEXER_URL": self.url})
+
+    def facts(self) -> dict[str, dict[str, object]]:
+        """What `sources --json` says, a pod."""
+        listed = json.loads(self.command("sources", "--json").stdout)
+        return {source["pod"]: source for source in listed["sources"]}
+
+    def play_to_first_probe(self) -> None:
+        """Publish up to the first question that the engines were asked, and wait until all of it is indexed."""
+        for message in islice(self.trace.messages(), self.truth.probes[0].n):
+            self.fleet.publish(message)
+        sent = [engine.sequence for engine in self.fleet.engines.values()]
+        wait_until(
+            lambda: sent == [facts["sequence"] for facts in self.facts().values() if facts["state"] == "live"],
+            f"sequences {sent}",
+        )
+
+    def close(self) -> None:
+        """All of it."""
+        self.service.kill()
+        self.service.communicate()
+        self.fleet.close()
+
+
+def run(
+    *arguments: str, given: bytes = b"", environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """One command to its end."""
+    done = subprocess.run(
+        [*COMMAND, *arguments],
+        input=given,
+        capture_output=True,
+        check=False,
+        env={**ENVIRONMENT, **(environment or {})},
+    )
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Return when it holds; fail by its name at the deadline."""
+    ends_at = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < ends_at, f"waited for {what}"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def deployment() -> Iterator[Deployment]:
+    """Closed at the end."""
+    made = Deployment()
+    yield made
+    made.close()
+
+
+def test_lookup_says_what_the_engines_say(deployment: Deployment, tmp_path: Path) -> None:
+    """For every prompt of the first probe, in every form that token ids may come in."""
+    deployment.play_to_first_probe()
+    file = tmp_path / "ids"
+    for probe in deployment.truth.probes[:8]:
+        tokens = deployment.truth.prompts[probe.prompt].tokens
+        file.write_bytes(struct.pack(f"<{len(tokens)}I", *tokens))
+        for arguments, given in (
+            (["--tokens", "-"], json.dumps(tokens).encode()),
+            (["--tokens", "-"], " ".join(map(str, tokens)).encode()),
+            (["--tokens", str(file), "--binary"], b""),
+        ):
+            done = deployment.command("lookup", "--json", "--model", "tiny-llama", *arguments, given=given)
+            assert (0, "") == (done.returncode, done.stderr)
+            entries = {entry["pod"]: entry for entry in json.loads(done.stdout)["pods"]}
+            assert list(probe.cached) == [entries[pod]["reusable_tokens"] for pod in PODS]
+            assert list(probe.chain) == [entries[pod]["matched_tokens"] for pod in PODS]
+
+
+def test_lookup_prints_a_table(deployment: Deployment) -> None:
+    """Whole names, best first, only the pods asked for."""
+    deployment.play_to_first_probe()
+    tokens = json.dumps(deployment.truth.prompts[0].tokens).encode()
+    done = deployment.command("lookup", "--tokens", "-", "--pods", f"{PODS[1]},{PODS[0]}", given=tokens)
+    head, titles, *rows = done.stdout.splitlines()
+
+    assert 0 == done.returncode
+    assert head.startswith(f"exact: {len(deployment.truth.prompts[0].tokens)} prompt tokens, model")
+    assert ["pod", "rank", "matched", "reusable", "score"] == titles.split()[:5]
+    assert {PODS[0], PODS[1]} == {row.split()[0] for row in rows}
+
+
+def test_a_refused_lookup_names_field_and_rule(deployment: Deployment) -> None:
+    """Exit code 1 and one line."""
+    done = deployment.command("lookup", "--tokens", "-", "--model", "x" * 10_000, given=b"1 2 3")
+
+    assert 1 == done.returncode
+    assert "" == done.stdout
+    assert re.match(rf"kvindexer: {deployment.url} answered 422 \S+: model: ", done.stderr)
+    assert 1 == done.stderr.count("\n")
+
+
+def test_sources_come_and_go(deployment: Deployment) -> None:
+    """Add a rank range, see it, cordon it, clear it, remove it."""
+    added = deployment.command("sources", "add", "[fd00::1]:8000=tcp://127.0.0.1:9,ranks=0-1,model=m")
+    assert ["[fd00::1]:8000 rank 0: created", "[fd00::1]:8000 rank 1: created"] == added.stdout.splitlines()
+    again = deployment.command("sources", "add", "[fd00::1]:8000=tcp://127.0.0.1:9,ranks=0-1,model=m")
+    assert "[fd00::1]:8000 rank 0: same" == again.stdout.splitlines()[0]
+
+    listed = deployment.command("sources", "list", "--model", "m").stdout
+    assert 2 == sum(line.startswith("[fd00::1]:8000 ") for line in listed.splitlines())
+    assert (
+        "cordon done, sources reached: 1"
+        in deployment.command("sources", "cordon", "[fd00::1]:8000", "--rank", "1").stdout
+    )
+    assert 1 == deployment.command("sources").stdout.count("cordoned")
+    assert "uncordon done, sources reached: 2" in deployment.command("sources", "uncordon", "[fd00::1]:8000").stdout
+    assert 0 == deployment.command("sources").stdout.count("cordoned")
+    assert "clear done, sources reached: 2" in deployment.command("sources", "clear", "[fd00::1]:8000").stdout
+    assert "remove done, sources reached: 2" in deployment.command("sources", "remove", "[fd00::1]:8000").stdout
+    assert PODS == list(deployment.facts())
+
+    locked = deployment.command("sources", "remove", PODS[0])
+    assert 1 == locked.returncode
+    assert "409 source.conflict: origin: " in locked.stderr
+    unknown = deployment.command("sources", "clear", "nobody")
+    assert (1, True) == (unknown.returncode, "404 source.unknown" in unknown.stderr)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_service_cleanly(deployment: Deployment, number: signal.Signals) -> None:
+    """Exit code 0, nothing on stderr."""
+    deployment.play_to_first_probe()
+    deployment.service.send_signal(number)
+    output, errors = deployment.service.communicate(timeout=DEADLINE_S)
+
+    assert (0, "", "") == (deployment.service.returncode, output, errors)
+    assert deployment.banner.endswith("; sources: 3\n")
+
+
+def test_a_service_that_cannot_start_says_why(deployment: Deployment) -> None:
+    """A taken port, a setting of a later version, an alias of two pods: one line each, exit code 2."""
+    port = deployment.url.rpartition(":")[2]
+    for arguments, environment, told in (
+        (["--port", port], {}, f"server.port: {port} on 127.0.0.1 is in use"),
+        ([], {"KVINDEXER_REDIS__URL": "redis://h"}, "redis.url: this version keeps all in memory"),
+        (["--source", "a=tcp://h:1,alias=x", "--source", "b=tcp://h:2,alias=x"], {}, "sources: "),
+        (["--source", "a"], {}, "--source: NAME=tcp://HOST:PORT"),
+    ):
+        done = run("serve", "--port", "0", *arguments, environment=environment)
+        assert (2, "") == (done.returncode, done.stdout)
+        assert done.stderr.startswith(f"kvindexer: {told}")
+        assert 1 == done.stderr.count("\n")
+
+
+def test_client_commands_without_a_service() -> None:
+    """One line on stderr, exit code 1."""
+    for arguments in (["sources"], ["lookup", "--tokens", "-"]):
+        done = run(*arguments, "--url", "http://127.0.0.1:9", given=b"1")
+        assert (1, "") == (done.returncode, done.stdout)
+        assert "kvindexer: http://127.0.0.1:9 cannot be reached: connection refused\n" == done.stderr
+
+
+def test_config_prints_what_all_layers_come_to(tmp_path: Path) -> None:
+    """As YAML that can be read again, as JSON, or only whether it is good."""
+    file = tmp_path / "kvindexer.yaml"
+    file.write_text("server: {port: 1, host: '::1'}\nredis: {url: 'redis://:hush@h'}\n")
+    environment = {"KVINDEXER_SERVER__PORT": "2", "KVINDEXER_EVENTS__RCVHWM": "7"}
+    shown = json.loads(run("config", "--config", str(file), "--port", "3", "--json", environment=environment).stdout)
+    assert (3, "::1", 7) == (shown["server"]["port"], shown["server"]["host"], shown["events"]["rcvhwm"])
+    assert "redis://:***@h" == shown["redis"]["url"]
+
+    good = run("config", "--check", "--source", "a=tcp://h:1")
+    assert (0, "settings are good: 1 sources\n") == (good.returncode, good.stdout)
+    bad = run("config", "--check", "--config", str(file))
+    assert (2, "") == (bad.returncode, bad.stdout)
+    assert bad.stderr.startswith("kvindexer: redis.url: ")
+
+    file.write_text(run("config").stdout)
+    assert run("config").stdout == run("config", "--config", str(file)).stdout
+
+
+def test_help_and_version() -> None:
+    """Each subcommand teaches by an example; unknown flags are errors with the usage of that subcommand."""
+    assert re.match(r"kvindexer \d", run("--version").stdout)
+    assert "--source 10.0.0.1:8000=tcp://10.0.0.1:5557,model=llama" in run("serve", "--help").stdout
+    for command in ("replay", "lookup", "sources"):
+        assert f"kvindexer {command} " in run(command, "--help").stdout.partition("examples:")[2]
+    for arguments in (
+        ["serve", "--grpc-port", "1"],
+        ["serve", "--redis-url", "x"],
+        ["serve", "--sourc", "x"],
+        ["x"],
+        [],
+    ):
+        done = run(*arguments)
+        assert (2, "") == (done.returncode, done.stdout)
+        assert "error: " in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_second_signal_ends_the_process_at_once(number: signal.Signals) -> None:
+    """For a command that does not come to its end after the first."""
+    program = (
+        "import threading\nfrom indexer.__main__ import StopOnSignal\n"
+        "with StopOnSignal() as stop:\n"
+        "    print('ready', flush=True)\n    stop.wait()\n"
+        "    print('told', flush=True)\n    threading.Event().wait()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert "ready\n" == process.stdout.readline()
+        process.send_signal(number)
+        assert "told\n" == process.stdout.readline()
+        process.send_signal(number)
+        assert -number == process.wait(DEADLINE_S)

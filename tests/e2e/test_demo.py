@@ -1,0 +1,173 @@
+"""`kvindexer demo` as a process: it shows agreement with the engines, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+DEADLINE_S = 60.0
+SUMMARY = re.compile(
+    r"(?P<lookups>\d+) lookups, (?P<batches>\d+) batches \((?P<lost>\d+) lost on the way\); "
+    r"(?P<agreeing>\d+) of (?P<compared>\d+) compared answers agreed with the engines"
+)
+
+
+@pytest.fixture
+def started() -> Iterator[list[subprocess.Popen[str]]]:
+    """Processes that must be gone at the end."""
+    processes: list[subprocess.Popen[str]] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def demo(started: list[subprocess.Popen[str]], *arguments: str) -> subprocess.Popen[str]:
+    """The command, with its output in pipes."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "indexer", "demo", "--port", "0", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    started.append(process)
+    return process
+
+
+def read_until(process: subprocess.Popen[str], pattern: str) -> re.Match[str]:
+    """The first line with that pattern."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        found = re.search(pattern, line)
+        if found:
+            return found
+    raise AssertionError(f"ended without {pattern}: {process.communicate()[1]}")
+
+
+def children(pid: int) -> list[int]:
+    """Processes that this one has started and that are still there."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # gone meanwhile
+            continue
+        if int(fields[1]) == pid:
+            found.append(int(stat.parent.name))
+    return found
+
+
+def gone(pid: int) -> bool:
+    """No such process, or only what its parent has not collected yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def wait_until_gone(pid: int) -> None:
+    """Return when that process has ended; it is not ours to wait for."""
+    ends_at = time.monotonic() + DEADLINE_S
+    while not gone(pid):
+        assert time.monotonic() < ends_at, "the service is still there"
+        time.sleep(0.02)
+
+
+def test_every_compared_answer_agrees(started: list[subprocess.Popen[str]]) -> None:
+    """Long enough for the first questions to the engines; ends by itself with 0."""
+    process = demo(started, "--seconds", "12")
+    output, errors = process.communicate(timeout=DEADLINE_S)
+    summary = SUMMARY.search(output)
+
+    assert (0, "") == (process.returncode, errors)
+    assert summary, output
+    assert int(summary["agreeing"]) == int(summary["compared"]) >= 24
+    assert int(summary["lookups"]) > 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_all_of_it(started: list[subprocess.Popen[str]], number: signal.Signals) -> None:
+    """Exit code 0, no traceback, the service gone and its port free again."""
+    process = demo(started)
+    port = read_until(process, r"curl -s http://127\.0\.0\.1:(\d+)/v1/lookup")[1]
+    read_until(process, r"round 1 ")
+    (service,) = children(process.pid)
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=DEADLINE_S)
+
+    assert (0, "") == (process.returncode, errors)
+    assert SUMMARY.search(output)
+    assert gone(service)
+    again = demo(started, "--seconds", "1", "--port", port)
+    assert (0, "") == (again.wait(DEADLINE_S), again.communicate()[1])
+
+
+def test_a_killed_demo_leaves_no_service(started: list[subprocess.Popen[str]]) -> None:
+    """The service ends with the process that started it, however that one ends."""
+    process = demo(started)
+    read_until(process, r"round 1 ")
+    (service,) = children(process.pid)
+    process.kill()
+    process.wait()
+    wait_until_gone(service)
+
+
+def test_the_printed_line_to_try_works(started: list[subprocess.Popen[str]]) -> None:
+    """What a person copies from the screen is answered."""
+    process = demo(started)
+    line = read_until(process, r"(curl -s .*)")[1]
+    read_until(process, r"compared answers|[1-9]\d* of [1-9]\d*")
+    _, _, url, _, header, _, body = shlex.split(line)
+    name, _, value = header.partition(": ")
+    answer = httpx.post(url, content=body, headers={name: value}, timeout=DEADLINE_S)
+
+    assert 48 == answer.json()["pods"][0]["matched_tokens"]
+
+
+def test_a_taken_port_is_told(started: list[subprocess.Popen[str]]) -> None:
+    """One line, exit code 1, no engines left."""
+    first = demo(started)
+    port = read_until(first, r"curl -s http://127\.0\.0\.1:(\d+)/v1/lookup")[1]
+    second = demo(started, "--port", port)
+    _, errors = second.communicate(timeout=DEADLINE_S)
+
+    assert 1 == second.returncode
+    assert re.fullmatch(rf"kvindexer: .*{port}.*\n", errors)
+
+
+def test_a_terminal_gets_a_live_table() -> None:
+    """Drawn over and over in place, the summary below it at the end."""
+    parent, child = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "indexer", "demo", "--port", "0", "--seconds", "6"],
+        stdin=child,
+        stdout=child,
+        stderr=child,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "50"},
+    )
+    os.close(child)
+    drawn = b""
+    try:
+        while part := os.read(parent, 65536):
+            drawn += part
+    except OSError:  # what a terminal says when the other side is closed
+        pass
+    os.close(parent)
+
+    assert 0 == process.wait(DEADLINE_S)
+    text = drawn.decode()
+    assert text.count("kvindexer demo") > 3
+    assert "\x1b[" in text
+    assert SUMMARY.search(text)
+    assert "Traceback" not in text
