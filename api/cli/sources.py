@@ -137,4 +137,4 @@ def print_sources(rows: list[Row], console: Console) -> None:
     console.print(table)
     for row in rows:
         for warning in row.warnings:
-            console.print(f"{row.pod} rank {row.dp_rank}: {warning}", style="yellow")
+            console.print(f"warning: {row.pod} rank {row.dp_rank}: {warning}", style="yellow")

@@ -95,13 +95,13 @@ def _engines(show: Show) -> Table:
 
 def _lookups(show: Show) -> Table:
     table = _table(
-        ("lookup", True),
+        ("prompt", True),
         ("best engine", False),
-        ("matched", True),
+        ("hit", True),
         ("score", True),
         ("answer", False),
         ("us", True),
-        ("reusable / engines say", False),
+        ("reusable, by engine", False),
     )
     for lookup in show.lookups:
         table.add_row(
@@ -119,13 +119,13 @@ def _lookups(show: Show) -> Table:
 
 
 def _comparison(lookup: LookupFacts) -> Text:
+    """Tokens that each engine would skip; with a mark where the engines themselves were asked at this moment."""
     got = " ".join(map(str, lookup.got))
     if lookup.expected is None:
-        return Text(got, style="dim")
-    said = " ".join(map(str, lookup.expected))
+        return Text(f"  {got}", style="dim")
     if lookup.agrees:
-        return Text.assemble(got, (" = ", "dim"), said, ("  ✓", "bold green"))
-    return Text.assemble(got, (" ≠ ", "bold red"), said, ("  ✗", "bold red"))
+        return Text.assemble(("✓ ", "bold green"), got)
+    return Text.assemble(("✗ ", "bold red"), got, (" not ", "bold red"), " ".join(map(str, lookup.expected)))
 
 
 def _totals(show: Show) -> Text:
@@ -136,9 +136,9 @@ def _totals(show: Show) -> Text:
         (f"{totals.lookups:,}", "bold"),
         f" lookups, median {took}   ",
         (f"{totals.agreeing:,} of {totals.compared:,}", "bold green" if all_agree else "bold red"),
-        " compared answers agree with the engines   ",
+        " compared answers agree with the engines\n",
         (f"{totals.messages:,}", "bold"),
-        f" batches, {totals.lost} lost on the way and fetched again",
+        f" batches published, {totals.lost} of them lost on the way and fetched again",
     )
 
 
