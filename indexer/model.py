@@ -125,11 +125,15 @@ class BlocksStored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BlocksRemoved(msgspec.Struct, frozen=True, kw_only=True):
-    """One copy of each named hash is gone from that tier and group."""
+    """One copy of each named hash is gone from that tier and group.
+
+    GPU pools send one hash an event; the decoder joins neighbours on one lane, `events` says how many they were.
+    """
 
     hashes: tuple[int, ...]
     tier: Tier
     group: int = 0
+    events: int = 1
 
 
 class AllCleared(msgspec.Struct, frozen=True):

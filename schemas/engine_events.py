@@ -66,6 +66,7 @@ class RemovedArray(msgspec.Struct, tag="BlockRemoved", array_like=True, gc=False
     block_hashes: list[int | bytes]
     medium: str | None = None
     group_idx: int | None = None
+    locality: str | None = None
 
 
 class ClearedArray(msgspec.Struct, tag="AllBlocksCleared", array_like=True, gc=False):

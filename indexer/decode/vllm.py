@@ -61,7 +61,7 @@ def decode(payload: bytes) -> EventBatch | None:
         batch = (_array_decoder if _events_are_arrays(payload) else _map_decoder).decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return _decode_tolerant(payload)
-    return EventBatch(batch.ts, [_typed_event(event) for event in batch.events], batch.data_parallel_rank)
+    return EventBatch(batch.ts, _typed_events(batch.events), batch.data_parallel_rank)
 
 
 def tier_of(medium: str | None, locality: str | None = None) -> Tier:
@@ -90,44 +90,61 @@ def _events_are_arrays(payload: bytes) -> bool:
     return first >> 4 == _FIXARRAY or first == _ARRAY16
 
 
-def _typed_event(event: Any) -> Event:  # noqa: ANN401  one of the six wire structs
-    kind = type(event)
-    if kind is StoredMap:
-        extra = event.extra_keys
+def _typed_events(wire: Sequence[Any]) -> list[Event]:
+    events: list[Event] = []
+    index, count = 0, len(wire)
+    while index < count:
+        event = wire[index]
+        index += 1
+        kind = type(event)
+        if kind is StoredMap or kind is StoredArray:
+            events.append(_typed_stored(event))
+        elif kind is RemovedMap or kind is RemovedArray:
+            first = index - 1
+            while index < count and type(wire[index]) is kind and _same_lane(wire[index], event):
+                index += 1
+            events.extend(_joined(wire[first:index]))
+        else:
+            events.append(AllCleared())
+    return events
+
+
+def _typed_stored(event: Any) -> Event:  # noqa: ANN401  one of the two wire structs
+    extra = event.extra_keys
+    locality = lookahead = None
+    if type(event) is StoredMap:
+        locality, lookahead = event.locality, event.lookahead_token_ids
         if event.cache_salt is not None:
             extra = _sglang_salt(event.cache_salt, event.parent_block_hash, len(event.block_hashes))
-        return _stored(
-            event.block_hashes,
-            event.parent_block_hash,
-            event.token_ids,
-            event.block_size,
-            tier_of(event.medium, event.locality),
-            event.lora_name,
-            extra,
-            event.group_idx,
-            event.kv_cache_spec_kind,
-            event.kv_cache_spec_sliding_window,
-            event.lookahead_token_ids,
-        )
-    if kind is RemovedMap:
-        return _removed(event.block_hashes, tier_of(event.medium, event.locality), event.group_idx)
-    if kind is StoredArray:
-        return _stored(
-            event.block_hashes,
-            event.parent_block_hash,
-            event.token_ids,
-            event.block_size,
-            tier_of(event.medium),
-            event.lora_name,
-            event.extra_keys,
-            event.group_idx,
-            event.kv_cache_spec_kind,
-            event.kv_cache_spec_sliding_window,
-            None,
-        )
-    if kind is RemovedArray:
-        return _removed(event.block_hashes, tier_of(event.medium), event.group_idx)
-    return AllCleared()
+    return _stored(
+        event.block_hashes,
+        event.parent_block_hash,
+        event.token_ids,
+        event.block_size,
+        tier_of(event.medium, locality),
+        event.lora_name,
+        extra,
+        event.group_idx,
+        event.kv_cache_spec_kind,
+        event.kv_cache_spec_sliding_window,
+        lookahead,
+    )
+
+
+def _same_lane(one: Any, other: Any) -> bool:  # noqa: ANN401  two wire structs of one type
+    same: bool = one.medium == other.medium and one.group_idx == other.group_idx and one.locality == other.locality
+    return same
+
+
+def _joined(run: Sequence[Any]) -> list[Event]:
+    """Removals that follow each other on one lane, as one event; each alone where one of them is malformed."""
+    first = run[0]
+    tier, group = tier_of(first.medium, first.locality), first.group_idx
+    hashes = first.block_hashes if len(run) == 1 else [value for event in run for value in event.block_hashes]
+    normal = _hashes(hashes)
+    if normal is not None:
+        return [BlocksRemoved(hashes=normal, tier=tier, group=group or 0, events=len(run))]
+    return [_removed(event.block_hashes, tier, group) for event in run]
 
 
 def _stored(  # noqa: PLR0917  the wire's own field list

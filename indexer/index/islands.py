@@ -29,7 +29,7 @@ def island_slice(source: SourceIndex, lane: Lane, mirror: Mirror) -> Iterator[No
                 continue
             parent = mirror.table.parent(token_hash)
             if parent and not mirror.holds(source.slot, parent):
-                if lane.drop_copy(engine_hash) >= 0:
-                    mirror.remove(source.slot, lane.number, (token_hash,))
+                freed, _ = source.map.drop(lane, (engine_hash,))
+                mirror.remove(source.slot, lane.number, freed)
                 source.counters["ghosts_dropped"] += 1
         yield

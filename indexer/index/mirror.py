@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from indexer.index.records import LANE_BITS, LaneTable, RecordBook
-from indexer.index.table import MOVE_SLOTS, PresenceTable
+from indexer.index.table import MOVE_SLOTS, PAD, PresenceTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ADD_CHUNK: Final = 512
 """Blocks added before the table's room is looked at again."""
-MOVE_PER_ADD: Final = 4
+MOVE_PER_ADD: Final = 8
 """Old slots moved for each block added while the table moves: a move then always ends before the new table is full."""
 
 
@@ -66,12 +66,15 @@ class Mirror:
         Returns those the lane already held (another engine hash maps to them): the caller counts these, P3.
         """
         already: list[int] = []
+        if len(hashes) <= ADD_CHUNK:
+            self._add_chunk(slot << LANE_BITS | lane, hashes, parents, already)
+            return already
         for start in range(0, len(hashes), ADD_CHUNK):
             part = slice(start, start + ADD_CHUNK)
             self._add_chunk(slot << LANE_BITS | lane, hashes[part], parents[part], already)
         return already
 
-    def _add_chunk(  # noqa: C901, PLR0912, PLR0915  the loop over blocks: calls would cost more than what they do
+    def _add_chunk(  # noqa: C901, PLR0915  the loop over blocks: calls would cost more than what they do
         self, ref: int, hashes: Sequence[int], parents: Sequence[int], already: list[int]
     ) -> None:
         table, book = self.table, self.book
@@ -79,43 +82,43 @@ class Mirror:
         keys, rids, parent_of = current.keys, current.rids, current.parents
         mask, shift, end = current.mask, current.shift, current.capacity
         first = book.with_ref(empty, ref)
-        fresh = 0
+        fresh = placed = 0
         for token_hash, parent in zip(hashes, parents, strict=True):
             index = token_hash >> shift & mask
             found = keys[index]
             while found != token_hash and found:
                 index += 1
                 found = keys[index]
-            if found:
-                record = records[rids[index]]
-            elif old is None:
-                record = empty
-            else:
-                record = records[old.rid(token_hash)]
-            larger = first if record is empty else record.add.get(ref) or book.with_ref(record, ref)
+            if not found and old is None and index < end:  # the common case: nobody holds it
+                keys[index] = token_hash
+                rids[index] = first.rid
+                parent_of[index] = parent
+                fresh += 1
+                continue
+            record = records[rids[index]] if found or old is None else records[old.rid(token_hash)]
+            larger = record.add.get(ref) or book.with_ref(record, ref)
             if larger is record:
                 already.append(token_hash)
                 continue
             if found:
                 rids[index] = larger.rid
-            elif index < end:
-                keys[index] = token_hash
-                rids[index] = larger.rid
-                parent_of[index] = parent
-                current.used += 1
             else:
+                current.used += fresh
+                fresh, placed = 0, placed + fresh
                 table.put(token_hash, larger.rid, parent)  # may bring other arrays
                 current, old = table.current, table.old
                 keys, rids, parent_of = current.keys, current.rids, current.parents
                 mask, end = current.mask, current.capacity
-            larger.blocks += 1
             if record is empty:
-                fresh += 1
+                table.live += 1
             else:
                 record.blocks -= 1
                 if not record.blocks:
                     book.released(record)
-        table.live += fresh
+            larger.blocks += 1
+        current.used += fresh
+        first.blocks += fresh + placed
+        table.live += fresh + placed
         if old is not None or current.used > current.limit:
             self._make_room(len(hashes))
         book.trim()
@@ -124,32 +127,44 @@ class Mirror:
         """The slot's lane no longer holds these token hashes; those it never held are left alone."""
         ref = slot << LANE_BITS | lane
         table, book = self.table, self.book
-        records = book.records
+        current, moving, records, empty = table.current, table.old is not None, book.records, book.empty
+        keys, rids, mask, shift = current.keys, current.rids, current.mask, current.shift
+        gone = 0
         for token_hash in hashes:
-            slots = table.current
-            index = slots.find(token_hash)
-            if index < 0:
-                if table.old is None:
-                    continue
-                rid = table.get(token_hash)
-                if not rid:
-                    continue
-                table.put(token_hash, rid, table.parent(token_hash))
-                slots = table.current
-                index = slots.find(token_hash)
-            record = records[slots.rids[index]]
+            index = token_hash >> shift & mask
+            found = keys[index]
+            while found != token_hash and found:
+                index += 1
+                found = keys[index]
+            if moving and not found:
+                index = self._bring_over(token_hash)
+            record = records[rids[index]]  # an empty slot has record id 0
             smaller = record.sub.get(ref) or book.without_ref(record, ref)
             if smaller is record:
                 continue
-            slots.rids[index] = smaller.rid
             record.blocks -= 1
             if not record.blocks:
                 book.released(record)
-            if smaller.rid:
+            if smaller is not empty:
                 smaller.blocks += 1
+                rids[index] = smaller.rid
             else:
-                table.live -= 1
+                gone += 1
+                if moving:
+                    rids[index] = 0  # the old table may still name it
+                else:
+                    current.delete(index)
+        table.live -= gone
         book.trim()
+
+    def _bring_over(self, token_hash: int) -> int:
+        """While the table moves: put an entry of the old table into the new one; its index there."""
+        table = self.table
+        rid = table.get(token_hash)
+        if rid:
+            table.put(token_hash, rid, table.parent(token_hash))
+        index = table.current.find(token_hash)
+        return index if index >= 0 else table.current.capacity + PAD - 1  # a slot that is always empty
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -169,7 +184,7 @@ class Mirror:
         """One slice (under 1 ms) of moving or scrubbing; True while there is more to do."""
         if self.table.moving():
             return self.table.move_slice() or self._wants_scrub()
-        if self.table.wants_to_shrink():
+        if self.table.wants_to_move():
             self.table.begin_move()
             return True
         if not self._wants_scrub():

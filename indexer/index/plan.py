@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from indexer.hashing.chain import TOKEN_BYTES, chained, local_hashes, root_seed
 from indexer.hashing.extra_keys import event_extras
-from indexer.index.reverse_map import NOT_HELD, SHARDS, Orphan
+from indexer.index.reverse_map import SHARDS, Orphan
 from indexer.model import AllCleared, BlocksRemoved, BlocksStored, Skipped, Tier
 
 if TYPE_CHECKING:
@@ -62,33 +62,20 @@ class Planner:
         """The moment of the batch being applied: only for entries that have a time to live."""
 
     def apply(self, source: SourceIndex, events: Sequence[Event]) -> None:
-        """One batch, in order.
-
-        Removals that follow each other on one lane (engines send one hash an event) go as one.
-        """
-        index, count = 0, len(events)
-        while index < count:
-            event = events[index]
-            index += 1
-            kind = type(event)
-            if kind is BlocksRemoved:
-                hashes = event.hashes  # type: ignore[union-attr]
-                tier, group = event.tier, event.group  # type: ignore[union-attr]
-                first = index
-                while index < count and _continues(events[index], tier, group):
-                    index += 1
-                if index > first:
-                    hashes = tuple(h for e in events[first - 1 : index] for h in e.hashes)  # type: ignore[union-attr]
-                source.counters["removed"] += index - first + 1
-                self._removed(source, hashes, group, tier)
-            elif kind is BlocksStored:
-                source.counters["stored"] += 1
-                self._stored(source, event)  # type: ignore[arg-type]
-            elif kind is AllCleared:
-                source.counters["cleared"] += 1
-                self._on_clear(source)
-            else:
-                self._skip(source, event)  # type: ignore[arg-type]
+        """One batch, in order."""
+        for event in events:
+            match event:
+                case BlocksStored():
+                    source.counters["stored"] += 1
+                    self._stored(source, event)
+                case BlocksRemoved():
+                    source.counters["removed"] += event.events
+                    self._removed(source, event.hashes, event.group, event.tier)
+                case AllCleared():
+                    source.counters["cleared"] += 1
+                    self._on_clear(source)
+                case Skipped():
+                    self._skip(source, event)
 
     # -- stores --------------------------------------------------------------------------------------------------------
 
@@ -164,7 +151,7 @@ class Planner:
         if source.map.children or source.map.unplaced:
             self._heal(source, zip(event.hashes, token_hashes, strict=True))
 
-    def _hold(  # noqa: C901  the loop over a store's blocks: calls would cost more than what they do
+    def _hold(  # noqa: C901  the loop over a store's blocks, and three rare cases after it
         self,
         source: SourceIndex,
         lane: Lane,
@@ -174,28 +161,49 @@ class Planner:
     ) -> None:
         """One more copy of each engine hash on this lane."""
         maps = lane.maps
-        new: list[int] = []
-        new_parents: list[int] = []
-        for engine_hash, token_hash, parent in zip(hashes, token_hashes, parents, strict=True):
+        known: list[int] = []
+        position = 0
+        for engine_hash, token_hash in zip(hashes, token_hashes, strict=True):
             shard = maps[engine_hash & _MASK]
             if engine_hash in shard:
-                if shard[engine_hash] == token_hash:
-                    lane.again(engine_hash, count_copies=self._count_copies)
-                    continue
-                self._contradiction(source, lane, engine_hash)
-            shard[engine_hash] = token_hash
-            new.append(token_hash)
-            new_parents.append(parent)
-        if lane.ttl_s is not None:
-            lane.renew(hashes, self.now)
-        if not new:
-            return
-        lane.pairs += len(new)
+                known.append(position)
+            else:
+                shard[engine_hash] = token_hash
+            position += 1
+        lane.pairs += position - len(known)
+        if known:
+            new = self._again(source, lane, known, hashes, token_hashes)
+            token_hashes = [token_hashes[position] for position in new]
+            parents = [parents[position] for position in new]
         if lane.fresh is not None:
             for engine_hash in hashes:
                 lane.fresh[engine_hash & _MASK].add(engine_hash)
-        for token_hash in self._presence.add(source.slot, lane.number, new, new_parents):
-            lane.aliases[token_hash] = lane.aliases.get(token_hash, 0) + 1
+        if lane.ttl_s is not None:
+            lane.renew(hashes, self.now)
+        if token_hashes:
+            for token_hash in self._presence.add(source.slot, lane.number, token_hashes, parents):
+                lane.aliases[token_hash] = lane.aliases.get(token_hash, 0) + 1
+
+    def _again(
+        self,
+        source: SourceIndex,
+        lane: Lane,
+        known: Sequence[int],
+        hashes: Sequence[int],
+        token_hashes: Sequence[int],
+    ) -> list[int]:
+        """Copies of what the lane holds already. Returns the positions that are new presence all the same."""
+        new = set(range(len(hashes))).difference(known)
+        for position in known:
+            engine_hash, token_hash = hashes[position], token_hashes[position]
+            if lane.get(engine_hash) == token_hash:
+                lane.again(engine_hash, count_copies=self._count_copies)
+            else:
+                self._contradiction(source, lane, engine_hash)
+                lane.maps[engine_hash & _MASK][engine_hash] = token_hash
+                lane.pairs += 1
+                new.add(position)
+        return sorted(new)
 
     def _place_by_hash(self, source: SourceIndex, hashes: Sequence[int], lane: Lane) -> None:
         """Stores that do not say (or must not be trusted to say) which block they are: by equal engine hash."""
@@ -255,17 +263,13 @@ class Planner:
         if lane is None:
             source.counters["removed_unknown"] += len(hashes)
             return
-        gone: list[int] = []
         reverse = source.map
-        for engine_hash in hashes:
-            token_hash = lane.drop_copy(engine_hash)
-            if token_hash >= 0:
-                reverse.remember_gone(engine_hash, token_hash)
-                self._let_go(lane, token_hash, gone)
-            elif token_hash == NOT_HELD and not (reverse.waiting and reverse.drop_waiting(engine_hash, lane)):
+        freed, missing = reverse.drop(lane, hashes)
+        if freed:
+            self._presence.remove(source.slot, lane.number, freed)
+        for engine_hash in missing:
+            if not (reverse.waiting and reverse.drop_waiting(engine_hash, lane)):
                 source.counters["removed_unknown"] += 1
-        if gone:
-            self._presence.remove(source.slot, lane.number, gone)
 
     def expire(self, source: SourceIndex, lane: Lane, now: float, limit: int) -> bool:
         """Give up entries of a tier without removals whose time is over; True when there were any."""
@@ -275,16 +279,6 @@ class Planner:
             source.counters["expired"] += len(overdue)
             source.facts.shortfalls.add("expired")
         return bool(overdue)
-
-    def _let_go(self, lane: Lane, token_hash: int, gone: list[int]) -> None:
-        """One engine hash no longer maps to the token hash; it is gone when no other does."""
-        others = lane.aliases.get(token_hash) if lane.aliases else None
-        if not others:
-            gone.append(token_hash)
-        elif others == 1:
-            del lane.aliases[token_hash]
-        else:
-            lane.aliases[token_hash] = others - 1
 
     # -- doubts --------------------------------------------------------------------------------------------------------
 
@@ -296,10 +290,9 @@ class Planner:
         source.facts.doubts.add("hash_contradiction")
         source.counters["hash_contradictions"] += 1
         lane.extra_copies -= lane.copies.pop(engine_hash, 1) - 1
-        gone: list[int] = []
-        self._let_go(lane, lane.drop_copy(engine_hash), gone)
-        if gone:
-            self._presence.remove(source.slot, lane.number, gone)
+        freed, _ = source.map.drop(lane, (engine_hash,))
+        if freed:
+            self._presence.remove(source.slot, lane.number, freed)
 
     def _skip(self, source: SourceIndex, event: Skipped) -> None:
         source.counters[f"skipped.{event.reason}"] += 1
@@ -312,7 +305,3 @@ class Planner:
         """Something announced could not be indexed: answers may say too little from here on."""
         source.counters[f"skipped.{reason}"] += 1
         source.facts.shortfalls.add(reason)
-
-
-def _continues(event: Event, tier: Tier, group: int) -> bool:
-    return type(event) is BlocksRemoved and event.tier is tier and event.group == group

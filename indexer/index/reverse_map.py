@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 
 SHARDS: Final = 64
 _MASK: Final = SHARDS - 1
-COPIES_LEFT: Final = -1
-NOT_HELD: Final = -2
-GRACE_MAX: Final = 4096
-"""Mappings kept after their last copy went, oldest dropped first.
+NOT_HELD: Final = -1
+GRACE_MAX: Final = 2048
+"""Mappings kept after their last copy went: at least the newest so many, at most twice that.
 
 An offload placeholder may name a block whose GPU copy was removed just before, even earlier in the same batch (fact
 sheet 4.3).
@@ -119,23 +118,57 @@ class Lane:
         self.extra_copies = 0
         self.fresh = [set() for _ in range(SHARDS)]
 
-    def drop_copy(self, engine_hash: int) -> int:
-        """One copy went: the token hash when it was the last; COPIES_LEFT, or NOT_HELD when it never was here."""
-        count = self.copies.get(engine_hash)
-        if count is not None:
-            self.extra_copies -= 1
-            if count == 2:  # noqa: PLR2004  one copy is not stored
-                del self.copies[engine_hash]
+    def drop_copies(self, engine_hashes: Sequence[int], gone: dict[int, int]) -> tuple[list[int], list[int]]:
+        """One copy of each went.
+
+        Returns the token hashes that nothing on this lane maps to any more, and the engine hashes that were not held.
+        Mappings whose last copy went are noted in `gone`.
+        """
+        maps, copies, aliases = self.maps, self.copies, self.aliases
+        freed: list[int] = []
+        missing: list[int] = []
+        ended = 0
+        for engine_hash in engine_hashes:
+            if engine_hash in copies:
+                self._one_less(engine_hash)
+                continue
+            token_hash = maps[engine_hash & _MASK].pop(engine_hash, NOT_HELD)
+            if token_hash < 0:
+                missing.append(engine_hash)
+                continue
+            ended += 1
+            gone[engine_hash] = token_hash
+            if token_hash in aliases:
+                self._one_alias_less(token_hash)
             else:
-                self.copies[engine_hash] = count - 1
-            return COPIES_LEFT
-        token_hash = self.maps[engine_hash & _MASK].pop(engine_hash, NOT_HELD)
-        if token_hash >= 0:
-            self.pairs -= 1
-            self.deadlines.pop(engine_hash, None)
-            if self.fresh is not None:
-                self.fresh[engine_hash & _MASK].discard(engine_hash)
-        return token_hash
+                freed.append(token_hash)
+        self.pairs -= ended
+        if ended and (self.fresh is not None or self.deadlines):
+            self._forget_marks(engine_hashes)
+        return freed, missing
+
+    def _one_less(self, engine_hash: int) -> None:
+        count = self.copies[engine_hash] - 1
+        self.extra_copies -= 1
+        if count > 1:
+            self.copies[engine_hash] = count
+        else:
+            del self.copies[engine_hash]  # one copy is not stored
+
+    def _one_alias_less(self, token_hash: int) -> None:
+        """Another engine hash maps to it still: presence is the union over them (P3)."""
+        others = self.aliases[token_hash] - 1
+        if others:
+            self.aliases[token_hash] = others
+        else:
+            del self.aliases[token_hash]
+
+    def _forget_marks(self, engine_hashes: Sequence[int]) -> None:
+        for engine_hash in engine_hashes:
+            if engine_hash not in self.maps[engine_hash & _MASK]:
+                self.deadlines.pop(engine_hash, None)
+                if self.fresh is not None:
+                    self.fresh[engine_hash & _MASK].discard(engine_hash)
 
 
 class Orphan(NamedTuple):
@@ -155,7 +188,8 @@ class ReverseMap:
         self.orphans: dict[int, Orphan] = {}
         self.children: dict[int, dict[int, None]] = {}
         self.unplaced: dict[int, dict[tuple[int, Tier], int]] = {}
-        self.grace: dict[int, int] = {}
+        self._gone: dict[int, int] = {}
+        self._gone_before: dict[int, int] = {}
         self._orphans_max = orphans_max
 
     @property
@@ -178,15 +212,15 @@ class ReverseMap:
             token_hash = lane.maps[engine_hash & _MASK].get(engine_hash)
             if token_hash is not None:
                 return token_hash
-        return self.grace.get(engine_hash)
+        token_hash = self._gone.get(engine_hash)
+        return token_hash if token_hash is not None else self._gone_before.get(engine_hash)
 
-    def remember_gone(self, engine_hash: int, token_hash: int) -> None:
-        """Keep a mapping whose last copy went for a while."""
-        grace = self.grace
-        grace.pop(engine_hash, None)
-        grace[engine_hash] = token_hash
-        if len(grace) > GRACE_MAX:
-            del grace[next(iter(grace))]
+    def drop(self, lane: Lane, engine_hashes: Sequence[int]) -> tuple[list[int], list[int]]:
+        """`Lane.drop_copies`, with mappings whose last copy went kept for a while."""
+        freed, missing = lane.drop_copies(engine_hashes, self._gone)
+        if len(self._gone) >= GRACE_MAX:
+            self._gone, self._gone_before = {}, self._gone
+        return freed, missing
 
     def park(self, engine_hash: int, orphan: Orphan) -> bool:
         """Keep a block until its parent comes; False when the bound is reached."""

@@ -12,8 +12,9 @@ never walks it, and growing never stops the world: a dict of 1.4 M entries stall
 
 Growth: a second table is allocated, touched page by page (the first touch of a page costs up to 3 ms on a virtual
 machine whose host must find the memory), then filled from the first, slice by slice; until done, reads look in the
-new one, then in the old one, and writes go to the new one only. A removed block keeps its slot with record id 0 (it
-often comes back); such dead slots are left behind at the next move. Scalar access goes through memoryviews, which are
+new one, then in the old one, and writes go to the new one only. A removal moves the cluster behind it
+back by one, so that churn leaves nothing; only during a move and after a scrub a removed block keeps its slot with
+record id 0, and such dead slots are left behind at the next move. Scalar access goes through memoryviews, which are
 three times as fast as array items.
 
 The loops that must be fast are written out in `mirror.py` over `arrays`; this module owns the layout, growth and the
@@ -98,6 +99,21 @@ class Slots:
             index += 1
             found = keys[index]
         return self.rids[index]
+
+    def delete(self, index: int) -> None:
+        """Empty a slot; keys behind it that found it taken move back. So probing never needs tombstones."""
+        keys, rids, parents, mask, shift = self.keys, self.rids, self.parents, self.mask, self.shift
+        hole = index
+        index += 1
+        key = keys[index]
+        while key:
+            if key >> shift & mask <= hole:
+                keys[hole], rids[hole], parents[hole] = key, rids[index], parents[index]
+                hole = index
+            index += 1
+            key = keys[index]
+        keys[hole] = rids[hole] = 0
+        self.used -= 1
 
     def homes(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Where probing for each key begins."""
@@ -196,9 +212,13 @@ class PresenceTable:
             capacity *= 2
         self._incoming, self._cursor = Slots(capacity, self.current.shift), 0
 
-    def wants_to_shrink(self) -> bool:
-        """Whether most of the table is empty: memory should be given back."""
-        return not self.moving() and self.current.capacity > CAPACITY_MIN and self.live * 8 < self.current.capacity
+    def wants_to_move(self) -> bool:
+        """Whether memory should be given back: most of the table is empty, or many of its keys are dead."""
+        current = self.current
+        if self.moving():
+            return False
+        sparse = current.capacity > CAPACITY_MIN and self.live * 8 < current.capacity
+        return sparse or (current.used - self.live) * 8 > current.capacity
 
     def move_slice(self) -> bool:
         """One slice of the move under way; True while there is more."""
