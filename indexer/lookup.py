@@ -213,19 +213,24 @@ class Lookup:
         source, name, _ = scene.candidates.listed[index]
         view = scene.prepared[index]
         size = source.block_size or 1
-        by_tier = blocks_by_tier(match.held, match.runs, source.slot)
-        gpu, cpu, storage, remote, unknown = by_tier
-        views = match.held.views
-        factor = self._limits.suspect_weight if view.state == "suspect" else 1.0
+        held = match.held
+        by_tier = blocks_by_tier(held, match.runs, source.slot)
+        gpu, cpu, storage, remote = held.views
         return PodEntry(
             pod=name or source.descriptor.pod,
             dp_rank=source.descriptor.dp_rank,
-            block_size=source.block_size,
-            matched_tokens=match.held.matched * size,
+            block_size=size,
+            matched_tokens=held.matched * size,
             reusable_tokens=self._reusable(query, source, match, prompt_tokens),
-            tiers=TierTokens(gpu * size, cpu * size, storage * size, remote * size, unknown * size),
-            prefix=PrefixTokens(views[0] * size, views[1] * size, views[2] * size, views[3] * size),
-            score=score_of(by_tier, size, prompt_tokens, self._weights, factor),
+            tiers=TierTokens(*[blocks * size for blocks in by_tier]),
+            prefix=PrefixTokens(gpu * size, cpu * size, storage * size, remote * size),
+            score=score_of(
+                by_tier,
+                size,
+                prompt_tokens,
+                self._weights,
+                self._limits.suspect_weight if view.state == "suspect" else 1.0,
+            ),
             state=view.state,
             bound=view.bound,
             lag_ms=view.lag_ms,

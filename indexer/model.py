@@ -170,6 +170,7 @@ class Holders(Protocol):
     """Who holds the blocks of a run: masks over slots, and one slot's lanes."""
 
     any: int
+    plain: bool
     views: tuple[int, ...]
 
     def lanes_of(self, slot: int) -> int:

@@ -55,7 +55,7 @@ def peek_ts(payload: bytes) -> float | None:
 
 
 def peek_rank(payload: bytes) -> int | None:
-    """The data-parallel rank the batch claims (>= 0), or None where it claims none. O(length): steps over the events."""
+    """The data-parallel rank the batch claims (>= 0), or None where it claims none. Steps over the events."""
     _, raw = _split(payload)
     try:
         rank = _rank_decoder.decode(raw)

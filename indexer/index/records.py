@@ -100,7 +100,7 @@ class Record:
     `blocks` counts the table entries that point here; `key` is sorted (slot, lane bits) pairs.
     """
 
-    __slots__ = ("add", "any", "blocks", "idle", "key", "rid", "sub", "views")
+    __slots__ = ("add", "any", "blocks", "idle", "key", "plain", "rid", "sub", "views")
 
     def __init__(self, rid: int, key: tuple[tuple[int, int], ...]) -> None:
         self.rid = rid
@@ -108,6 +108,8 @@ class Record:
         self.blocks = 0
         self.idle = False
         self.any = 0
+        self.plain = True
+        """Everyone who holds it holds it in GPU memory: all views equal `any`. True of most blocks."""
         self.views: tuple[int, ...] = (0,) * VIEWS
         self.add: dict[int, Record] = {}
         self.sub: dict[int, Record] = {}
@@ -211,6 +213,7 @@ class RecordBook:
                     masks[view] |= 1 << slot
         record.any = masks[0]
         record.views = tuple(masks[1:])
+        record.plain = masks[0] == masks[1]
 
     def _link(self, smaller: Record, ref: int, larger: Record) -> Record:
         smaller.add[ref] = larger

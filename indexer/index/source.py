@@ -42,6 +42,8 @@ class SourceIndex:
         self.home_group: int | None = None
         self.block_size: int | None = None
         self.lookahead = 0
+        self.rules: tuple[tuple[int, GroupInfo], ...] = ()
+        """The groups besides the main ones whose hit rule must hold too (sliding windows), by group number."""
         self.adapters: dict[str, None] = {}
         self.counters: Counter[str] = Counter()
         self.warnings: dict[str, str] = {}
@@ -50,13 +52,6 @@ class SourceIndex:
         self._orphans_max = orphans_max
         self._tier_ttls = tier_ttls
         self.map = ReverseMap(orphans_max=orphans_max)
-
-    @property
-    def rules(self) -> tuple[tuple[int, GroupInfo], ...]:
-        """The groups besides the main ones whose hit rule must hold too (sliding windows), by group number."""
-        return tuple(
-            (group, info) for group, info in sorted(self.groups.items()) if info.kind in WINDOW_KINDS and info.window
-        )
 
     @property
     def shape(self) -> tuple[int, int | None, int, int]:
@@ -112,6 +107,9 @@ class SourceIndex:
         self.facts.rule_missing = any(
             not self._is_main(group, info) and (info.kind not in WINDOW_KINDS or not info.window)
             for group, info in self.groups.items()
+        )
+        self.rules = tuple(
+            (group, info) for group, info in sorted(self.groups.items()) if info.kind in WINDOW_KINDS and info.window
         )
         if self.lane_table.set_main_groups(main):
             mirror.book.refresh_slot(self.slot)

@@ -50,32 +50,29 @@ def _held(runs: list[Run], start: int) -> dict[int, Held]:
     """And the masks along the runs; a slot's count is where its bit goes out."""
     if not runs:
         return {}
-    first = runs[0].record
-    left = start & first.any
-    views_left = [left & view for view in first.views]
-    matched: dict[int, int] = {}
-    views: list[dict[int, int]] = [{} for _ in range(VIEWS)]
-    for record, begin, _ in runs[1:]:
-        lost = left & ~record.any
-        if lost:
-            _close(matched, lost, begin)
-            left ^= lost
-        for view in range(VIEWS):
-            lost = views_left[view] & ~record.views[view]
-            if lost:
-                _close(views[view], lost, begin)
-                views_left[view] ^= lost
-        if not left:
-            break
-    end = runs[-1].end
-    _close(matched, left, end)
-    for view in range(VIEWS):
-        _close(views[view], views_left[view], end)
-    gpu, cpu, storage, remote = views
+    matched = _prefixes([record.any for record, _, _ in runs], runs, start)
+    if all(record.plain for record, _, _ in runs):
+        return {slot: Held(count, (count,) * VIEWS) for slot, count in matched.items()}
+    gpu, cpu, storage, remote = (
+        _prefixes([record.views[view] for record, _, _ in runs], runs, start) for view in range(VIEWS)
+    )
     return {
         slot: Held(count, (gpu.get(slot, 0), cpu.get(slot, 0), storage.get(slot, 0), remote.get(slot, 0)))
         for slot, count in matched.items()
     }
+
+
+def _prefixes(masks: list[int], runs: list[Run], start: int) -> dict[int, int]:
+    """Slot to the number of blocks it holds from the first on, by these masks; absent where it lacks the first."""
+    counts: dict[int, int] = {}
+    left = start & masks[0]
+    for mask, (_, begin, _) in zip(masks, runs, strict=True):
+        lost = left & ~mask
+        if lost:
+            _close(counts, lost, begin)
+            left ^= lost
+    _close(counts, left, runs[-1].end)
+    return counts
 
 
 def _close(counts: dict[int, int], bits: int, at: int) -> None:

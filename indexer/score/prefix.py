@@ -45,7 +45,10 @@ def score_of(
     """Weighted share of the prompt that is held. `factor` discounts a suspect source."""
     if not prompt_tokens:
         return 0.0
-    weighted = sum(blocks * weight for blocks, weight in zip(by_tier, weights, strict=True) if blocks)
+    gpu, cpu, storage, remote, unknown = by_tier
+    weighted = gpu * weights[0]
+    if cpu or storage or remote or unknown:
+        weighted += cpu * weights[1] + storage * weights[2] + remote * weights[3] + unknown * weights[4]
     return min(1.0, weighted * block_size / prompt_tokens) * factor
 
 
