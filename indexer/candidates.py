@@ -63,9 +63,9 @@ class Candidates:
         return order
 
     def at(self, now: float, view: FleetView) -> Scene:
-        """These sources at `now`: the last scene while no fact of any source changed and no state fell due."""
+        """These sources at `now`: the last scene, brought up to date where few facts changed, else a new one."""
         scene = self.scene
-        if scene is None or scene.epoch != view.epoch or now >= scene.until:
+        if scene is None or now >= scene.until or not scene.follow(now, view):
             scene = self.scene = Scene(self, now, view)
         return scene
 
@@ -73,25 +73,58 @@ class Candidates:
 class Scene:
     """Candidates at one moment."""
 
-    __slots__ = ("_nothing", "candidates", "degraded", "epoch", "heard", "prepared", "until", "usable")
+    __slots__ = ("_nothing", "_unsure", "candidates", "epoch", "prepared", "until", "usable")
 
     def __init__(self, candidates: Candidates, now: float, view: FleetView) -> None:
         self.candidates = candidates
         self.epoch = view.epoch
         self.usable = 0
-        self.degraded = False
         self.until = float("inf")
-        self.prepared: list[Prepared] = []
-        for source, _, excluded in candidates.listed:
-            state = view.prepared(source, now)
-            self.prepared.append(state)
-            self.until = min(self.until, state.until)
-            if excluded is None:
-                self.degraded = self.degraded or state.degrades
-                if state.scored:
-                    self.usable |= 1 << source.slot
-        self.heard = self.usable != 0
+        self._unsure = 0
+        self.prepared: list[Prepared] = [view.prepared(candidate.source, now) for candidate in candidates.listed]
+        for index in range(len(self.prepared)):
+            self._account(index)
         self._nothing: dict[tuple[Encoding, int, bool], list[msgspec.Raw]] = {}
+
+    @property
+    def heard(self) -> bool:
+        """Whether anything is known of any candidate."""
+        return self.usable != 0
+
+    @property
+    def degraded(self) -> bool:
+        """Whether a candidate keeps the answer from being exact."""
+        return self._unsure != 0
+
+    def follow(self, now: float, view: FleetView) -> bool:
+        """Take in the sources touched since; False where it is better to begin anew."""
+        if self.epoch == view.epoch:
+            return True
+        touched = view.touched_since(self.epoch)
+        if touched is None:
+            return False
+        for source in set(touched):
+            index = self.candidates.by_slot.get(source.slot)
+            if index is None or self.candidates.listed[index].source is not source:
+                continue
+            self.prepared[index] = view.prepared(source, now)
+            self._account(index)
+            for (encoding, prompt_tokens, adapter_unknown), entries in self._nothing.items():
+                entries[index] = self._encode(index, encoding, prompt_tokens, adapter_unknown=adapter_unknown)
+        self.epoch = view.epoch
+        return True
+
+    def _account(self, index: int) -> None:
+        """Whether the source counts, and whether it makes the answer less than exact."""
+        source, _, excluded = self.candidates.listed[index]
+        state = self.prepared[index]
+        self.until = min(self.until, state.until)
+        bit = 1 << source.slot
+        self.usable &= ~bit
+        self._unsure &= ~bit
+        if excluded is None:
+            self.usable |= bit if state.scored else 0
+            self._unsure |= bit if state.degrades else 0
 
     def nothing(self, encoding: Encoding, prompt_tokens: int, *, adapter_unknown: bool) -> list[msgspec.Raw]:
         """Encoded entries of all listed sources, should they hold nothing of a prompt of that length."""
@@ -100,16 +133,14 @@ class Scene:
         entries = self._nothing.get(key)
         if entries is None:
             entries = self._nothing[key] = [
-                encode_nothing(
-                    candidate.source,
-                    state,
-                    self.reason(index, prompt_tokens, adapter_unknown=adapter_unknown),
-                    candidate.name,
-                    encoding,
-                )
-                for index, (candidate, state) in enumerate(zip(self.candidates.listed, self.prepared, strict=True))
+                self._encode(index, *key[:2], adapter_unknown=adapter_unknown) for index in range(len(self.prepared))
             ]
         return entries
+
+    def _encode(self, index: int, encoding: Encoding, prompt_tokens: int, *, adapter_unknown: bool) -> msgspec.Raw:
+        source, name, _ = self.candidates.listed[index]
+        reason = self.reason(index, prompt_tokens, adapter_unknown=adapter_unknown)
+        return encode_nothing(source, self.prepared[index], reason, name, encoding)
 
     def reason(self, index: int, prompt_tokens: int, *, adapter_unknown: bool) -> Reason:
         """Why a listed source holds nothing of a prompt of that length."""

@@ -106,6 +106,17 @@ class Ingest:
         self.touched(sink.source)
         self.reshaped(sink.source)
 
+    def forget_lost(self, source: SourceIndex, retain_s: float) -> bool:
+        """Give back the memory of a source without a sign of life for `retain_s`; True when it is that long gone."""
+        alive_at = source.facts.alive_at
+        if alive_at is None or self.clock.now() - alive_at < retain_s:
+            return False
+        if source.pairs:
+            self._new_generation(source)
+            self.touched(source)
+            self.reshaped(source)
+        return True
+
     def next_generation(self) -> int:
         """Only grows, also over a restart of this process (design.md section 3)."""
         self._last_generation = max(self._last_generation + 1, self.clock.wall_us())
@@ -263,20 +274,22 @@ class SourceSink:
         if not self.open:
             return
         facts = self.source.facts
+        facts.proof_at = self._ingest.clock.now()
         if facts.sequence is None:
             facts.sequence, facts.complete = -1, True
-        facts.proof_at = self._ingest.clock.now()
-        self._ingest.touched(self.source)
+            self._ingest.touched(self.source)
 
     def alive(self, connected: bool) -> None:  # noqa: FBT001  the port's form
         """The collector looked at the connection just now."""
         if not self.open:
             return
         facts = self.source.facts
+        news = facts.connected is not connected or facts.alive_at is None
         facts.connected = connected
         if connected:
             facts.alive_at = self._ingest.clock.now()
-        self._ingest.touched(self.source)
+        if news:  # else nothing a reader shows changed: prepared sources look again when a state would fall due
+            self._ingest.touched(self.source)
 
     def count(self, what: CollectorCount, n: int = 1) -> None:
         """Count something that happened on the wire."""

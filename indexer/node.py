@@ -44,6 +44,7 @@ LAYOUT: Final = "1"
 TIDY_PAUSE_S: Final = 0.002
 """Between two slices of housekeeping while there is some; each slice is under a millisecond."""
 TIDY_IDLE_S: Final = 0.010
+LOST_EVERY_S: Final = 1.0
 READY_WAIT_S: Final = 30.0
 """Longest time that sources without a word keep the service from being ready."""
 SHIFT_MAX: Final = 24
@@ -302,9 +303,22 @@ class Node:
     def _reshaped(self, _: SourceIndex) -> None:
         self.registry.version += 1
 
+    def _forget_lost(self) -> None:
+        """Sources gone for `retain_s`: their memory comes back, and those that came by topic leave altogether."""
+        for key, source in list(self.registry.sources.items()):
+            if (
+                self.ingest.forget_lost(source, self.settings.staleness.retain_s)
+                and source.descriptor.origin == "topic"
+            ):
+                self._close(key)
+
     async def _keep_house(self, stop: asyncio.Event) -> None:
         """Slices of background work, and the event loop's own delay."""
+        look_for_lost_at = 0.0
         while not stop.is_set():
+            if self.clock.now() >= look_for_lost_at:
+                self._forget_lost()
+                look_for_lost_at = self.clock.now() + LOST_EVERY_S
             busy = self.ingest.tidy_slice()
             pause = TIDY_PAUSE_S if busy else TIDY_IDLE_S
             due = self.clock.now() + pause
