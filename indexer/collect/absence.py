@@ -1,0 +1,70 @@
+"""What a reconnect leaves open: for how long the connection was away, and which messages are still from before. Pure.
+
+Monitor events and messages are not ordered to each other, so after a reconnect the socket may first give what it
+queued from the old connection. It holds at most its high-water mark of those, and none once it was found empty.
+"""
+
+from __future__ import annotations
+
+from indexer.collect.options import CollectOptions
+from indexer.collect.sequence import Gap, Restart, Verdict, after_absence
+from indexer.ports import RestartReason
+
+
+class Absence:
+    """One source's connection, as its monitor tells it."""
+
+    __slots__ = ("_away_s", "_down_since", "_leftovers", "_options", "connected", "ever_connected", "unexamined")
+
+    def __init__(self, options: CollectOptions) -> None:
+        self._options = options
+        self._down_since: float | None = None
+        self._leftovers = 0
+        self._away_s = 0.0
+        self.connected = False
+        self.ever_connected = False
+        self.unexamined = False
+        """Nothing told yet whether the same process is back: promise P6's rule applies to a jump."""
+
+    def up(self, now: float) -> bool:
+        """The connection stands. True when it stood before: who is there now?"""
+        again = self.ever_connected
+        self.connected = self.ever_connected = True
+        if again:
+            self._away_s = max(self._away_s, now - self._down_since if self._down_since is not None else 0.0)
+            self._leftovers = self._options.rcvhwm_messages
+            self.unexamined = True
+        self._down_since = None
+        return again
+
+    def down(self, since: float) -> None:
+        """The connection is lost, at `since`."""
+        if self.connected:
+            self._down_since = since
+        self.connected = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that the socket will give from now on is from the present connection."""
+        return not self._leftovers
+
+    def read(self, messages: int) -> None:
+        """So many messages were taken from the socket."""
+        self._leftovers = max(0, self._leftovers - messages)
+
+    def socket_empty(self) -> None:
+        """The socket had nothing more."""
+        self._leftovers = 0
+
+    def examined(self) -> None:
+        """It is known who is there."""
+        self.unexamined = False
+        self._away_s = 0.0
+
+    def judge(self, verdict: Verdict, *, same_process: bool) -> tuple[Verdict, RestartReason]:
+        """The verdict in the light of an unexamined absence, and why it is a restart if it is one."""
+        if not (self.unexamined and isinstance(verdict, Gap)):
+            return verdict, "sequence_went_back"
+        limit_s = self._options.min_engine_restart_s
+        judged = after_absence(verdict, self._away_s, limit_s, same_process=same_process)
+        return judged, "reconnect_jump" if isinstance(judged, Restart) else "sequence_went_back"

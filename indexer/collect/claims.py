@@ -1,0 +1,55 @@
+"""What a source's messages say of themselves, held against its registration. Pure. The registration always wins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from indexer.collect.commands import Command, Count, Warn
+from indexer.decode.envelope import peek_rank
+from indexer.decode.topic import mismatch, parse_topic
+from indexer.model import Descriptor, RawBatch
+
+
+class Claims:
+    """Looks at the topic whenever it changes, and then at the rank, which takes a walk over the payload."""
+
+    __slots__ = ("_source", "_topic", "_warned_rank", "_warned_topic")
+
+    def __init__(self, source: Descriptor) -> None:
+        self._source = source
+        self._topic: bytes | None = None
+        self._warned_topic = False
+        self._warned_rank = False
+
+    def check(self, batches: Sequence[RawBatch]) -> list[Command]:
+        """Remarks on these messages, if there are any."""
+        out: list[Command] = []
+        for batch in batches:
+            if batch.topic != self._topic:
+                self._topic = batch.topic
+                self._check_topic(batch.topic, out)
+                self._check_rank(batch.payload, out)
+        return out
+
+    def look_again(self) -> None:
+        """Whoever speaks next may be another: check it anew."""
+        self._topic = None
+
+    def _check_topic(self, raw: bytes, out: list[Command]) -> None:
+        topic = parse_topic(raw)
+        field = mismatch(topic, self._source)
+        if field is not None:
+            claimed = topic.pod if field == "pod" else topic.model
+            out += [Count("topic_mismatch"), Warn("topic", f"its topic names {field} {claimed!r}: ignored")]
+        elif self._warned_topic:
+            out.append(Warn("topic", None))
+        self._warned_topic = field is not None
+
+    def _check_rank(self, payload: bytes, out: list[Command]) -> None:
+        rank = peek_rank(payload)
+        differs = rank is not None and rank != self._source.dp_rank
+        if differs:
+            out += [Count("rank_mismatch"), Warn("rank", f"its batches name data-parallel rank {rank}: ignored")]
+        elif self._warned_rank:
+            out.append(Warn("rank", None))
+        self._warned_rank = differs

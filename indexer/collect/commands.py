@@ -1,0 +1,86 @@
+"""What a session decides, as data. A `RawBatch` among them means: apply it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TypeAlias
+
+from indexer.model import RawBatch
+from indexer.ports import CollectorCount, RestartReason
+
+
+@dataclass(frozen=True, slots=True)
+class BeginLife:
+    """The engine lives a new life: EventSink.restart."""
+
+    reason: RestartReason
+
+
+@dataclass(frozen=True, slots=True)
+class ReportGap:
+    """Batches `first..last` are lost for good: EventSink.gap."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetSyncing:
+    """A recovery begins or is over: EventSink.syncing."""
+
+    active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Prove:
+    """The engine has nothing after what is applied: EventSink.proved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """EventSink.count."""
+
+    what: CollectorCount
+    n: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """EventSink.warn."""
+
+    key: str
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Open a conversation with the replay endpoint, on a fresh socket: all batches from `first` on.
+
+    Its results come back under `conversation`. `probe` marks the small ones that an idle engine gets.
+    """
+
+    conversation: int
+    first: int
+    probe: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HangUp:
+    """End the running conversation; what it still brings is of no use."""
+
+
+class ReplayEnd(Enum):
+    """How a conversation ended."""
+
+    COMPLETE = auto()
+    """With the end marker."""
+    TIMEOUT = auto()
+    """Nothing came for replay_timeout_s."""
+    FAILED = auto()
+    """No socket could be made, or its address is none."""
+
+
+CoreCommand: TypeAlias = RawBatch | BeginLife | ReportGap | SetSyncing | Prove | Count | Warn
+"""What the core is told."""
+Command: TypeAlias = CoreCommand | Ask | HangUp

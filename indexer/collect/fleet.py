@@ -1,0 +1,180 @@
+"""All subscribers of a process: join, leave, one tick for all, and the tasks of their replay conversations. I/O."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+import zmq
+
+from indexer.collect.bound import BoundCounts, BoundSocket
+from indexer.collect.commands import Ask
+from indexer.collect.lanes import LaneBudget
+from indexer.collect.options import CollectOptions
+from indexer.collect.pump import Pump
+from indexer.collect.replay import Question, converse
+from indexer.collect.sockets import allow_files, open_context
+from indexer.collect.subscriber import Shared, Subscriber
+from indexer.model import SourceId
+from indexer.ports import Clock, EventSink, TopicRegistrar
+
+log = logging.getLogger(__name__)
+
+OPEN_RETRY_S: Final = 5.0
+"""How often a subscriber whose socket could not be made is tried again."""
+
+
+class Fleet:
+    """Implements ports.Collector. Everything happens on the loop that runs `run`; `start` is allowed before.
+
+    `registrar` is needed only where `options.bind_endpoints` names sockets on which sources appear by topic.
+    """
+
+    def __init__(self, options: CollectOptions, clock: Clock, registrar: TopicRegistrar | None) -> None:
+        self._options = options
+        self._clock = clock
+        self._context = open_context(options)
+        self._pump = Pump(clock, options.slice_s)
+        self._shared = Shared(
+            context=self._context,
+            options=options,
+            clock=clock,
+            budget=LaneBudget(options.lanes_total_bytes),
+            pump=self._pump,
+            ask=self._ask,
+        )
+        self._subscribers: dict[SourceId, Subscriber] = {}
+        self._unopened: dict[SourceId, float] = {}  # source → when to try again
+        self._bound = [
+            BoundSocket(endpoint, registrar, self._shared)
+            for endpoint in options.bind_endpoints
+            if registrar is not None
+        ]
+        self._turns = asyncio.Semaphore(options.replays_parallel)
+        self._probe_turns = asyncio.Semaphore(options.probes_parallel)
+        self._tasks: asyncio.TaskGroup | None = None
+
+    # --- ports.Collector ---
+
+    def start(self, sink: EventSink) -> None:
+        """Begin to subscribe for that sink; replaces a subscriber of the same source id."""
+        source = sink.descriptor.id
+        self.stop(source)
+        self._subscribers[source] = Subscriber(sink, self._shared)
+        if self._tasks is not None:
+            self._open(source)
+
+    def stop(self, source: SourceId) -> None:
+        """Stop subscribing; unknown ids are ignored."""
+        subscriber = self._subscribers.pop(source, None)
+        self._unopened.pop(source, None)
+        if subscriber is not None:
+            subscriber.close()
+        for bound in self._bound:
+            bound.stop(source)
+
+    def sources(self) -> Sequence[SourceId]:
+        """Whose subscribers run now, those on bound sockets included."""
+        return [*self._subscribers, *(source for bound in self._bound for source in bound.sources())]
+
+    # --- beyond the port ---
+
+    def vouch(self, source: SourceId, *, same_process: bool) -> None:
+        """The orchestrator says whether that source's engine process is still the one it was (promise P6)."""
+        subscriber = self._subscribers.get(source)
+        if subscriber is not None:
+            subscriber.session.same_process = same_process
+
+    @property
+    def bound_endpoints(self) -> list[str]:
+        """Where engines can connect, with real ports, once `run` has begun."""
+        return [bound.endpoint for bound in self._bound]
+
+    @property
+    def bound_counts(self) -> list[BoundCounts]:
+        """Per bound socket: messages that could be given to no source."""
+        return [bound.counts for bound in self._bound]
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Subscribe until `stop` is set, then close everything at once. Once only.
+
+        Raises SettingsError where a socket cannot be bound.
+        """
+        try:
+            for bound in self._bound:
+                bound.open()
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                for source in list(self._subscribers):
+                    self._open(source)
+                self._pump.start()
+                ticker = tasks.create_task(self._tick(), name="collect: tick")
+                await stop.wait()
+                ticker.cancel()
+                self._close()
+        finally:
+            self._close()
+            self._context.term()
+
+    # --- inside ---
+
+    def _open(self, source: SourceId) -> None:
+        subscriber = self._subscribers[source]
+        try:
+            allow_files(len(self._subscribers), self._options)
+            subscriber.open()
+        except zmq.ZMQError as error:
+            subscriber.sink.warn(f"cannot subscribe to {subscriber.descriptor.endpoint}: {error}", key="endpoint")
+            self._unopened[source] = self._clock.now() + OPEN_RETRY_S
+        else:
+            if self._unopened.pop(source, None) is not None:
+                subscriber.sink.warn(None, key="endpoint")
+
+    def _close(self) -> None:
+        self._tasks = None
+        self._pump.stop()
+        for subscriber in self._subscribers.values():
+            subscriber.close()
+        self._subscribers.clear()
+        for bound in self._bound:
+            bound.close()
+
+    def _ask(self, subscriber: Subscriber, question: Ask) -> asyncio.Task[None] | None:
+        if self._tasks is None:
+            return None
+        return self._tasks.create_task(self._converse(subscriber, question), name=f"replay: {subscriber.descriptor.id}")
+
+    async def _converse(self, subscriber: Subscriber, ask: Ask) -> None:
+        endpoint = subscriber.descriptor.replay_endpoint
+        if endpoint is None:  # and then a session never asks
+            return
+        turn = self._probe_turns if ask.probe else self._turns
+        end = await converse(
+            self._context,
+            Question(endpoint, ask.first, turn),
+            lambda batches, malformed: subscriber.deliver(ask.conversation, batches, malformed),
+            self._options,
+        )
+        subscriber.conversation_ended(ask.conversation, end)
+
+    async def _tick(self) -> None:
+        """Look at every connection, in slices: a thousand of them take longer than the loop may be held."""
+        while True:
+            began = self._clock.now()
+            for source, subscriber in list(self._subscribers.items()):
+                if self._subscribers.get(source) is not subscriber:
+                    continue  # left meanwhile
+                if not subscriber.sink.open:
+                    self.stop(source)
+                    continue
+                if began >= self._unopened.get(source, began + 1.0):
+                    self._open(source)
+                subscriber.tick()
+                if self._clock.now() - began >= self._options.slice_s:
+                    await asyncio.sleep(0)
+                    began = self._clock.now()
+            for bound in self._bound:
+                bound.tick()
+            await asyncio.sleep(self._options.tick_s)

@@ -1,0 +1,105 @@
+"""A bounded lane per source: live messages wait in order while a replay or a probe runs. Pure.
+
+Counted in bytes over the process, because a limit in messages is no limit: a batch may be 100 bytes or 16 MiB.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from indexer.model import RawBatch
+
+BATCH_OVERHEAD_BYTES: Final = 240
+"""What one held batch costs beside its payload: tuple, two bytes objects, one int, a slot in the lane."""
+
+
+class LaneBudget:
+    """What all lanes of the process may hold together."""
+
+    __slots__ = ("limit_bytes", "used_bytes")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+
+
+class Lane:
+    """First in, first out, bounded.
+
+    Once full it takes nothing more until it is empty: what follows a loss is of no use before the loss is healed.
+    """
+
+    __slots__ = ("_batches", "_budget", "_limit_bytes", "_marked", "overflowed", "used_bytes")
+
+    def __init__(self, limit_bytes: int, budget: LaneBudget) -> None:
+        self._batches: deque[RawBatch] = deque()
+        self._budget = budget
+        self._limit_bytes = limit_bytes
+        self._marked = 0
+        self.used_bytes = 0
+        self.overflowed = False
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    @property
+    def first_sequence(self) -> int | None:
+        """Number of the oldest held batch."""
+        return self._batches[0].sequence if self._batches else None
+
+    def push(self, batch: RawBatch) -> bool:
+        """Hold a batch behind the others. False: it did not fit and is lost, and so will be all after it."""
+        cost = _cost_bytes(batch)
+        if (
+            self.overflowed
+            or self.used_bytes + cost > self._limit_bytes
+            or self._budget.used_bytes + cost > self._budget.limit_bytes
+        ):
+            self.overflowed = True
+            return False
+        self._batches.append(batch)
+        self._account(cost)
+        return True
+
+    def put_back(self, batch: RawBatch) -> None:
+        """Hold a batch before all others. Always fits: it was just taken from here or is the only one."""
+        self._batches.appendleft(batch)
+        self._account(_cost_bytes(batch))
+
+    def pop(self) -> RawBatch:
+        """Take the oldest batch out."""
+        batch = self._batches.popleft()
+        self._account(-_cost_bytes(batch))
+        self._marked = max(0, self._marked - 1)
+        if not self._batches:
+            self.overflowed = False
+        return batch
+
+    def mark(self) -> None:
+        """Remember what is held now: `drop_marked` drops just that."""
+        self._marked = len(self._batches)
+
+    def unmark(self) -> None:
+        """What is held stays."""
+        self._marked = 0
+
+    def drop_marked(self) -> None:
+        """Drop what was held at the last `mark`."""
+        while self._marked:
+            self.pop()
+
+    def clear(self) -> None:
+        """Drop everything and give the bytes back."""
+        self._batches.clear()
+        self._account(-self.used_bytes)
+        self._marked = 0
+        self.overflowed = False
+
+    def _account(self, cost: int) -> None:
+        self.used_bytes += cost
+        self._budget.used_bytes += cost
+
+
+def _cost_bytes(batch: RawBatch) -> int:
+    return len(batch.payload) + len(batch.topic) + BATCH_OVERHEAD_BYTES

@@ -1,0 +1,50 @@
+"""Live messages off a SUB socket. I/O, without waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import zmq
+
+from indexer.collect.options import CollectOptions
+from indexer.collect.replay import SEQUENCE_BYTES
+from indexer.model import RawBatch
+
+FRAMES: Final = 3
+"""Topic, sequence number, payload (fact sheet 1.1)."""
+_SEQUENCE_MAX: Final = 2**64 - 2
+"""The number above it marks the end of a replay; no batch has it."""
+
+
+def parse_message(frames: Sequence[bytes]) -> RawBatch | None:
+    """A live message, or None where it is no event batch's."""
+    if len(frames) != FRAMES or len(frames[1]) != SEQUENCE_BYTES:
+        return None
+    sequence = int.from_bytes(frames[1], "big")
+    return RawBatch(frames[0], sequence, frames[2]) if sequence <= _SEQUENCE_MAX else None
+
+
+def read_messages(socket: zmq.Socket[bytes], options: CollectOptions) -> tuple[list[RawBatch], int, bool]:
+    """Take a quantum: the batches in order, how many messages were malformed, whether the socket was found empty.
+
+    The descriptor signals edges, so whoever is told "not empty" has to come again by himself.
+    """
+    batches: list[RawBatch] = []
+    malformed = 0
+    size_bytes = options.quantum_bytes
+    receive = socket.recv_multipart
+    for _ in range(options.quantum_messages):
+        if size_bytes <= 0:
+            break
+        try:
+            frames = receive(zmq.NOBLOCK)
+        except zmq.Again:
+            return batches, malformed, True
+        batch = parse_message(frames)
+        if batch is None:
+            malformed += 1
+        else:
+            batches.append(batch)
+            size_bytes -= len(batch.payload)
+    return batches, malformed, False

@@ -1,0 +1,140 @@
+"""One recovery: a series of conversations with a replay endpoint that fetch what one source lacks. Pure.
+
+What makes replay hard (fact sheet 3.6): neither truncation nor a restart is signalled; up to vLLM 0.32 an engine loses
+replies in the middle or at the end, silently, and still sends the end marker; the marker itself may be lost. So every
+reply is held against the tracker, a hole is asked for again, and what cannot be had is named, never skipped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from indexer.collect.commands import ReplayEnd
+from indexer.collect.sequence import Gap, Next, SequenceTracker, Verdict
+
+ENGINE_REPLAY_HWM: Final = 1_000
+"""Replies that an engine's socket queues before it drops (ZMQ's default, vLLM up to 0.32). An end marker after fewer
+proves that all before it came; after more, only another question does."""
+
+
+class Purpose(Enum):
+    """Why the endpoint is asked."""
+
+    JOIN = auto()
+    """The whole history of a life of which nothing is known."""
+    HEAL = auto()
+    """What is missing after the last applied batch."""
+    IDENTIFY = auto()
+    """From the last applied batch on, after a reconnect: does the same process answer?"""
+    IDLE = auto()
+    """What comes after the last applied batch, while nothing arrives: a lost tail, or the proof that there is none."""
+
+
+class Answer(Enum):
+    """What one reply means."""
+
+    TAKE = auto()
+    """Apply it."""
+    SKIP = auto()
+    """Older than what was asked for."""
+    SAME_PROCESS = auto()
+    """The engine still has the last applied batch: what follows continues it."""
+    OTHER_PROCESS = auto()
+    """The engine has another batch in that place, or none."""
+    HOLE = auto()
+    """Replies before this one got lost: ask again."""
+    NOTHING_OLDER = auto()
+    """The engine's buffer starts no earlier than the live messages held back: those are all there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeAfterLoss:
+    """Apply it; batches `first..last` before it are no longer in the engine's buffer."""
+
+    first: int
+    last: int
+
+
+class Outcome(Enum):
+    """What follows the end of a conversation."""
+
+    DONE = auto()
+    AGAIN = auto()
+    OTHER_PROCESS = auto()
+    GIVE_UP = auto()
+
+
+@dataclass(slots=True)
+class Recovery:
+    """State of one recovery. `asked` is the first number wanted from the running conversation."""
+
+    purpose: Purpose
+    asked: int
+    started_at: float
+    conversations: int = 1
+    replies: int = 0
+    """In the running conversation."""
+    taken: int = 0
+    """Of those, applied."""
+    incomplete: bool = False
+    """Something asked for was no longer there."""
+
+    def on_reply(
+        self, sequence: int, stamp: float, tracker: SequenceTracker, held_first: int | None
+    ) -> Answer | TakeAfterLoss:
+        """Judge the next reply. `held_first` is the number of the oldest live message held back, if any is."""
+        self.replies += 1
+        if self.purpose is Purpose.IDENTIFY:
+            if (sequence, stamp) != (tracker.last, tracker.last_stamp):
+                return Answer.OTHER_PROCESS
+            self.purpose = Purpose.HEAL
+            return Answer.SAME_PROCESS
+        if tracker.expected is not None and sequence < tracker.expected:
+            return Answer.SKIP
+        verdict = tracker.judge(sequence, stamp)
+        if isinstance(verdict, Next):
+            self.taken += 1
+            return Answer.TAKE
+        if self.replies > 1:
+            return Answer.HOLE
+        return self._beginning_is_gone(verdict, sequence, tracker, held_first)
+
+    def _beginning_is_gone(
+        self, verdict: Verdict, sequence: int, tracker: SequenceTracker, held_first: int | None
+    ) -> Answer | TakeAfterLoss:
+        """The very first reply is above what was asked for: the engine has nothing older in its buffer."""
+        self.incomplete = True
+        if held_first is not None and held_first <= sequence:
+            return Answer.NOTHING_OLDER
+        self.taken += 1
+        if isinstance(verdict, Gap) and tracker.last is not None:
+            return TakeAfterLoss(verdict.first, verdict.last)
+        return Answer.TAKE  # nothing of this life is applied: its history is truncated, which is no gap
+
+    def reached(self, tracker: SequenceTracker, held_first: int | None) -> bool:
+        """Whether the live messages held back go on from here: no need to wait for the end marker."""
+        if held_first is None or tracker.expected is None or self.purpose is Purpose.IDENTIFY:
+            return False
+        return held_first <= tracker.expected
+
+    def on_end(self, end: ReplayEnd, tracker: SequenceTracker, held_first: int | None) -> Outcome:
+        """Judge the end of a conversation."""
+        if end is not ReplayEnd.COMPLETE:
+            return Outcome.AGAIN if self.taken else Outcome.GIVE_UP
+        if self.purpose is Purpose.IDENTIFY:
+            return Outcome.OTHER_PROCESS
+        tail_lost = held_first is not None and tracker.expected is not None and held_first > tracker.expected
+        if self.taken and (tail_lost or self.replies >= ENGINE_REPLAY_HWM):
+            return Outcome.AGAIN
+        self.incomplete = self.incomplete or tail_lost
+        return Outcome.DONE
+
+    def ask_again(self, first: int) -> None:
+        """A new conversation begins at the first number still missing."""
+        self.purpose = Purpose.HEAL
+        self.asked = first
+        self.conversations += 1
+        self.replies = 0
+        self.taken = 0

@@ -1,0 +1,23 @@
+"""What an operator reads under `warnings` of a source, as far as its sockets tell."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from indexer.collect.commands import Warn
+
+NO_REPLAY: Final = Warn(
+    "replay", "no replay endpoint: lost batches cannot be fetched again, nor what was published before the start"
+)
+REPLAY_SILENT: Final = Warn(
+    "replay", "the replay endpoint does not answer in time: lost batches cannot be fetched for now"
+)
+REPLAY_ANSWERS: Final = Warn("replay", None)
+REPLAY_LOSES: Final = Warn(
+    "replay_loss", "the engine loses replayed batches without a word (vLLM before 0.33 does): they are asked for again"
+)
+NEVER_CONNECTED: Final = Warn(
+    "silent", "never connected: check the address; an engine told tcp://0.0.0.0 connects instead of binding"
+)
+NEVER_DELIVERED: Final = Warn("silent", "connected, but never delivered anything yet: are KV events switched on?")
+NOT_SILENT: Final = Warn("silent", None)

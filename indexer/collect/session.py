@@ -1,0 +1,433 @@
+"""What to do about what one source's sockets bring: the heart of collect. Pure: no I/O, no clock, decisions as data.
+
+Inputs are messages, changes of the connection, replies of the replay endpoint and ticks, in the order in which the
+sockets were read; each returns the commands to carry out, in order. Promises kept here: engine's order, each batch once
+(P1), a lost message is noticed and healed or said (P6), nothing of an old life is applied to a new one (P4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import Literal, assert_never
+
+from indexer.collect import remarks
+from indexer.collect.absence import Absence
+from indexer.collect.commands import Ask, BeginLife, Command, Count, HangUp, Prove, ReplayEnd, ReportGap, SetSyncing
+from indexer.collect.lanes import Lane
+from indexer.collect.options import CollectOptions
+from indexer.collect.patience import Patience
+from indexer.collect.recovery import Answer, Outcome, Purpose, Recovery, TakeAfterLoss
+from indexer.collect.sequence import Duplicate, FirstAbove, Gap, Next, Restart, SequenceTracker
+from indexer.decode.envelope import stamp
+from indexer.model import RawBatch
+from indexer.ports import RestartReason
+
+
+class Phase(Enum):
+    """What happens to live messages."""
+
+    LIVE = auto()
+    """Applied as they come; an idle probe may run beside."""
+    SETTLING = auto()
+    """Held: the connection was lost and is back, and the socket may still give messages from before."""
+    ASKING = auto()
+    """Held: a recovery runs."""
+    DRAINING = auto()
+    """Left in the socket: the recovery is over and what was held is applied first."""
+
+
+class Session:
+    """One source's stream. `lane` holds live messages back; `replay` says whether there is an endpoint to ask."""
+
+    def __init__(self, options: CollectOptions, lane: Lane, now: float, *, replay: bool) -> None:
+        self._options = options
+        self._lane = lane
+        self._replay = replay
+        self._tracker = SequenceTracker()
+        self._absence = Absence(options)
+        self._patience = Patience(options)
+        self._phase = Phase.LIVE
+        self._syncing = False
+        self.same_process = False
+        """The orchestrator vouches that the engine process did not change (promise P6)."""
+
+        self._recovery: Recovery | None = None
+        self._conversation = 0  # number of the newest Ask: what older ones still bring is ignored
+        self._joined = False  # this life's history was asked for, with an answer
+        self._gap_before = 0  # the batch behind the last counted gap: each is counted once
+        self._asked_before = 0  # the batch before which everything was asked for, in vain
+
+        self._started_at = now
+        self._heard_at = now
+        self._asked_at = now
+        self._heard = False
+        self._silence_told = False
+        self._loss_told = False
+
+    # --- what the sockets' owner needs to know ---
+
+    @property
+    def connected(self) -> bool:
+        """Whether the engine is there now."""
+        return self._absence.connected
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether `socket_empty` would tell anything new."""
+        return not self._absence.settled
+
+    @property
+    def reads_socket(self) -> bool:
+        """Whether live messages should be read now. When not, they wait in ZMQ and, beyond rcvhwm, the engine drops."""
+        return self._phase in {Phase.LIVE, Phase.SETTLING} or (
+            self._phase is Phase.ASKING and not self._lane.overflowed
+        )
+
+    @property
+    def drains_lane(self) -> bool:
+        """Whether `drain_lane` has work."""
+        return self._phase is Phase.DRAINING
+
+    # --- inputs ---
+
+    def begin(self) -> list[Command]:
+        """The source starts."""
+        return [] if self._replay else [remarks.NO_REPLAY]
+
+    def connection_up(self, now: float) -> list[Command]:
+        """A handshake succeeded. What the socket gives next may still be from before."""
+        out: list[Command] = []
+        again = self._absence.up(now)
+        if again:
+            out.append(Count("reconnects"))
+        if not self._may_ask(now):
+            return out
+        if again:
+            self._end_recovery(out)
+            self._hold(Phase.SETTLING, out)
+        else:
+            self._recover(Purpose.JOIN, 0, now, out)
+        return out
+
+    def connection_down(self, since: float) -> list[Command]:
+        """The connection is lost, at `since`."""
+        out: list[Command] = []
+        self._absence.down(since)
+        if self._phase is Phase.LIVE:
+            self._end_recovery(out)  # an idle probe: another process may answer the rest of it
+        return out
+
+    def messages(self, batches: Sequence[RawBatch], now: float) -> list[Command]:
+        """Live messages, in order of arrival; at least one."""
+        out: list[Command] = []
+        self._heard_at = now
+        if not self._heard:
+            self._first_heard(out)
+        if self._phase is Phase.LIVE:
+            self._end_recovery(out)  # an idle probe: the message says more
+        tracker = self._tracker
+        for batch in batches:
+            if self._phase is not Phase.LIVE:
+                self._keep(batch, out)
+            elif batch.sequence == tracker.expected:
+                tracker.advance(batch.sequence, stamp(batch.payload))
+                out.append(batch)
+            else:
+                self._take(batch, now, out)
+        if not self._absence.settled:
+            self._absence.read(len(batches))
+            self._settle(now, out)
+        elif self._absence.unexamined and self._phase is Phase.LIVE:
+            self._absence.examined()  # by the message itself
+        return out
+
+    def socket_empty(self, now: float) -> list[Command]:
+        """Everything that had arrived is read: what comes now is from the present connection."""
+        out: list[Command] = []
+        self._absence.socket_empty()
+        self._settle(now, out)
+        return out
+
+    def replayed(self, conversation: int, batches: Sequence[RawBatch], now: float) -> list[Command]:
+        """Replies of a conversation, in order of arrival."""
+        out: list[Command] = []
+        for batch in batches:
+            if self._recovery is None or conversation != self._conversation:
+                break
+            self._reply(self._recovery, batch, now, out)
+        return out
+
+    def replay_ended(self, conversation: int, end: ReplayEnd, now: float) -> list[Command]:
+        """A conversation is over; all its replies were given to `replayed` before."""
+        out: list[Command] = []
+        recovery = self._recovery
+        if recovery is None or conversation != self._conversation:
+            return out
+        if end is ReplayEnd.TIMEOUT:
+            out.append(Count("replays_timeout"))
+        elif end is ReplayEnd.FAILED:
+            out.append(Count("replays_failed"))
+        else:
+            self._joining_answered(recovery)
+        match recovery.on_end(end, self._tracker, self._lane.first_sequence):
+            case Outcome.AGAIN:
+                self._ask_again(recovery, now, out)
+            case Outcome.OTHER_PROCESS:
+                self._other_process(now, out)
+            case Outcome.GIVE_UP:
+                self._give_up(now, out)
+            case Outcome.DONE:
+                self._answered_in_full(out)
+                self._complete(recovery, out)
+        return out
+
+    def drain_lane(self, now: float) -> list[Command]:
+        """Apply a quantum of what was held back."""
+        out: list[Command] = []
+        messages, size_bytes = self._options.quantum_messages, self._options.quantum_bytes
+        while self._phase is Phase.DRAINING and self._lane and messages > 0 and size_bytes > 0:
+            batch = self._lane.pop()
+            messages -= 1
+            size_bytes -= len(batch.payload)
+            self._take(batch, now, out)
+        if self._phase is Phase.DRAINING and not self._lane:
+            self._go_live(out)
+        return out
+
+    def tick(self, now: float) -> list[Command]:
+        """Time passed: probe an idle engine, end what takes too long, remark on silence."""
+        out: list[Command] = []
+        recovery = self._recovery
+        if recovery is not None and now - recovery.started_at > self._options.replay_overall_s:
+            out += [HangUp(), Count("replays_timeout")]
+            self._give_up(now, out)
+        elif recovery is None and self._phase is Phase.LIVE:
+            self._tracker.trim()
+            self._probe(now, out)
+        unheard = not self._heard and self._tracker.expected is None
+        if unheard and not self._silence_told and now - self._started_at >= self._options.silent_after_s:
+            self._silence_told = True
+            out.append(remarks.NEVER_DELIVERED if self._absence.ever_connected else remarks.NEVER_CONNECTED)
+        return out
+
+    # --- live messages ---
+
+    def _take(self, batch: RawBatch, now: float, out: list[Command]) -> None:
+        """A message in its turn, from the socket or the lane."""
+        verdict = self._tracker.judge(batch.sequence, stamp(batch.payload))
+        verdict, reason = self._absence.judge(verdict, same_process=self.same_process)
+        match verdict:
+            case Next():
+                self._apply(batch, out)
+            case Duplicate():
+                if self._phase is Phase.LIVE:  # otherwise the overlap of replay and lane, as it should be
+                    out.append(Count("duplicates"))
+            case Gap(first, last):
+                self._on_gap(first, last, batch, now, out)
+            case FirstAbove():
+                self._join_before(batch, now, out)
+            case Restart():
+                self._new_life(reason, out)
+                self._join_before(batch, now, out)
+            case _:
+                assert_never(verdict)
+
+    def _on_gap(self, first: int, last: int, batch: RawBatch, now: float, out: list[Command]) -> None:
+        if batch.sequence != self._gap_before:
+            self._gap_before = batch.sequence
+            out.append(Count("gaps"))
+        if batch.sequence > self._asked_before and self._may_ask(now):
+            self._ask_before(batch, Purpose.HEAL, first, now, out)
+            return
+        self._lose(first, last, out)
+        self._apply(batch, out)
+
+    def _join_before(self, batch: RawBatch, now: float, out: list[Command]) -> None:
+        """The first message of a life: what was published before it is asked for first, where that is possible."""
+        if self._joined or not self._may_ask(now):
+            self._apply(batch, out)
+        else:
+            self._ask_before(batch, Purpose.JOIN, 0, now, out)
+
+    def _apply(self, batch: RawBatch, out: list[Command]) -> None:
+        self._tracker.advance(batch.sequence, stamp(batch.payload))
+        out.append(batch)
+
+    def _lose(self, first: int, last: int, out: list[Command]) -> None:
+        out.append(Count("batches_lost", last - first + 1))
+        if self._tracker.last is not None:  # before the first applied batch it is a truncated history, not a gap
+            out.append(ReportGap(first, last))
+
+    def _keep(self, batch: RawBatch, out: list[Command]) -> None:
+        had_room = not self._lane.overflowed
+        if not self._lane.push(batch) and had_room:
+            out.append(Count("lane_overflows"))
+
+    def _first_heard(self, out: list[Command]) -> None:
+        self._heard = True
+        if self._silence_told:
+            out.append(remarks.NOT_SILENT)
+
+    def _new_life(self, reason: RestartReason, out: list[Command]) -> None:
+        out += [Count("restarts"), BeginLife(reason)]
+        self._tracker.forget()
+        self._absence.examined()
+        self._joined = False
+        self._gap_before = self._asked_before = 0
+
+    # --- recoveries: begin ---
+
+    def _may_ask(self, now: float) -> bool:
+        return self._replay and self._patience.allows(now)
+
+    def _hold(self, phase: Phase, out: list[Command]) -> None:
+        self._phase = phase
+        if not self._syncing:
+            self._syncing = True
+            out.append(SetSyncing(active=True))
+
+    def _ask_before(self, batch: RawBatch, purpose: Purpose, first: int, now: float, out: list[Command]) -> None:
+        """Hold this message and all after it until the endpoint has been asked."""
+        self._lane.put_back(batch)
+        self._recover(purpose, first, now, out)
+
+    def _recover(self, purpose: Purpose, first: int, now: float, out: list[Command]) -> None:
+        if purpose is not Purpose.IDLE:
+            self._patience.recovery_began(now)
+            self._hold(Phase.ASKING, out)
+        self._recovery = Recovery(purpose, first, now)
+        self._asked_at = now
+        self._conversation += 1
+        out.append(Ask(self._conversation, first, probe=purpose is Purpose.IDLE))
+
+    def _settle(self, now: float, out: list[Command]) -> None:
+        """After a reconnect, once the socket gives nothing of the old connection any more: find out who is there."""
+        if self._phase is not Phase.SETTLING or not self._absence.settled:
+            return
+        last = self._tracker.last
+        if last is None:
+            self._lane.mark()
+            self._recover(Purpose.JOIN, 0, now, out)
+        else:
+            self._recover(Purpose.IDENTIFY, last, now, out)
+
+    def _probe(self, now: float, out: list[Command]) -> None:
+        """An idle engine: is there anything that did not reach us?"""
+        if not (self._absence.connected and self._may_ask(now)):
+            return
+        expected = self._tracker.expected
+        if expected is None:
+            self._recover(Purpose.JOIN, 0, now, out)  # an earlier try failed
+        elif now - max(self._heard_at, self._asked_at) >= self._options.probe_interval_s:
+            self._recover(Purpose.IDLE, expected, now, out)
+
+    # --- recoveries: answers ---
+
+    def _reply(self, recovery: Recovery, batch: RawBatch, now: float, out: list[Command]) -> None:
+        if not self._heard:
+            self._first_heard(out)
+        self._joining_answered(recovery)
+        if recovery.purpose is Purpose.IDLE:
+            recovery.purpose = Purpose.HEAL
+            out.append(Count("gaps"))  # a lost tail
+            self._hold(Phase.ASKING, out)
+        answer = recovery.on_reply(batch.sequence, stamp(batch.payload), self._tracker, self._lane.first_sequence)
+        if answer is Answer.SKIP:
+            return
+        if answer is Answer.SAME_PROCESS:
+            self._absence.examined()
+        elif answer is Answer.TAKE:
+            self._apply(batch, out)
+        elif isinstance(answer, TakeAfterLoss):
+            self._lose(answer.first, answer.last, out)
+            self._apply(batch, out)
+        else:
+            out.append(HangUp())
+            self._break_off(answer, recovery, now, out)
+            return
+        if recovery.reached(self._tracker, self._lane.first_sequence):
+            out.append(HangUp())
+            self._complete(recovery, out)
+
+    def _break_off(
+        self,
+        why: Literal[Answer.OTHER_PROCESS, Answer.HOLE, Answer.NOTHING_OLDER],
+        recovery: Recovery,
+        now: float,
+        out: list[Command],
+    ) -> None:
+        """What follows a conversation that is of no use any more."""
+        if why is Answer.OTHER_PROCESS:
+            self._other_process(now, out)
+        elif why is Answer.NOTHING_OLDER:
+            self._complete(recovery, out)
+        else:
+            if not self._loss_told:
+                self._loss_told = True
+                out.append(remarks.REPLAY_LOSES)
+            self._ask_again(recovery, now, out)
+
+    def _joining_answered(self, recovery: Recovery) -> None:
+        if recovery.purpose is Purpose.JOIN:
+            self._absence.examined()
+            self._lane.drop_marked()  # received before the question: in the answer, or of an older life
+
+    def _other_process(self, now: float, out: list[Command]) -> None:
+        self._new_life("probe_differs", out)
+        self._lane.clear()  # received before the question that follows: in its answer, or of the old life
+        self._recover(Purpose.JOIN, 0, now, out)
+
+    def _ask_again(self, recovery: Recovery, now: float, out: list[Command]) -> None:
+        if recovery.conversations >= self._options.replay_attempts_max:
+            out.append(Count("replays_partial"))
+            self._give_up(now, out)
+            return
+        recovery.ask_again(self._tracker.expected or 0)
+        self._conversation += 1
+        out.append(Ask(self._conversation, recovery.asked))
+
+    def _answered_in_full(self, out: list[Command]) -> None:
+        """An end marker, and nothing says that replies before it got lost."""
+        if self._tracker.expected is None:
+            self._tracker.expect_first()
+        if not self._lane:
+            out.append(Prove())
+
+    # --- recoveries: end ---
+
+    def _end_recovery(self, out: list[Command]) -> None:
+        if self._recovery is not None:
+            self._recovery = None
+            out.append(HangUp())
+
+    def _complete(self, recovery: Recovery, out: list[Command]) -> None:
+        if recovery.purpose is not Purpose.IDLE:
+            out.append(Count("replays_partial" if recovery.incomplete else "replays_ok"))
+        if self._patience.answered():
+            out.append(remarks.REPLAY_ANSWERS)
+        self._joined = True
+        self._resume(out)
+
+    def _give_up(self, now: float, out: list[Command]) -> None:
+        """Go on with what there is; the endpoint gets some rest."""
+        self._patience.failed(now)
+        out.append(remarks.REPLAY_SILENT)
+        self._resume(out)
+
+    def _resume(self, out: list[Command]) -> None:
+        """A recovery is over, one way or the other: what was held goes first."""
+        self._recovery = None
+        self._lane.unmark()
+        self._asked_before = self._lane.first_sequence or 0
+        if self._lane:
+            self._phase = Phase.DRAINING
+        else:
+            self._go_live(out)
+
+    def _go_live(self, out: list[Command]) -> None:
+        self._phase = Phase.LIVE
+        self._lane.clear()
+        if self._syncing:
+            self._syncing = False
+            out.append(SetSyncing(active=False))

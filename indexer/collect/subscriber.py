@@ -1,0 +1,271 @@
+"""One source's sockets: bytes in, ordered raw batches out. I/O; what to do about them is decided by the session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias, assert_never
+
+import zmq
+
+from indexer.collect.claims import Claims
+from indexer.collect.commands import (
+    Ask,
+    BeginLife,
+    Command,
+    CoreCommand,
+    Count,
+    HangUp,
+    Prove,
+    ReplayEnd,
+    ReportGap,
+    SetSyncing,
+    Warn,
+)
+from indexer.collect.lanes import Lane, LaneBudget
+from indexer.collect.messages import read_messages
+from indexer.collect.options import CollectOptions
+from indexer.collect.pump import Pump
+from indexer.collect.session import Session
+from indexer.collect.sockets import Link, Monitor, attach, descriptor_of, open_subscriber
+from indexer.model import RawBatch
+from indexer.ports import Clock, EventSink
+
+AskEngine: TypeAlias = Callable[["Subscriber", Ask], "asyncio.Task[None] | None"]
+"""Opens a conversation for a subscriber; None when the fleet is closing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all subscribers of a process have in common."""
+
+    context: zmq.Context[zmq.Socket[bytes]]
+    options: CollectOptions
+    clock: Clock
+    budget: LaneBudget
+    pump: Pump
+    ask: AskEngine
+
+
+def tell_core(command: CoreCommand, sink: EventSink) -> None:
+    """Carry out a command that concerns the core."""
+    match command:
+        case RawBatch():
+            sink.apply(command)
+        case BeginLife(reason):
+            sink.restart(reason)
+        case ReportGap(first, last):
+            sink.gap(first, last)
+        case SetSyncing(active):
+            sink.syncing(active)
+        case Prove():
+            sink.proved()
+        case Count(what, n):
+            sink.count(what, n)
+        case Warn(key, text):
+            sink.warn(text, key=key)
+        case _:
+            assert_never(command)
+
+
+class Inbox:
+    """Replies of the running conversation, on their way from its task to the session; bounded in bytes."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._items: deque[tuple[int, list[RawBatch] | ReplayEnd]] = deque()
+        self._limit_bytes = limit_bytes
+        self._used_bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def put(self, conversation: int, item: list[RawBatch] | ReplayEnd) -> None:
+        """Add what came. Whoever adds waits for `room` before reading on."""
+        self._items.append((conversation, item))
+        self._used_bytes += _size_bytes(item)
+        if self._used_bytes >= self._limit_bytes:
+            self._room.clear()
+
+    def take(self) -> tuple[int, list[RawBatch] | ReplayEnd]:
+        """The oldest that is there."""
+        conversation, item = self._items.popleft()
+        self._used_bytes -= _size_bytes(item)
+        if self._used_bytes < self._limit_bytes:
+            self._room.set()
+        return conversation, item
+
+    async def room(self) -> None:
+        """Wait until more may be added."""
+        await self._room.wait()
+
+
+class Subscriber:
+    """A SUB socket, its monitor and the running conversation, for one registration.
+
+    Messages are read first and the monitor after them: a message of a new connection is then never seen before the
+    event that announces the connection. The other way round it could be applied as the old engine's.
+    """
+
+    def __init__(self, sink: EventSink, shared: Shared) -> None:
+        self.sink = sink
+        self.descriptor = sink.descriptor
+        self._shared = shared
+        self._lane = Lane(shared.options.lane_bytes, shared.budget)
+        now = shared.clock.now()
+        self.session = Session(shared.options, self._lane, now, replay=self.descriptor.replay_endpoint is not None)
+        self._claims = Claims(self.descriptor)
+        self._inbox = Inbox(shared.options.replay_inbox_bytes)
+        self._socket: zmq.Socket[bytes] | None = None
+        self._monitor: Monitor | None = None
+        self._descriptors: tuple[int, ...] = ()
+        self._conversation: asyncio.Task[None] | None = None
+        self._looked_at = now
+        self._perform(self.session.begin())
+
+    # --- life ---
+
+    def open(self) -> None:
+        """Connect and begin to read. Raises zmq.ZMQError where the address is none or sockets or files have run out."""
+        if self._socket is not None or self.descriptor.endpoint is None:
+            return
+        socket = open_subscriber(self._shared.context, self._shared.options)
+        try:
+            monitor = Monitor(socket)
+        except zmq.ZMQError:
+            socket.close()
+            raise
+        self._socket, self._monitor = socket, monitor
+        try:
+            attach(socket, self.descriptor.endpoint)
+        except zmq.ZMQError:
+            self.close()
+            raise
+        self._descriptors = (descriptor_of(socket), monitor.descriptor)
+        loop = asyncio.get_running_loop()
+        for descriptor in self._descriptors:
+            loop.add_reader(descriptor, self._shared.pump.wake, self)
+        self._shared.pump.wake(self)
+
+    def close(self) -> None:
+        """Stop at once: what was read but not applied is dropped."""
+        if self._conversation is not None:
+            self._conversation.cancel()
+            self._conversation = None
+        self._lane.clear()
+        if self._descriptors:
+            loop = asyncio.get_running_loop()
+            for descriptor in self._descriptors:
+                loop.remove_reader(descriptor)
+            self._descriptors = ()
+        if self._monitor is not None:
+            self._monitor.close()
+            self._monitor = None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    # --- reading ---
+
+    def drain(self) -> bool:
+        """One quantum of everything that waits; True when there is more."""
+        socket, monitor = self._socket, self._monitor
+        if socket is None or monitor is None or not self.sink.open:
+            return False
+        now = self._shared.clock.now()
+        was_read = self.session.reads_socket
+        more = self._drain_sockets(socket, monitor, now)
+        if self._inbox:
+            self._take_replies(now)
+        if self.session.drains_lane:
+            self._perform(self.session.drain_lane(now))
+        read_again = self.session.reads_socket and not was_read  # its edge may have passed meanwhile
+        return more or read_again or self.session.drains_lane or bool(self._inbox)
+
+    def _drain_sockets(self, socket: zmq.Socket[bytes], monitor: Monitor, now: float) -> bool:
+        batches: list[RawBatch] = []
+        emptied = False
+        if self.session.reads_socket:
+            batches, malformed, emptied = read_messages(socket, self._shared.options)
+            if malformed:
+                self.sink.count("frames_malformed", malformed)
+        changes = monitor.drain()
+        if changes:
+            self._on_changes([link for link, _ in changes], now)
+            emptied = False  # what is left of the old connection may have come in behind that look
+        self._looked_at = now
+        if batches:
+            self._perform(self._claims.check(batches))
+            self._perform(self.session.messages(batches, now))
+        if emptied:
+            self._perform(self.session.socket_empty(now))
+        return self.session.reads_socket and not emptied
+
+    def tick(self) -> None:
+        """Look at the connection and let the session know that time passes. Called at least every 500 ms."""
+        if self._monitor is not None and self._monitor.pending:
+            self._shared.pump.wake(self)
+            self.drain()
+        self._looked_at = self._shared.clock.now()
+        commands = self.session.tick(self._looked_at)
+        if commands:
+            self._perform(commands)
+            self._shared.pump.wake(self)  # what they ended may have let the lane go
+        self.sink.alive(self.session.connected)
+
+    def _on_changes(self, links: Iterable[Link], now: float) -> None:
+        since = now if now - self._looked_at <= 2 * self._shared.options.tick_s else self._looked_at
+        for link in links:
+            if link is Link.UP:
+                self._claims.look_again()
+                self._perform(self.session.connection_up(now))
+            else:
+                self._perform(self.session.connection_down(since))
+        self.sink.alive(self.session.connected)
+
+    # --- replay ---
+
+    async def deliver(self, conversation: int, batches: list[RawBatch], malformed: int) -> None:
+        """Replies of a conversation; waits while the session has enough to do."""
+        if malformed:
+            self.sink.count("frames_malformed", malformed)
+        self._inbox.put(conversation, batches)
+        self._shared.pump.wake(self)
+        await self._inbox.room()
+
+    def conversation_ended(self, conversation: int, end: ReplayEnd) -> None:
+        """A conversation ended by itself."""
+        self._inbox.put(conversation, end)
+        self._shared.pump.wake(self)
+
+    def _take_replies(self, now: float) -> None:
+        conversation, item = self._inbox.take()
+        if isinstance(item, ReplayEnd):
+            self._perform(self.session.replay_ended(conversation, item, now))
+        else:
+            self._perform(self.session.replayed(conversation, item, now))
+
+    def _perform(self, commands: Iterable[Command]) -> None:
+        sink = self.sink
+        for command in commands:
+            if type(command) is RawBatch:
+                sink.apply(command)
+            elif isinstance(command, HangUp):
+                self._hang_up()
+            elif isinstance(command, Ask):
+                self._hang_up()
+                self._conversation = self._shared.ask(self, command)
+            else:
+                tell_core(command, sink)
+
+    def _hang_up(self) -> None:
+        if self._conversation is not None:
+            self._conversation.cancel()
+            self._conversation = None
+
+
+def _size_bytes(item: list[RawBatch] | ReplayEnd) -> int:
+    return 0 if isinstance(item, ReplayEnd) else sum(len(batch.payload) for batch in item)

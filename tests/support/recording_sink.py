@@ -1,0 +1,69 @@
+"""An EventSink that writes down what it is told: the core's place in tests of collect."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from indexer.model import Descriptor, RawBatch
+from indexer.ports import CollectorCount, RestartReason
+
+
+class RecordingSink:
+    """Keeps the story as tuples, newest last, and what a core would make of it: numbers applied in this life."""
+
+    def __init__(self, descriptor: Descriptor) -> None:
+        self._descriptor = descriptor
+        self.open = True
+        self.story: list[tuple[object, ...]] = []
+        self.applied: list[int] = []
+        """Sequence numbers of this life, in order of application."""
+        self.payloads: list[bytes] = []
+        self.counts: Counter[CollectorCount] = Counter()
+        self.warnings: dict[str, str] = {}
+        self.is_syncing = False
+        self.proofs = 0
+        self.alive_calls: list[bool] = []
+
+    @property
+    def descriptor(self) -> Descriptor:
+        return self._descriptor
+
+    @property
+    def cursor(self) -> int | None:
+        return self.applied[-1] if self.applied else None
+
+    @property
+    def connected(self) -> bool:
+        return bool(self.alive_calls) and self.alive_calls[-1]
+
+    def apply(self, batch: RawBatch) -> None:
+        self.story.append(("apply", batch.sequence))
+        self.applied.append(batch.sequence)
+        self.payloads.append(batch.payload)
+
+    def restart(self, reason: RestartReason) -> None:
+        self.story.append(("restart", reason))
+        self.applied = []
+        self.payloads = []
+
+    def gap(self, first: int, last: int) -> None:
+        self.story.append(("gap", first, last))
+
+    def syncing(self, active: bool) -> None:
+        self.story.append(("syncing", active))
+        self.is_syncing = active
+
+    def proved(self) -> None:
+        self.proofs += 1
+
+    def alive(self, connected: bool) -> None:
+        self.alive_calls.append(connected)
+
+    def count(self, what: CollectorCount, n: int = 1) -> None:
+        self.counts[what] += n
+
+    def warn(self, warning: str | None, *, key: str) -> None:
+        if warning is None:
+            self.warnings.pop(key, None)
+        else:
+            self.warnings[key] = warning
