@@ -150,8 +150,11 @@ class Ingest:
         now = self._planner.now = self.clock.now()
         decoded = decode(batch.payload)
         first = facts.sequence is None
-        if first:
+        if facts.sequence is None:
             facts.complete = batch.sequence == 0
+        elif batch.sequence != facts.sequence + 1:
+            # an empty history was confirmed, and its first batches never came: truncated, like any other beginning
+            facts.complete = False
         facts.sequence = batch.sequence
         facts.message_at = facts.proof_at = now
         source.counters["batches"] += 1

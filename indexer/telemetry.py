@@ -38,8 +38,8 @@ METRICS: Final[dict[str, str]] = {
     "kvindexer_source_last_message_timestamp_seconds": "Unix time of the newest message of this source.",
     "kvindexer_source_bound": "1 for the bound of what is claimed about a source, by source and bound.",
     "kvindexer_ghosts_dropped_total": "Entries from before a kept gap dropped because their parent is not held.",
-    "kvindexer_gaps_total": "Holes in a source's sequence that could not be healed.",
-    "kvindexer_batches_lost_total": "Batches in those holes.",
+    "kvindexer_gaps_total": "Gaps noticed in the sequence of a source, healed or not.",
+    "kvindexer_batches_lost_total": "Batches that no replay could bring back.",
     "kvindexer_replays_total": "Replay conversations, by result.",
     "kvindexer_restarts_total": "Restarts of engines noticed.",
     "kvindexer_orphans": "Blocks parked because their parent or their tokens are not known yet.",
@@ -129,7 +129,7 @@ class Telemetry:
         for source in self.sources:
             totals.update(source.counters)
         for name, key in (
-            ("kvindexer_gaps", "gaps"),
+            ("kvindexer_gaps", "wire.gaps"),
             ("kvindexer_batches_lost", "batches_lost"),
             ("kvindexer_restarts", "restarts"),
             ("kvindexer_ghosts_dropped", "ghosts_dropped"),

@@ -99,19 +99,17 @@ class Recovery:
             return Answer.TAKE
         if self.replies > 1:
             return Answer.HOLE
-        return self._beginning_is_gone(verdict, sequence, tracker, held_first)
+        return self._beginning_is_gone(verdict, sequence, held_first)
 
-    def _beginning_is_gone(
-        self, verdict: Verdict, sequence: int, tracker: SequenceTracker, held_first: int | None
-    ) -> Answer | TakeAfterLoss:
+    def _beginning_is_gone(self, verdict: Verdict, sequence: int, held_first: int | None) -> Answer | TakeAfterLoss:
         """The very first reply is above what was asked for: the engine has nothing older in its buffer."""
         self.incomplete = True
         if held_first is not None and held_first <= sequence:
             return Answer.NOTHING_OLDER
         self.taken += 1
-        if isinstance(verdict, Gap) and tracker.last is not None:
+        if isinstance(verdict, Gap):
             return TakeAfterLoss(verdict.first, verdict.last)
-        return Answer.TAKE  # nothing of this life is applied: its history is truncated, which is no gap
+        return Answer.TAKE  # nothing of this life was known: its history is truncated at join, which is no gap
 
     def reached(self, tracker: SequenceTracker, held_first: int | None) -> bool:
         """Whether the live messages held back go on from here: no need to wait for the end marker."""

@@ -254,10 +254,9 @@ class Session:
         self._tracker.advance(batch.sequence, stamp(batch.payload))
         out.append(batch)
 
-    def _lose(self, first: int, last: int, out: list[Command]) -> None:
-        out.append(Count("batches_lost", last - first + 1))
-        if self._tracker.last is not None:  # before the first applied batch it is a truncated history, not a gap
-            out.append(ReportGap(first, last))
+    @staticmethod
+    def _lose(first: int, last: int, out: list[Command]) -> None:
+        out += [Count("batches_lost", last - first + 1), ReportGap(first, last)]
 
     def _keep(self, batch: RawBatch, out: list[Command]) -> None:
         had_room = not self._lane.overflowed
