@@ -10,20 +10,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
 import math
 import socket
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import uvicorn
-from starlette.types import ASGIApp
 
 from api.ports import NodePort
 from api.rest.app import create_app
+from api.rest.front import Front
+from api.rest.lane import LookupLaneProtocol
 from api.rest.limits import RestLimits
-from api.rest.protocol import BoundedHttpProtocol
 from indexer.errors import SettingsError
 
 UDS_MODE = 0o660
@@ -105,10 +107,10 @@ class _Server(uvicorn.Server):
             connection.transport.abort()
 
 
-def _config(app: ASGIApp, settings: ServerSettings) -> uvicorn.Config:
+def _config(app: Front, settings: ServerSettings) -> uvicorn.Config:
     return uvicorn.Config(
-        app,  # type: ignore[arg-type]  # starlette's and uvicorn's names of one thing
-        http=BoundedHttpProtocol,
+        app,
+        http=cast("type[asyncio.Protocol]", functools.partial(LookupLaneProtocol, lookups=app.lookups)),
         ws="none",
         lifespan="off",
         log_config=None,

@@ -28,10 +28,15 @@ BlockHashValue = (
     ]
     | Annotated[
         str,
-        msgspec.Meta(pattern=rf"^(0[xX])?[0-9a-fA-F]{{1,16}}{_END}", description="1..16 hexadecimal digits"),
+        # Not as `pattern`: the decoder would run it on each of thousands; reading the digits checks them at once.
+        msgspec.Meta(
+            description="1..16 hexadecimal digits",
+            extra_json_schema={"pattern": rf"^(0[xX])?[0-9a-fA-F]{{1,16}}{_END}"},
+        ),
     ]
 )
-Text = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+TEXT_MAX = 512
+Text = Annotated[str, msgspec.Meta(min_length=1, max_length=TEXT_MAX)]
 Name = Annotated[
     str,
     msgspec.Meta(

@@ -16,7 +16,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
 
 from api.ports import NodePort
 from api.problems import RequestRefused
@@ -36,7 +35,7 @@ from indexer.errors import IndexerError
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-def create_app(node: NodePort, limits: RestLimits | None = None, *, stopping: asyncio.Event | None = None) -> ASGIApp:
+def create_app(node: NodePort, limits: RestLimits | None = None, *, stopping: asyncio.Event | None = None) -> Front:
     """The whole REST face as one ASGI application. While `stopping` is set, `/readyz` says 503."""
     limits = limits or RestLimits()
     bodies, request_ids, requests = BodyReader(limits), RequestIds(), LookupRequests(limits.tokens)

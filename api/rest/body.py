@@ -33,7 +33,7 @@ class BodyReader:
         self._pending = 0
 
     async def read(self, receive: Receive, headers: Mapping[bytes, bytes]) -> bytes:
-        """The whole body. Raises `RequestRefused` or `CallerGone`."""
+        """The whole body as it was sent. Raises `RequestRefused` or `CallerGone`."""
         limit = self._limits.body_bytes
         length = headers.get(b"content-length")
         if length is not None and length.isdigit() and int(length[:20]) > limit:
@@ -41,9 +41,14 @@ class BodyReader:
         message = await receive()
         if message["type"] != "http.request":
             raise CallerGone
-        body: bytes = message.get("body", b"")
-        if message.get("more_body", False):
+        body: bytes = message["body"]
+        if message["more_body"]:
             body = await self._rest(receive, body)
+        return body
+
+    def checked(self, body: bytes, headers: Mapping[bytes, bytes]) -> bytes:
+        """What a whole body holds, decompressed where it has to be. Raises `RequestRefused`."""
+        limit = self._limits.body_bytes
         if len(body) > limit:
             raise _too_large(limit)
         coding = headers.get(b"content-encoding")

@@ -18,8 +18,9 @@ SOURCES: Final = "/v1/sources/"
 class Front:
     """Dispatches, and keeps faults of ours from the server's log, which would print their messages."""
 
-    def __init__(self, lookup: ASGIApp, app: ASGIApp) -> None:
-        self._lookup = lookup
+    def __init__(self, lookups: hot.LookupRoute, app: ASGIApp) -> None:
+        self.lookups = lookups
+        """For a server that has a lane for them."""
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -27,7 +28,7 @@ class Front:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
         elif scope["path"] == hot.PATH:
-            await self._lookup(scope, receive, send)
+            await self.lookups(scope, receive, send)
         else:
             try:
                 await self._app(_by_raw_path(scope), receive, send)

@@ -1,14 +1,14 @@
-"""`POST /v1/lookup` as bare ASGI: what a router asks before each of its requests must not pay for a framework.
+"""`POST /v1/lookup`: what a router asks before each of its requests must not pay for a framework.
 
-One pass: headers into a dict, body in one piece, parse, ask the core, two messages out. Measured on two cores, 8,192
-ids as JSON: reading the ids is most of it, which is why that has a way of its own (plain_json.py). Everything else
-about HTTP is in `app`; both are documented in one OpenAPI document.
+Two ways lead here. A request that lies whole in one read is answered by the protocol itself (lane.py, `answer_now`):
+no task, no scope, one write. Any other comes as bare ASGI (`__call__`). Both parse, ask and encode by the same three
+lines. Everything else about HTTP is in `app`; all of it is documented in one OpenAPI document.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Final
 
@@ -16,7 +16,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from api.ports import Encoding, NodePort
-from api.problems import RequestRefused, problem_response, refusal_of
+from api.problems import Headers, RequestRefused, problem_response, refusal_of
 from api.rest.body import BodyReader, CallerGone
 from api.rest.lookup_request import LookupRequests
 from api.rest.media import ANSWER_TYPES, answer_encoding, body_form
@@ -28,6 +28,9 @@ SEQUENCE_WAIT_MS: Final = 1_000
 """How long a lookup with `min_sequence` waits where it names no deadline; never longer than `SEQUENCE_WAIT_MS_MAX`."""
 SEQUENCE_WAIT_MS_MAX: Final = 60_000
 
+Reply = tuple[int, Headers, bytes]
+"""Status, headers, body."""
+
 _ENCODERS: Final[dict[Encoding, Callable[[object], bytes]]] = {
     "json": msgspec.json.Encoder().encode,
     "msgpack": msgspec.msgpack.Encoder().encode,
@@ -36,7 +39,7 @@ _TYPE_HEADERS: Final = {encoding: (b"content-type", name) for encoding, name in 
 
 
 class LookupRoute:
-    """The ASGI application behind `/v1/lookup`, any method."""
+    """Answers `/v1/lookup`, any method."""
 
     def __init__(
         self,
@@ -53,41 +56,51 @@ class LookupRoute:
         self._waiting_max = waiting_max
         self._waiting = 0
 
+    def answer_now(self, query_string: bytes, headers: Mapping[bytes, bytes], body: bytes) -> Reply | None:
+        """The reply to a whole POST; None where the question has to wait for events, which takes the other way."""
+        started = time.perf_counter()
+        label, state = "unknown", ""
+        try:
+            query, label, encoding = self._question(query_string, headers, body)
+            if query.min_sequence:
+                return None
+            reply, state = self._answer(query, encoding, started)
+        except Exception as error:  # noqa: BLE001 - answers for a fault of ours, too
+            reply = self._refusal(error, headers)
+        self._node.observe_lookup(
+            api="rest", input=label, code=reply[0], state=state, seconds=time.perf_counter() - started
+        )
+        return reply
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; a caller that is gone gets none."""
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        request_id, label, state = None, "unknown", ""
+        label, state = "unknown", ""
         started = time.perf_counter()
         self._waiting += 1
         try:
-            self._admit(scope["method"])
-            form = body_form(headers.get(b"content-type"), ids_allowed=True)
+            self._admit(scope["method"], headers)
             body = await self._bodies.read(receive, headers)
             started = time.perf_counter()  # a slow caller's network is not our time
-            query, label = self._requests.parse(form, body, scope["query_string"], headers)
-            query.request_id = request_id = query.request_id or self._request_ids.of(headers.get(b"x-request-id"))
-            encoding = answer_encoding(headers.get(b"accept"), form)
+            query, label, encoding = self._question(scope["query_string"], headers, body)
             if query.min_sequence:
                 await self._wait(query)
-            answer = self._node.lookup(query, encoding=encoding)
-            answer.took_us = int((time.perf_counter() - started) * 1e6)
-            status, content = 200, _ENCODERS[encoding](answer)
-            out = [_TYPE_HEADERS[encoding], (b"content-length", b"%d" % len(content))]
-            state = answer.state
+            reply, state = self._answer(query, encoding, started)
         except CallerGone:
             return
-        except Exception as error:  # noqa: BLE001 - the one place that answers for a fault of ours on this path
-            status, out, content = problem_response(
-                refusal_of(error), request_id or self._request_ids.of(headers.get(b"x-request-id"))
-            )
+        except Exception as error:  # noqa: BLE001 - answers for a fault of ours, too
+            reply = self._refusal(error, headers)
         finally:
             self._waiting -= 1
+        status, out, content = reply
         await send({"type": "http.response.start", "status": status, "headers": out})
         await send({"type": "http.response.body", "body": content})
-        seconds = time.perf_counter() - started
-        self._node.observe_lookup(api="rest", input=label, code=status, state=state, seconds=seconds)
+        self._node.observe_lookup(
+            api="rest", input=label, code=status, state=state, seconds=time.perf_counter() - started
+        )
 
-    def _admit(self, method: str) -> None:
+    def _admit(self, method: str, headers: Mapping[bytes, bytes]) -> None:
+        """Raise what can be told before the body is read."""
         if method != "POST":
             raise RequestRefused(
                 HTTPStatus.METHOD_NOT_ALLOWED,
@@ -95,6 +108,7 @@ class LookupRoute:
                 "this path takes POST",
                 headers=[(b"allow", b"POST")],
             )
+        body_form(headers.get(b"content-type"), ids_allowed=True)
         if self._waiting > self._waiting_max:
             raise RequestRefused(
                 HTTPStatus.TOO_MANY_REQUESTS,
@@ -103,7 +117,26 @@ class LookupRoute:
                 headers=[(b"retry-after", b"1")],
             )
 
+    def _question(
+        self, query_string: bytes, headers: Mapping[bytes, bytes], body: bytes
+    ) -> tuple[LookupQuery, str, Encoding]:
+        form = body_form(headers.get(b"content-type"), ids_allowed=True)
+        content = self._bodies.checked(body, headers)
+        query, label = self._requests.parse(form, content, query_string, headers)
+        if query.request_id is None:
+            query.request_id = self._request_ids.of(headers.get(b"x-request-id"))
+        return query, label, answer_encoding(headers.get(b"accept"), form)
+
     async def _wait(self, query: LookupQuery) -> None:
         """Give the events the caller knows of the time to arrive."""
         wait_ms = SEQUENCE_WAIT_MS if query.timeout_ms is None else min(query.timeout_ms, SEQUENCE_WAIT_MS_MAX)
         await self._node.wait_applied(query, wait_ms / 1_000)
+
+    def _answer(self, query: LookupQuery, encoding: Encoding, started: float) -> tuple[Reply, str]:
+        answer = self._node.lookup(query, encoding=encoding)
+        answer.took_us = int((time.perf_counter() - started) * 1e6)
+        content = _ENCODERS[encoding](answer)
+        return (200, [_TYPE_HEADERS[encoding], (b"content-length", b"%d" % len(content))], content), answer.state
+
+    def _refusal(self, error: Exception, headers: Mapping[bytes, bytes]) -> Reply:
+        return problem_response(refusal_of(error), self._request_ids.of(headers.get(b"x-request-id")))

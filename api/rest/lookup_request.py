@@ -23,14 +23,15 @@ from api.rest.plain_json import PlainJson
 from api.rest.query_options import options_from_query
 from indexer.errors import BadRequestError, FieldIssue
 from schemas.lookup import LookupQuery, MmItem
-from schemas.rest import U64_MAX, LookupBody, LookupOptions, PackedLookupBody
+from schemas.rest import TEXT_MAX, U64_MAX, LookupBody, LookupOptions, PackedLookupBody
 
 EXPLAINED_BYTES_MAX: Final = 2**20
 """Longer bodies are refused in the decoder's own words: walking one in Python would hold the event loop."""
 HASH_DIGITS: Final = 16
 TOKEN_BYTES: Final = 4
 SALT_HEADER: Final = b"x-kvindexer-cache-salt"
-DEADLINE_HEADERS: Final = (b"x-kvindexer-timeout-ms", b"x-envoy-expected-rq-timeout-ms")
+ENVOY_DEADLINE: Final = b"x-envoy-expected-rq-timeout-ms"
+DEADLINE_HEADERS: Final = (b"x-kvindexer-timeout-ms", ENVOY_DEADLINE)
 
 _NO_TEXT: Final = "not available in this version: it does not tokenize"
 _SEND_IDS: Final = "send token_ids, or block_hashes with block_size"
@@ -63,6 +64,7 @@ def _parameters(hashing: bool) -> type[msgspec.Struct]:  # noqa: FBT001 - the ke
 PARAMETERS: Final = {hashing: _parameters(hashing) for hashing in (False, True)}
 """By `hashing`: the struct of what the query string may carry."""
 
+_LABELS: Final[dict[BodyForm, str]] = {"json": "json", "msgpack": "msgpack", "ids": "bytes"}
 _decode_json = msgspec.json.Decoder(LookupBody).decode
 _decode_msgpack = msgspec.msgpack.Decoder(PackedLookupBody).decode
 
@@ -78,7 +80,7 @@ class LookupRequests:
     """Parses requests for one event loop."""
 
     def __init__(self, tokens_max: int) -> None:
-        self._plain = PlainJson()
+        self._plain = PlainJson(tokens_max)
         self._tokens_max = tokens_max
 
     def parse(
@@ -88,7 +90,18 @@ class LookupRequests:
 
         Raises `BadRequestError` and `RequestRefused`.
         """
-        options, tokens, hashes, label = self._read(form, body)
+        if form == "json" and not query_string and not hashing:
+            query = self._plain.read(body)
+            if query is not None:
+                _add_headers(query, headers)
+                return LookupRequest(query, "json")
+        return self.parse_strictly(form, body, query_string, headers, hashing=hashing)
+
+    def parse_strictly(
+        self, form: BodyForm, body: bytes, query_string: bytes, headers: Mapping[bytes, bytes], *, hashing: bool = False
+    ) -> LookupRequest:
+        """As `parse`, by the decoder that takes everything and explains what it refuses."""
+        options, tokens, hashes = _bare(body) if form == "ids" else _strict(form, body)
         if len(tokens or b"") > self._tokens_max * TOKEN_BYTES or len(hashes or ()) > self._tokens_max:
             raise _too_many(self._tokens_max)
         check = _check_hashing if hashing else _check_lookup
@@ -96,23 +109,23 @@ class LookupRequests:
             check(options, tokens, hashes)  # a body is whole by itself, whatever the query string adds
         if query_string:
             _fill(options, options_from_query(query_string, PARAMETERS[hashing], _QUERY_HINTS))
-        if options.cache_salt is None and SALT_HEADER in headers:
-            options.cache_salt = _salt(headers[SALT_HEADER])
         if form == "ids":
             check(options, tokens, hashes)
-        return LookupRequest(_query(options, tokens, hashes, _deadline(headers, options.timeout_ms)), label)
-
-    def _read(self, form: BodyForm, body: bytes) -> tuple[LookupOptions, bytes | None, list[int] | None, str]:
-        if form == "ids":
-            return LookupOptions(), _token_image(body, "body"), None, "bytes"
-        if form == "json" and (plain := self._plain.read(body)) is not None:
-            return *plain, None, "json"
-        options, tokens, hashes = _strict(form, body)
-        return options, tokens, hashes, form if hashes is None else "hashes"
+        query = _query(options, tokens, hashes)
+        _add_headers(query, headers)
+        return LookupRequest(query, _LABELS[form] if hashes is None else "hashes")
 
 
-def _strict(form: BodyForm, body: bytes) -> tuple[LookupOptions, bytes | None, list[int] | None]:
-    """Options, token image and hashes of a JSON or MessagePack body, by the decoder that explains what it refuses."""
+_Prompt = tuple[LookupOptions, bytes | None, list[int] | None]
+"""Options, token image, hashes."""
+
+
+def _bare(body: bytes) -> _Prompt:
+    return LookupOptions(), _token_image(body, "body"), None
+
+
+def _strict(form: BodyForm, body: bytes) -> _Prompt:
+    """A JSON or MessagePack body, by the decoder that explains what it refuses."""
     try:
         request = _decode_json(body) if form == "json" else _decode_msgpack(body)
     except msgspec.ValidationError as error:
@@ -161,6 +174,7 @@ def _token_image(body: bytes, field: str) -> bytes:
     return body
 
 
+_MILLISECONDS: Final = re.compile(rb"[0-9]{1,15}")
 _HEX_HASH: Final = re.compile(r"(?:0[xX])?([0-9a-fA-F]{1,16})")
 
 
@@ -191,32 +205,34 @@ def _fill(options: LookupOptions, further: msgspec.Struct) -> None:
             setattr(options, name, getattr(further, name))
 
 
+def _add_headers(query: LookupQuery, headers: Mapping[bytes, bytes]) -> None:
+    """The salt where the body has none; the smallest of all deadlines."""
+    if query.cache_salt is None and SALT_HEADER in headers:
+        query.cache_salt = _salt(headers[SALT_HEADER])
+    for name in DEADLINE_HEADERS:
+        if name in headers:
+            query.timeout_ms = _smaller(query.timeout_ms, name, headers[name])
+
+
 def _salt(header: bytes) -> str:
     try:
         salt = header.decode()
     except UnicodeDecodeError:
         salt = ""
-    if not 1 <= len(salt) <= 512:  # noqa: PLR2004 - as in schemas/rest.py `Text`
-        rule = "UTF-8 of 1..512 characters"
+    if not 1 <= len(salt) <= TEXT_MAX:
+        rule = f"UTF-8 of 1..{TEXT_MAX} characters"
         raise BadRequestError("cache_salt.not_allowed", [FieldIssue(SALT_HEADER.decode(), rule)])
     return salt
 
 
-def _deadline(headers: Mapping[bytes, bytes], timeout_ms: int | None) -> int | None:
-    """The smallest of body and headers; Envoy writes 0 for "none"."""
-    smallest = timeout_ms
-    for name in DEADLINE_HEADERS:
-        text = headers.get(name)
-        if text is None:
-            continue
-        if not text.isdigit() or len(text) > 15:  # noqa: PLR2004 - beyond any wait
-            issue = FieldIssue(name.decode(), "milliseconds, a whole number", None)
-            raise BadRequestError("timeout_ms.not_allowed", [issue])
-        value = int(text)
-        if name.startswith(b"x-envoy") and value == 0:
-            continue
-        smallest = value if smallest is None else min(smallest, value)
-    return smallest
+def _smaller(timeout_ms: int | None, name: bytes, text: bytes) -> int | None:
+    if not _MILLISECONDS.fullmatch(text):
+        issue = FieldIssue(name.decode(), "milliseconds, a whole number")
+        raise BadRequestError("timeout_ms.not_allowed", [issue])
+    value = int(text)
+    if name == ENVOY_DEADLINE and value == 0:
+        return timeout_ms  # its way to say that there is none
+    return value if timeout_ms is None else min(timeout_ms, value)
 
 
 def _check_lookup(options: LookupOptions, tokens: bytes | None, hashes: list[int] | None) -> None:
@@ -242,9 +258,7 @@ def _check_hashing(options: LookupOptions, tokens: bytes | None, hashes: list[in
         raise BadRequestError("block_size.missing", [FieldIssue("block_size", "required: 1..65536")])
 
 
-def _query(
-    options: LookupOptions, tokens: bytes | None, hashes: list[int] | None, timeout_ms: int | None
-) -> LookupQuery:
+def _query(options: LookupOptions, tokens: bytes | None, hashes: list[int] | None) -> LookupQuery:
     """The question with defaults filled in; `request_id` may still be open."""
     return LookupQuery(
         tokens=tokens,
@@ -265,5 +279,5 @@ def _query(
         group=options.group or "rank",
         min_sequence=options.min_sequence,
         request_id=options.request_id,
-        timeout_ms=timeout_ms,
+        timeout_ms=options.timeout_ms,
     )

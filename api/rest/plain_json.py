@@ -1,99 +1,106 @@
 """The short way for the common JSON lookup: token ids read without a Python object for each.
 
-It only ever says "this is the request" or "not mine": everything unusual (unknown keys, multimodal items, hashes,
+It only ever says "this is the question" or "not mine": everything unusual (unknown keys, multimodal items, hashes,
 duplicate keys, anything wrong) is left to the strict decoder, which alone refuses and explains. So the two cannot
-disagree about what is an error, and where both accept they give the same request (held by a property test). Pure but
+disagree about what is an error, and where both accept they give the same question (held by a property test). Pure but
 for its reused buffers.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 import simdjson
 
+from schemas.lookup import LookupQuery
 from schemas.rest import U32_MAX, LookupOptions
 
 BODY_MAX: Final = 4 * 2**20
 """A parser keeps buffers of several times its largest document: longer bodies (about 600,000 ids) go the strict way."""
 
-_PLAIN_KEYS: Final = frozenset(LookupOptions.__struct_fields__) - {"mm_items", "min_sequence"}
-_PROXIES: Final = (simdjson.Array, simdjson.Object)
-_ARRAY_KEYS: Final = frozenset({"pods", "pod_roles"})
+_U64: Final = np.dtype(np.uint64)
+_U32: Final = np.dtype("<u4")
+_max: Final = np.maximum.reduce
+_LISTS: Final = frozenset({"pods", "pod_roles"})
+_PLAIN: Final = frozenset(LookupOptions.__struct_fields__) - {
+    *("mm_items", "min_sequence"),  # of more than one level
+    *("block_size", "prompt_tokens", "scheme"),  # not beside token ids
+}
 
 
 class PlainJson:
-    """One reusable parser; not for two threads."""
+    """One reusable parser; not for two threads. `tokens_max` ids at most, more are the strict way's to refuse."""
 
-    def __init__(self) -> None:
+    def __init__(self, tokens_max: int) -> None:
         self._parser = simdjson.Parser(max_capacity=BODY_MAX)
+        self._tokens_max = tokens_max
 
-    def read(self, body: bytes) -> tuple[LookupOptions, bytes] | None:
-        """Options and the little-endian u32 image of `token_ids`, or None when this body must go the strict way."""
-        if not body.startswith(b"{"):
+    def read(self, body: bytes) -> LookupQuery | None:
+        """The question, or None when this body must go the strict way."""
+        if body[:1] != b"{":
             return None  # the parser would pass over a byte order mark, which is no JSON
         try:
-            found = self._members(body)
+            # No proxy of the parser may outlive this call, or it refuses the next document.
+            document = self._parser.parse(body)
+            if not isinstance(document, simdjson.Object):
+                return None
+            array = document["token_ids"]
+            if not isinstance(array, simdjson.Array):
+                return None
+            image = array.as_buffer(of_type="u")
+            options = _options(document)
         except (ValueError, TypeError, RuntimeError, KeyError):
-            # A refusal keeps no proxy alive, but were one kept the parser would refuse for ever after: take a new one.
             self._parser = simdjson.Parser(max_capacity=BODY_MAX)
             return None
-        if found is None:
+        if options is None or _nested(body, options):
             return None
-        members, image = found
-        ids = np.frombuffer(image, dtype=np.uint64)
-        if ids.size and int(ids.max()) > U32_MAX:
+        ids = np.frombuffer(image, _U64)
+        if ids.size and (ids.size > self._tokens_max or int(_max(ids)) > U32_MAX):
             return None
-        try:
-            options = msgspec.convert(members, LookupOptions)
-        except msgspec.ValidationError:
-            return None
-        return options, ids.astype("<u4").tobytes()
-
-    def _members(self, body: bytes) -> tuple[dict[str, object], bytes] | None:
-        """Members but `token_ids` as Python values, and its ids as native u64.
-
-        No proxy of the parser outlives this call.
-        """
-        document = self._parser.parse(body)
-        if not isinstance(document, simdjson.Object):
-            return None
-        keys = list(document.keys())
-        members: dict[str, object] = {}
-        image: bytes | None = None
-        for key in keys:
-            value = document[key]
-            if key == "token_ids" and isinstance(value, simdjson.Array):
-                image = value.as_buffer(of_type="u")
-            elif key in _ARRAY_KEYS and isinstance(value, simdjson.Array):
-                members[key] = value.as_list()
-            elif key in _PLAIN_KEYS and not isinstance(value, _PROXIES):
-                members[key] = value
-            else:
-                return None
-        if image is None or len(members) + 1 != len(keys) or _nested(body, members):
-            return None
-        return members, image
+        return LookupQuery(tokens=ids.astype(_U32).tobytes(), **options)
 
 
-def _nested(body: bytes, members: dict[str, object]) -> bool:
+def _options(document: simdjson.Object) -> dict[str, Any] | None:
+    """The members beside `token_ids` that are not null, as the strict decoder would give them; None: not plain."""
+    options: dict[str, Any] = {}
+    members = 0
+    for key in document:
+        members += 1
+        if key == "token_ids":
+            continue
+        if key not in _PLAIN:
+            return None
+        value = document[key]
+        options[key] = value.as_list() if isinstance(value, simdjson.Array) else value
+    if len(options) + 1 != members:
+        return None  # a key stands twice
+    if options:
+        msgspec.convert(options, LookupOptions)  # raises ValidationError, a ValueError, for what breaks a rule
+        if not _LISTS.isdisjoint(options) or None in options.values():
+            return {k: tuple(v) if k in _LISTS else v for k, v in options.items() if v is not None}
+    return options
+
+
+def _nested(body: bytes, options: dict[str, Any]) -> bool:
     """Whether there may be an array inside `token_ids`, which the parser would flatten without a word.
 
     Counts opening brackets: every array accounts for one, and so does one inside a string unless it was written as an
     escape. More of them than that means nested, or at least not plain.
     """
-    arrays, in_strings = 1, 0
-    for value in members.values():
-        if isinstance(value, list):
+    at = body.find(b"[")
+    if body.find(b"[", at + 1) < 0:
+        return False
+    arrays, in_strings = 0, 0
+    for value in options.values():
+        if isinstance(value, tuple):
             arrays += 1
-            in_strings += sum(text.count("[") for text in value if isinstance(text, str))
+            in_strings += sum(text.count("[") for text in value)
         elif isinstance(value, str):
             in_strings += value.count("[")
     if in_strings and b"\\" in body:
         return True  # one written as an escape would cover for one of a nested array
-    at = -1
     for _ in range(arrays + in_strings):
         at = body.find(b"[", at + 1)
     return body.find(b"[", at + 1) >= 0

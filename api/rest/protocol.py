@@ -56,9 +56,13 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The head is whole."""
-        self._head_open = False
-        self._stop_timer()
+        self._head_is_whole()
         super().on_headers_complete()
+
+    def _head_is_whole(self) -> None:
+        self._head_open = False
+        if self._head_timer is not None:
+            self._stop_timer()
 
     def _stop_timer(self) -> None:
         if self._head_timer is not None:
