@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NOT_OURS = {".git", ".venv", "dist", "build", "__pycache__", "results"}
+NOT_OURS = {".git", ".venv", "dist", "build", "__pycache__", "raw"}
 """Folders that are made, not written. Hidden caches are left out by their leading dot."""
 
 
