@@ -11,12 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
+import numpy as np
 from xxhash import xxh3_64_intdigest
 
 from indexer.candidates import Candidates, gather
 from indexer.errors import BadRequestError, FieldIssue, SourceUnknownError
-from indexer.hashing.chain import SCHEME, TOKEN_BYTES, chained, hash_prompt, root_seed
+from indexer.hashing.chain import SCHEME, TOKEN_BYTES, chained, root_seed
 from indexer.hashing.extra_keys import query_extras
+from indexer.hashing.memo import ChainMemo
 from indexer.index.walk import walk
 from indexer.lookup_view import FleetView, nothing_entry
 from indexer.score.hybrid import hybrid_tokens
@@ -25,6 +27,8 @@ from schemas.lookup import LookupAnswer, PodEntry, PrefixTokens, Shards, TierTok
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from indexer.candidates import Scene, Variant
     from indexer.index.mirror import Mirror
@@ -41,6 +45,8 @@ CANDIDATE_SETS_MAX: Final = 256
 """Kinds of question (model, tenant, roles, names) whose candidates are kept; then all are forgotten and made anew."""
 _SHARDS: Final = Shards()
 _NO_LAG: Final = float("inf")
+_LE_U64: Final = np.dtype("<u8")
+_NO_HASHES: Final = np.empty(0, _LE_U64)
 
 
 class Match(NamedTuple):
@@ -70,6 +76,7 @@ class Lookup:
         limits: StateLimits,
         *,
         secret: bytes = b"",
+        memo_salt: int = 0,
         weights: Weights = DEFAULT_WEIGHTS,
     ) -> None:
         self.view = FleetView(limits)
@@ -78,6 +85,7 @@ class Lookup:
         self._clock = clock
         self._limits = limits
         self._secret = secret
+        self._memo = ChainMemo(memo_salt, secret)
         self._weights = weights
         self._candidates: dict[tuple[object, ...], Candidates] = {}
         self._candidates_version = -1
@@ -121,7 +129,7 @@ class Lookup:
                     return True
         return False
 
-    def hashes(self, query: LookupQuery, block_size: int, lookahead: int = 0) -> list[int]:
+    def hashes(self, query: LookupQuery, block_size: int, lookahead: int = 0) -> NDArray[np.uint64]:
         """Token hashes of the prompt's whole blocks at that block size."""
         tokens = query.tokens or b""
         extras = None
@@ -135,7 +143,7 @@ class Lookup:
             )
             if lookahead:  # the engine announces a block only once the tokens after it exist
                 tokens = tokens[: max(0, len(tokens) - lookahead * TOKEN_BYTES)]
-        return hash_prompt(tokens, block_size, lora_name=query.lora_name, extras=extras, secret=self._secret)
+        return np.frombuffer(self._memo.hash_image(tokens, block_size, query.lora_name, extras), _LE_U64)
 
     # -- the prompt ----------------------------------------------------------------------------------------------------
 
@@ -150,24 +158,24 @@ class Lookup:
         seed = 0
         for variant, mask in candidates.variants.items():
             hashes = self._hashes_of(query, variant)
-            if not hashes:
+            if not len(hashes):
                 continue
-            seed = seed or hashes[0]
+            seed = seed or hashes.item(0)
             found = walk(self._mirror, hashes, mask & usable)
             for slot, held in found.held.items():
-                matches[slot] = Match(held, found.runs, hashes[held.matched - 1])
+                matches[slot] = Match(held, found.runs, hashes.item(held.matched - 1))
         return Prompt(prompt_tokens, matches, seed)
 
-    def _hashes_of(self, query: LookupQuery, variant: Variant) -> Sequence[int]:
+    def _hashes_of(self, query: LookupQuery, variant: Variant) -> NDArray[np.uint64]:
         block_size, lookahead = variant
         given = query.block_hashes
         if given is None:
             return self.hashes(query, block_size, lookahead)
         if block_size != query.block_size or lookahead:
-            return ()
-        if query.scheme in {None, SCHEME}:
-            return given
-        return chained((h.to_bytes(8, "big") for h in given), root_seed(block_size, self._secret))
+            return _NO_HASHES
+        if query.scheme not in {None, SCHEME}:
+            given = chained((h.to_bytes(8, "big") for h in given), root_seed(block_size, self._secret))
+        return np.array(given, np.uint64)
 
     # -- entries -------------------------------------------------------------------------------------------------------
 

@@ -64,7 +64,8 @@ class Node:
         )
         secret = (settings.auth.hash_secret or "").encode()
         weights = settings.models.weights
-        self.mirror = Mirror(shift=random.SystemRandom().randrange(SHIFT_MAX))
+        chance = random.SystemRandom()
+        self.mirror = Mirror(shift=chance.randrange(SHIFT_MAX))
         self.registry = Registry(aliases=settings.models.aliases, sources_max=settings.limits.sources)
         self.ingest = Ingest(
             self.mirror,
@@ -81,6 +82,7 @@ class Node:
             clock,
             limits,
             secret=secret,
+            memo_salt=chance.getrandbits(64),
             weights=(weights.gpu, weights.cpu, weights.storage, weights.remote, weights.unknown),
         )
         self.ingest.touched = self._lookup.view.touch
@@ -111,7 +113,7 @@ class Node:
         return HashResult(
             scheme=SCHEME,
             block_size=size,
-            hashes=self._lookup.hashes(query, size),
+            hashes=self._lookup.hashes(query, size).tolist(),
             prompt_tokens=len(query.tokens or b"") // TOKEN_BYTES,
         )
 

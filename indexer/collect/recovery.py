@@ -78,6 +78,8 @@ class Recovery:
     """In the running conversation."""
     taken: int = 0
     """Of those, applied."""
+    anchored: bool = False
+    """The running conversation gave what was wanted first: what is missing behind it got lost on the way to us."""
     incomplete: bool = False
     """Something asked for was no longer there."""
 
@@ -90,26 +92,31 @@ class Recovery:
             if (sequence, stamp) != (tracker.last, tracker.last_stamp):
                 return Answer.OTHER_PROCESS
             self.purpose = Purpose.HEAL
+            self.anchored = True
             return Answer.SAME_PROCESS
         if tracker.expected is not None and sequence < tracker.expected:
             return Answer.SKIP
         verdict = tracker.judge(sequence, stamp)
         if isinstance(verdict, Next):
-            self.taken += 1
+            self._take()
             return Answer.TAKE
-        if self.replies > 1:
+        if self.anchored:
             return Answer.HOLE
         return self._beginning_is_gone(verdict, sequence, held_first)
 
     def _beginning_is_gone(self, verdict: Verdict, sequence: int, held_first: int | None) -> Answer | TakeAfterLoss:
-        """The very first reply is above what was asked for: the engine has nothing older in its buffer."""
+        """The first usable reply is above what was asked for: the engine has nothing older in its buffer."""
         self.incomplete = True
         if held_first is not None and held_first <= sequence:
             return Answer.NOTHING_OLDER
-        self.taken += 1
+        self._take()
         if isinstance(verdict, Gap):
             return TakeAfterLoss(verdict.first, verdict.last)
         return Answer.TAKE  # nothing of this life was known: its history is truncated at join, which is no gap
+
+    def _take(self) -> None:
+        self.taken += 1
+        self.anchored = True
 
     def reached(self, tracker: SequenceTracker, held_first: int | None) -> bool:
         """Whether the live messages held back go on from here: no need to wait for the end marker."""
@@ -124,7 +131,7 @@ class Recovery:
         if self.purpose is Purpose.IDENTIFY:
             return Outcome.OTHER_PROCESS
         tail_lost = held_first is not None and tracker.expected is not None and held_first > tracker.expected
-        if self.taken and (tail_lost or self.replies >= ENGINE_REPLAY_HWM):
+        if self.anchored and (tail_lost or self.replies >= ENGINE_REPLAY_HWM):
             return Outcome.AGAIN
         self.incomplete = self.incomplete or tail_lost
         return Outcome.DONE
@@ -136,3 +143,4 @@ class Recovery:
         self.conversations += 1
         self.replies = 0
         self.taken = 0
+        self.anchored = False

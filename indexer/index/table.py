@@ -26,6 +26,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,6 +63,7 @@ class Slots:
         "rids_array",
         "shift",
         "used",
+        "windows",
     )
 
     def __init__(self, capacity: int, shift: int) -> None:
@@ -74,6 +76,7 @@ class Slots:
         self.keys_array: NDArray[np.uint64] = np.zeros(capacity + PAD, np.uint64)
         self.rids_array: NDArray[np.uint32] = np.zeros(capacity + PAD, np.uint32)
         self.parents_array: NDArray[np.uint64] = np.zeros(capacity + PAD, np.uint64)
+        self.windows = sliding_window_view(self.keys_array, WINDOW)
         self.keys = memoryview(self.keys_array)
         self.rids = memoryview(self.rids_array)
         self.parents = memoryview(self.parents_array)
@@ -125,8 +128,7 @@ class Slots:
         slots = home.copy()
         missing = np.flatnonzero(self.keys_array.take(home) != wanted)
         if missing.size:
-            windows = np.lib.stride_tricks.sliding_window_view(self.keys_array, WINDOW)
-            rows = windows[home[missing]]
+            rows = self.windows[home[missing]]
             hit_row, hit_column = (rows == wanted[missing, None]).nonzero()
             slots[missing] = -1
             found = missing[hit_row]
@@ -180,6 +182,39 @@ class PresenceTable:
             missing = np.flatnonzero(slots < 0)
             if missing.size:
                 rids[missing] = old.rids_array.take(old.find_many(wanted[missing]))
+        return rids
+
+    def prefix(self, wanted: NDArray[np.uint64]) -> NDArray[np.uint32]:
+        """Record ids of the leading keys that have an entry each; ends before the first that has none.
+
+        What a walk needs: behind a block that nobody holds nothing counts. An empty home slot proves absence, so most
+        of a prompt that is not held is never looked for.
+        """
+        if self.old is not None:
+            return self.get_many(wanted)
+        slots = self.current
+        home = slots.homes(wanted)
+        seen = slots.keys_array.take(home)
+        away = (seen != wanted).nonzero()[0]
+        if not away.size:
+            return slots.rids_array.take(home)
+        empty = (seen[away] == 0).nonzero()[0]
+        if empty.size:
+            first = int(empty[0])
+            home, away = home[: int(away[first])], away[:first]
+        rids = slots.rids_array.take(home)
+        if not away.size:
+            return rids
+        bases = home[away]
+        hit_row, hit_column = (slots.windows[bases] == wanted[away, None]).nonzero()
+        if hit_row.size == away.size:
+            rids[away] = slots.rids_array.take(bases + hit_column)
+            return rids
+        for position in away.tolist():
+            index = slots.find(int(wanted[position]))
+            if index < 0:
+                return rids[:position]
+            rids[position] = slots.rids[index]
         return rids
 
     def put(self, key: int, rid: int, parent: int) -> None:

@@ -11,16 +11,16 @@ since every block has its own entry. Exact for any number of slots and holes.
 
 from __future__ import annotations
 
-from array import array
 from typing import TYPE_CHECKING, Final, NamedTuple
-
-import numpy as np
 
 from indexer.index.records import VIEWS
 from indexer.model import Held, Run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from indexer.index.mirror import Mirror
 
@@ -35,14 +35,14 @@ class Walk(NamedTuple):
     runs: list[Run]
 
 
-def walk(mirror: Mirror, hashes: Sequence[int], start: int) -> Walk:
+def walk(mirror: Mirror, hashes: NDArray[np.uint64], start: int) -> Walk:
     """Longest unbroken prefixes of every slot in the bit set `start`."""
-    if not hashes or not start:
+    if not start or not len(hashes):
         return Walk({}, [])
     if len(hashes) >= VECTOR_BLOCKS_MIN:
         runs = _runs_vector(mirror, hashes, start)
     else:
-        runs = _runs_scalar(mirror, hashes, start)
+        runs = _runs_scalar(mirror, hashes.tolist(), start)
     return Walk(_held(runs, start), runs)
 
 
@@ -110,20 +110,21 @@ def _runs_scalar(mirror: Mirror, hashes: Sequence[int], left: int) -> list[Run]:
     return runs
 
 
-def _runs_vector(mirror: Mirror, hashes: Sequence[int], left: int) -> list[Run]:
+def _runs_vector(mirror: Mirror, hashes: NDArray[np.uint64], left: int) -> list[Run]:
     """All probes in a few array operations; where presence changes decides the rest."""
-    rids = mirror.table.get_many(np.frombuffer(array("Q", hashes), np.uint64))
-    changes = np.flatnonzero(rids[1:] != rids[:-1]) + 1
-    begins = [0, *changes.tolist()]
-    ends = [*begins[1:], len(hashes)]
+    rids = mirror.table.prefix(hashes)
+    count = len(rids)
+    if not count:
+        return []
+    begins = [0, *((rids[1:] != rids[:-1]).nonzero()[0] + 1).tolist()]
     records = mirror.book.records
     runs: list[Run] = []
-    for rid, begin, end in zip(rids[begins].tolist(), begins, ends, strict=True):
-        record = records[rid]
+    for number, begin in enumerate(begins, 1):
+        record = records[rids.item(begin)]
         left &= record.any
         if not left:
             break
-        runs.append(Run(record, begin, end))
+        runs.append(Run(record, begin, begins[number] if number < len(begins) else count))
     return runs
 
 
