@@ -191,6 +191,7 @@ class Ingest:
             for lane in source.map.lanes.values():
                 lane.forget_counts()
             source.facts.doubts.add("gap")
+            source.facts.missed_stores = True
         source.facts.sequence = last
         self.touched(source)
 

@@ -146,10 +146,28 @@ class Planner:
                 self._park(source, event, lane, locals_)
                 return
             before = seed = known
+            if source.facts.missed_stores and lane.get(event.parent) is None:
+                self._revive(source, lane, known)
         token_hashes = chained(locals_, seed)
         self._hold(source, lane, event.hashes, token_hashes, [before, *token_hashes[:-1]])
         if source.map.children or source.map.unplaced:
             self._heal(source, zip(event.hashes, token_hashes, strict=True))
+
+    def _revive(self, source: SourceIndex, lane: Lane, token_hash: int) -> None:
+        """A store names a parent that this source is not known to hold: its announcement was missed.
+
+        A block is computed on top of all before it, so the parent and its ancestors are there (real streams, fact 6).
+        Those that were held before are held again; ancestors are found while any source holds them.
+        """
+        gone = source.map.gone_by_token()
+        while token_hash and not self._mirror.holds(source.slot, token_hash):
+            engine_hash = gone.get(token_hash)
+            if engine_hash is None or lane.get(engine_hash) is not None:
+                return
+            parent = self._mirror.table.parent(token_hash)
+            self._hold(source, lane, (engine_hash,), (token_hash,), (parent,))
+            source.counters["revived"] += 1
+            token_hash = parent
 
     def _hold(  # noqa: C901  the loop over a store's blocks, and three rare cases after it
         self,

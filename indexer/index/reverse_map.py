@@ -212,8 +212,20 @@ class ReverseMap:
             token_hash = lane.maps[engine_hash & _MASK].get(engine_hash)
             if token_hash is not None:
                 return token_hash
+        return self.gone(engine_hash)
+
+    def gone(self, engine_hash: int) -> int | None:
+        """The token hash of an engine hash whose last copy went a while ago."""
         token_hash = self._gone.get(engine_hash)
         return token_hash if token_hash is not None else self._gone_before.get(engine_hash)
+
+    def gone_by_token(self) -> dict[int, int]:
+        """Token hash to engine hash of what went a while ago. Made for the occasion: rare."""
+        return {
+            token_hash: engine_hash
+            for half in (self._gone_before, self._gone)
+            for engine_hash, token_hash in half.items()
+        }
 
     def drop(self, lane: Lane, engine_hashes: Sequence[int]) -> tuple[list[int], list[int]]:
         """`Lane.drop_copies`, with mappings whose last copy went kept for a while."""

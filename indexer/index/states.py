@@ -39,6 +39,8 @@ class SourceFacts:
     """Why blocks may be held that are not known here: bound `lower`."""
     doubts: set[str] = field(default_factory=set)
     """Why something claimed may be false: state `suspect`, bound `estimate`."""
+    missed_stores: bool = False
+    """Announcements were missed (a kept gap, a truncated history): a named parent may be one of them."""
     rule_missing: bool = False
     """A group's hit rule is not known: bound `upper`."""
     syncing: bool = False
@@ -60,6 +62,7 @@ class SourceFacts:
         self.complete = False
         self.shortfalls = set()
         self.doubts = set()
+        self.missed_stores = False
         self.proof_at = None
 
 
