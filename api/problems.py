@@ -67,13 +67,14 @@ def refusal_of(error: Exception) -> RequestRefused:
             retry = (b"retry-after", b"10")
             return RequestRefused(HTTPStatus.TOO_MANY_REQUESTS, "limit.reached", str(error), [issue], headers=[retry])
         case _:
-            return unexpected()
+            log_fault(error)
+            return fault()
 
 
-def unexpected() -> RequestRefused:
-    """What a caller is told of a fault of ours: nothing but that it is one; the log has the rest."""
+def fault() -> RequestRefused:
+    """What a caller is told of a fault of ours: that it is one."""
     return RequestRefused(
-        HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "the service failed to answer; its log says why"
+        HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "the service failed to answer; its log says where"
     )
 
 

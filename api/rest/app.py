@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from api.ports import NodePort
-from api.problems import RequestRefused
+from api.problems import RequestRefused, fault
 from api.rest.body import BodyReader, CallerGone
 from api.rest.exchange import Exchange
 from api.rest.front import Front
@@ -87,10 +87,13 @@ def _exception_handlers(
     async def refuse_route(request: Request, error: HTTPException) -> Response:
         return exchange.refuse(request, _route_refusal(error))
 
+    async def refuse_fault(request: Request, _error: Exception) -> Response:
+        return exchange.refuse(request, fault())  # the front logs it, once
+
     async def gone(_request: Request, _error: Exception) -> Response:
         return Response(status_code=HTTPStatus.REQUEST_TIMEOUT)  # nobody is there to read it
 
-    return {HTTPException: refuse_route, IndexerError: refuse, CallerGone: gone, Exception: refuse}
+    return {HTTPException: refuse_route, IndexerError: refuse, CallerGone: gone, Exception: refuse_fault}
 
 
 def _route_refusal(error: HTTPException) -> RequestRefused:

@@ -86,7 +86,7 @@ class LookupLaneProtocol(BoundedHttpProtocol):
         return (
             (url == PATH or url.startswith(_QUERY))
             and self.parser.get_method() == b"POST"
-            and (self.cycle is None or self.cycle.response_complete)
+            and (self.cycle is None or self.cycle.response_complete)  # type: ignore[redundant-expr]  # None at first
             and not self.pipeline
             and self.parser.should_keep_alive()
             and not self.parser.should_upgrade()
@@ -104,7 +104,8 @@ class LookupLaneProtocol(BoundedHttpProtocol):
 
     def _leave_lane(self) -> None:
         """Show the general way the request as far as it has come."""
-        parts, self._lane = self._lane, None
+        parts = [] if self._lane is None else self._lane
+        self._lane = None
         if self.transport.is_closing():
             return
         super().on_headers_complete()

@@ -256,6 +256,9 @@ def _check_hashing(options: LookupOptions, tokens: bytes | None, hashes: list[in
         raise BadRequestError("token_ids.missing", [FieldIssue("token_ids", "required: the tokens to hash", None)])
     if options.block_size is None:
         raise BadRequestError("block_size.missing", [FieldIssue("block_size", "required: 1..65536")])
+    for name in ("prompt_tokens", "scheme"):
+        if getattr(options, name) is not None:
+            raise BadRequestError(f"{name}.not_allowed", [FieldIssue(name, "not in a request to hash")])
 
 
 def _query(options: LookupOptions, tokens: bytes | None, hashes: list[int] | None) -> LookupQuery:

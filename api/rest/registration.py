@@ -5,12 +5,12 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 from typing import Final
-from urllib.parse import urlsplit
 
 from indexer.errors import BadRequestError, FieldIssue
 from indexer.model import DEFAULT_TENANT, Descriptor, SourceId
 from schemas.rest import SourceBody
 
+_TCP: Final = "tcp://"
 _CONNECTABLE: Final = "an address to connect to"
 
 
@@ -54,17 +54,20 @@ def descriptors_of(bodies: Sequence[SourceBody]) -> list[Descriptor]:
 
 
 def _check_connectable(endpoint: str, field: str) -> None:
-    """Refuse the address that means every interface, and brackets around what is no IPv6 address."""
-    if not endpoint.startswith("tcp://"):
+    """Refuse the address that means every interface, and what looks like an address and is none."""
+    if not endpoint.startswith(_TCP):
         return
-    host = urlsplit(endpoint).hostname or ""
+    host = endpoint.removeprefix(_TCP).rpartition(":")[0]
+    bracketed = host.startswith("[")
     try:
-        address = ipaddress.ip_address(host)
+        address = ipaddress.IPv6Address(host[1:-1]) if bracketed else ipaddress.ip_address(host)
     except ValueError:
-        if "[" in endpoint:
-            raise _unconnectable(field, endpoint, "in brackets stands an IPv6 address") from None
+        if bracketed or not host.strip("0123456789."):
+            hint = "an IPv6 address stands in brackets, an IPv4 address has four numbers"
+            raise _unconnectable(field, endpoint, hint) from None
         return
-    if address.is_unspecified:
+    mapped = getattr(address, "ipv4_mapped", None)
+    if (mapped or address).is_unspecified:
         raise _unconnectable(field, endpoint, "0.0.0.0 and [::] are for binding; name the engine's own address")
 
 

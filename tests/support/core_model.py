@@ -1,0 +1,255 @@
+"""What the index must answer, said naively: plain dicts and sets, one source at a time, no clever bookkeeping.
+
+Written from the design and the fact sheets, not from the code. Contents are numbered: the number of a block stands for
+its tokens, extra keys and everything before it, so two blocks share a number exactly when a prompt cannot tell them
+apart. An engine hash always stands for one content; which one, only dense stores of main groups tell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import ceil, lcm
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from indexer.model import Tier
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+BLOCK: Final = 4
+WEIGHTS: Final = {Tier.GPU: 1.0, Tier.CPU: 0.8, Tier.STORAGE: 0.5, Tier.REMOTE: 0.5, Tier.UNKNOWN: 0.0}
+STALE_AFTER_S: Final = 5.0
+SCORE_TTL_S: Final = 60.0
+LaneKey = tuple[int, Tier]
+
+
+class Group(NamedTuple):
+    """One KV-cache group of an engine: tokens in a block, kind and window as its stores say them."""
+
+    kind: str | None
+    size: int = BLOCK
+    window: int | None = None
+
+    @property
+    def main(self) -> bool:
+        """Whether it must hold every block of a hit."""
+        return self.kind in {None, "full_attention", "mla_attention"}
+
+
+@dataclass
+class Held:
+    """Copies of one engine hash on one lane. `fresh`: announced since the last kept gap, or no gap was kept."""
+
+    copies: int
+    fresh: bool
+    deadline: float | None = None
+
+
+class Expected(NamedTuple):
+    """What an entry must say."""
+
+    matched: int
+    reusable: int
+    tiers: tuple[int, int, int, int, int]
+    prefix: tuple[int, int, int, int]
+    score: float
+
+
+@dataclass
+class ModelSource:
+    """One registration of one engine."""
+
+    groups: Sequence[Group]
+    content: dict[int, int]
+    count_copies: bool
+    ttls: dict[Tier, float]
+    seen_groups: set[int] = field(default_factory=set)
+    cordoned: bool = False
+    syncing: bool = False
+    alive_at: float | None = None
+    # a generation's own
+    sequence: int | None = None
+    complete: bool = False
+    doubts: set[str] = field(default_factory=set)
+    shortfalls: set[str] = field(default_factory=set)
+    lanes: dict[LaneKey, dict[int, Held]] = field(default_factory=dict)
+    told: dict[int, int | None] = field(default_factory=dict)
+    placed: set[int] = field(default_factory=set)
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    def begin_generation(self) -> None:
+        self.sequence, self.complete = None, False
+        self.doubts, self.shortfalls = set(), set()
+        self.lanes, self.told, self.placed = {}, {}, set()
+
+    def batch(self, sequence: int) -> None:
+        if self.sequence is None:
+            self.complete = sequence == 0
+        self.sequence = sequence
+
+    def gap(self, last: int, *, keep: bool) -> None:
+        if keep:
+            self.doubts.add("gap")
+            for lane in self.lanes.values():
+                for held in lane.values():
+                    held.copies, held.fresh = 1, False
+        else:
+            self.begin_generation()
+            self.shortfalls.add("gap")
+        self.sequence = last
+
+    def cleared(self) -> None:
+        """The engine says it is empty: nothing is missing and nothing in doubt from here on."""
+        sequence = self.sequence
+        self.begin_generation()
+        self.sequence, self.complete = sequence, True
+
+    def cleared_by_operator(self) -> None:
+        sequence = self.sequence
+        self.begin_generation()
+        self.sequence = sequence
+        self.shortfalls.add("operator")
+
+    def stored(self, lane: LaneKey, hashes: Sequence[int], parent: int | None, now: float, *, dense: bool) -> None:
+        """`dense`: the event's tokens say which blocks these are (and its group is one whose events may)."""
+        self.seen_groups.add(lane[0])
+        if dense and self.groups[lane[0]].main:
+            before = parent
+            for engine_hash in hashes:
+                self.told[engine_hash] = before
+                before = engine_hash
+        for engine_hash in hashes:
+            self._one_more(lane, engine_hash, now)
+        self._place(now)
+
+    def removed(self, lane: LaneKey, hashes: Iterable[int]) -> None:
+        for engine_hash in hashes:
+            held = self.lanes.get(lane, {}).get(engine_hash)
+            if held is None:
+                continue
+            held.copies -= 1
+            if not held.copies:
+                self._drop(lane, engine_hash)
+
+    def expire(self, now: float) -> None:
+        for lane, entries in self.lanes.items():
+            for engine_hash, held in list(entries.items()):
+                if held.deadline is not None and held.deadline <= now:
+                    self._drop(lane, engine_hash)
+                    self.shortfalls.add("expired")
+
+    def _one_more(self, lane: LaneKey, engine_hash: int, now: float) -> None:
+        entries = self.lanes.setdefault(lane, {})
+        held = entries.get(engine_hash)
+        if held is None:
+            held = entries[engine_hash] = Held(1, fresh=True)
+        elif not held.fresh:
+            held.fresh = True
+        elif self.count_copies:
+            held.copies += 1
+        if lane[1] in self.ttls and engine_hash in self.placed:
+            held.deadline = now + self.ttls[lane[1]]
+
+    def _drop(self, lane: LaneKey, engine_hash: int) -> None:
+        del self.lanes[lane][engine_hash]
+        if engine_hash not in self.placed and not any(engine_hash in entries for entries in self.lanes.values()):
+            self.told.pop(engine_hash, None)
+
+    def _place(self, now: float) -> None:
+        """Blocks whose chain of parents is known have their content."""
+        waiting = [h for h in self.told if h not in self.placed]
+        while waiting:
+            ready = [h for h in waiting if self.told[h] is None or self.told[h] in self.placed]
+            if not ready:
+                return
+            self.placed.update(ready)
+            for engine_hash in ready:
+                for (_, tier), entries in self.lanes.items():
+                    if tier in self.ttls and engine_hash in entries:
+                        entries[engine_hash].deadline = now + self.ttls[tier]
+            waiting = [h for h in waiting if h not in self.placed]
+
+    def knows_but_lacks(self, lane: LaneKey, engine_hash: int | None) -> bool:
+        """Whether the block is known and yet not held on that lane: no engine names such a parent."""
+        return engine_hash in self.placed and engine_hash not in self.lanes.get(lane, {})
+
+    # -- answers -------------------------------------------------------------------------------------------------------
+
+    def expected(self, contents: Sequence[int], prompt_tokens: int, *, partial: bool) -> Expected:
+        """The answer for a prompt whose whole blocks have these contents."""
+        on_lane = {lane: {self.content[h] for h in entries if h in self.placed} for lane, entries in self.lanes.items()}
+        mains = [g for g in self.seen_groups if self.groups[g].main]
+        best: list[Tier] = []
+        for content in contents:
+            tiers = [
+                min((tier for tier in Tier if content in on_lane.get((group, tier), ())), default=None)
+                for group in mains
+            ]
+            if not mains or None in tiers:
+                break
+            best.append(max(tier for tier in tiers if tier is not None))
+        matched = len(best)
+        limit = matched if partial else min(matched, max(0, prompt_tokens - 1) // BLOCK)
+        held_by_group = {
+            group: set().union(*(found for (g, _), found in on_lane.items() if g == group))
+            for group in self.seen_groups
+        }
+        return Expected(
+            matched * BLOCK,
+            self._reusable(contents, limit * BLOCK, held_by_group),
+            tuple(best.count(tier) * BLOCK for tier in Tier),  # type: ignore[arg-type]  # five tiers
+            tuple(
+                next((i for i, tier in enumerate(best) if tier > worst), matched) * BLOCK
+                for worst in (Tier.GPU, Tier.CPU, Tier.STORAGE, Tier.REMOTE)
+            ),  # type: ignore[arg-type]  # four views
+            sum(WEIGHTS[tier] for tier in best) * BLOCK / prompt_tokens if prompt_tokens else 0.0,
+        )
+
+    def _reusable(self, contents: Sequence[int], limit: int, held: dict[int, set[int]]) -> int:
+        windows = [(g, self.groups[g]) for g in self.seen_groups if self.groups[g].window]
+        step = lcm(BLOCK, *(group.size for _, group in windows))
+        return max(
+            (
+                length
+                for length in range(0, limit + 1, step)
+                if all(self._window_holds(contents, length, held[g], group) for g, group in windows)
+            ),
+            default=0,
+        )
+
+    def _window_holds(self, contents: Sequence[int], length: int, held: set[int], group: Group) -> bool:
+        needed = ceil(((group.window or 0) - 1) / group.size)
+        last = length // group.size
+        ends = [(block + 1) * group.size // BLOCK - 1 for block in range(max(0, last - needed), last)]
+        return all(contents[end] in held for end in ends)
+
+    # -- trust ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def rule_missing(self) -> bool:
+        return any(not self.groups[g].main and not self.groups[g].window for g in self.seen_groups)
+
+    @property
+    def bound(self) -> str:
+        may_miss = not self.complete or bool(self.shortfalls)
+        if self.doubts or (self.rule_missing and may_miss):
+            return "estimate"
+        if self.rule_missing:
+            return "upper"
+        return "lower" if may_miss else "exact"
+
+    def state(self, now: float) -> str:
+        if self.sequence is None:
+            return "syncing" if self.syncing else "new"
+        silent_s = float("inf") if self.alive_at is None else now - self.alive_at
+        if silent_s >= SCORE_TTL_S:
+            return "down"
+        if silent_s >= STALE_AFTER_S:
+            return "stale"
+        if self.syncing:
+            return "syncing"
+        return "suspect" if self.doubts else "live"
+
+    def scored(self, now: float) -> bool:
+        return self.state(now) not in {"new", "down"} and not self.cordoned

@@ -1,0 +1,86 @@
+"""The REST face on a real socket, for tests: in a thread of its own, or inside the test's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from urllib.parse import urlsplit
+
+from api.ports import NodePort
+from api.server import ServerSettings, serve
+
+DEADLINE_S = 20.0
+"""For anything to happen that must happen; reaching it is the failure."""
+
+
+@contextlib.asynccontextmanager
+async def served(
+    node: NodePort, settings: ServerSettings, stop: asyncio.Event | None = None
+) -> AsyncIterator[Sequence[str]]:
+    """The addresses of a server that runs until the block ends, or `stop` is set inside it."""
+    stop = stop or asyncio.Event()
+    bound: asyncio.Future[Sequence[str]] = asyncio.get_running_loop().create_future()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(serve(node, settings, stop, announce=bound.set_result))
+        try:
+            yield await asyncio.wait_for(bound, DEADLINE_S)
+        finally:
+            stop.set()
+
+
+@contextlib.contextmanager
+def served_in_thread(node: NodePort, settings: ServerSettings) -> Iterator[tuple[str, int]]:
+    """Host and port of a server in a thread, for tests that speak blocking HTTP."""
+    stop = asyncio.Event()
+    loop_of: list[asyncio.AbstractEventLoop] = []
+    bound: list[str] = []
+    announced = threading.Event()
+
+    async def run() -> None:
+        loop_of.append(asyncio.get_running_loop())
+
+        def announce(addresses: Sequence[str]) -> None:
+            bound.extend(addresses)
+            announced.set()
+
+        await serve(node, settings, stop, announce=announce)
+
+    thread = threading.Thread(target=asyncio.run, args=(run(),), name="served")
+    thread.start()
+    try:
+        assert announced.wait(DEADLINE_S), "the server did not come up"
+        where = urlsplit(bound[0])
+        assert where.hostname is not None
+        assert where.port is not None
+        yield where.hostname, where.port
+    finally:
+        loop_of[0].call_soon_threadsafe(stop.set)
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive(), "the server did not end"
+
+
+def exchange(address: tuple[str, int], sent: bytes, *, pieces: Sequence[int] = ()) -> bytes:
+    """Send bytes as they are, cut at `pieces`, say no more, and return everything that comes back until the close."""
+    with socket.create_connection(address, timeout=DEADLINE_S) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        at = 0
+        for cut in (*pieces, len(sent)):
+            sock.sendall(sent[at:cut])
+            at = cut
+        received = b""
+        while part := sock.recv(65_536):
+            received += part
+        return received
+
+
+def request(
+    connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None = None, **headers: str
+) -> tuple[int, dict[str, str], bytes]:
+    """Status, lower-case headers and body; `content_type` and the like name headers."""
+    connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+    response = connection.getresponse()
+    return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()

@@ -1,0 +1,113 @@
+"""Bodies: whole or in parts, within their limits, or refused."""
+
+import asyncio
+import gzip
+from collections.abc import Iterable
+
+import pytest
+
+from api.problems import RequestRefused
+from api.rest.body import BodyReader, CallerGone
+from api.rest.limits import RestLimits
+
+LIMIT = 1_000
+_GONE = {"type": "http.disconnect"}
+
+
+def _part(body: bytes, *, more: bool) -> dict[str, object]:
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+def _read(messages: Iterable[dict[str, object]], length: int | None = None, **limits: float) -> bytes:
+    """What a reader makes of these messages, after which nothing comes any more."""
+    rest = iter(messages)
+
+    async def receive() -> dict[str, object]:
+        for message in rest:
+            return message
+        return await asyncio.Future()
+
+    headers = {} if length is None else {b"content-length": b"%d" % length}
+    reader = BodyReader(RestLimits(body_bytes=LIMIT, **limits))  # type: ignore[arg-type]
+    try:
+        return asyncio.run(reader.read(receive, headers))
+    finally:
+        assert reader._pending == 0
+
+
+@pytest.mark.parametrize("cuts", [[b"abc"], [b"a", b"bc"], [b"", b"a", b"b", b"c"], [b"abc", b""]])
+def test_puts_parts_together(cuts: list[bytes]) -> None:
+    """However it was cut."""
+    assert b"abc" == _read(_part(cut, more=i < len(cuts) - 1) for i, cut in enumerate(cuts))
+
+
+@pytest.mark.parametrize("messages", [[_GONE], [_part(b"a", more=True), _GONE]])
+def test_nobody_is_left_to_answer(messages: list[dict[str, object]]) -> None:
+    """A connection that ends before its body."""
+    with pytest.raises(CallerGone):
+        _read(messages)
+
+
+def _refused(messages: list[dict[str, object]], length: int | None = None, **limits: float) -> tuple[int, str]:
+    with pytest.raises(RequestRefused) as caught:
+        _read(messages, length, **limits)
+    return caught.value.status.value, caught.value.code
+
+
+def test_a_length_beyond_the_limit_is_refused_unread() -> None:
+    """Nothing is received."""
+    assert (413, "body.too_large") == _refused([], LIMIT + 1)
+
+
+def test_a_body_that_grows_beyond_the_limit_is_refused_on_the_way() -> None:
+    """Its length was not told: chunked."""
+    assert (413, "body.too_large") == _refused([_part(b"x" * 600, more=True)] * 2)
+
+
+def test_all_bodies_together_have_a_limit() -> None:
+    """Of what is held unfinished; the caller may try again."""
+    assert (429, "body.pending_bytes") == _refused([_part(b"x" * 600, more=True)], pending_bytes=500)
+
+
+def test_a_body_that_stops_coming_is_given_up() -> None:
+    """Its parts are given back."""
+    assert (408, "body.timeout") == _refused([_part(b"x", more=True)], body_wait_s=0.01)
+
+
+def _checked(body: bytes, coding: bytes | None = None) -> bytes:
+    headers = {} if coding is None else {b"content-encoding": coding}
+    return BodyReader(RestLimits(body_bytes=LIMIT)).checked(body, headers)
+
+
+@pytest.mark.parametrize("coding", [b"gzip", b"GZIP", b"x-gzip"])
+def test_decompresses(coding: bytes) -> None:
+    """gzip, and nothing else."""
+    assert b"abc" == _checked(gzip.compress(b"abc"), coding)
+
+
+@pytest.mark.parametrize("coding", [None, b"identity"])
+def test_plain_bodies_pass(coding: bytes | None) -> None:
+    """Up to the limit."""
+    assert b"x" * LIMIT == _checked(b"x" * LIMIT, coding)
+
+
+@pytest.mark.parametrize(
+    ("body", "coding", "status", "code"),
+    [
+        (b"x" * (LIMIT + 1), None, 413, "body.too_large"),
+        (gzip.compress(b"x" * (LIMIT + 1)), b"gzip", 413, "body.too_large"),
+        (gzip.compress(bytes(50 * 2**20))[:LIMIT], b"gzip", 413, "body.too_large"),
+        (b"abc", b"gzip", 400, "body.not_gzip"),
+        (gzip.compress(b"abc")[:-1], b"gzip", 400, "body.not_gzip"),
+        (gzip.compress(b"abc") + b"x", b"gzip", 400, "body.not_gzip"),
+        (b"", b"gzip", 400, "body.not_gzip"),
+        (b"abc", b"br", 415, "content_encoding.unsupported"),
+        (b"abc", b"gzip, gzip", 415, "content_encoding.unsupported"),
+    ],
+)
+def test_refuses_what_is_too_large_or_not_readable(body: bytes, coding: bytes | None, status: int, code: str) -> None:
+    """The limit holds for what comes out, too: a bomb is cut off."""
+    with pytest.raises(RequestRefused) as caught:
+        _checked(body, coding)
+
+    assert (status, code) == (caught.value.status, caught.value.code)

@@ -1,0 +1,153 @@
+"""What a caller is told of a body that was refused."""
+
+from typing import cast
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.rest.explain import ISSUES_MAX, explain
+from indexer.errors import BadRequestError
+from schemas.rest import LookupBody, SourceBody, SourceSet
+
+_REFUSED = msgspec.ValidationError("as the decoder said")
+_U32 = "0..4294967295"
+
+
+def _explained(expected: type, document: object) -> BadRequestError:
+    return explain(expected, document, _REFUSED)
+
+
+@pytest.mark.parametrize(
+    ("document", "code", "field", "rule", "got"),
+    [
+        ({"token_ids": [1, -1]}, "token_ids.not_u32", "token_ids[1]", _U32, "-1"),
+        ({"token_ids": [2**32]}, "token_ids.not_u32", "token_ids[0]", _U32, "4294967296"),
+        ({"token_ids": [2**70]}, "token_ids.not_u32", "token_ids[0]", _U32, "a number beyond 64 bits"),
+        ({"token_ids": [1.5]}, "token_ids.not_u32", "token_ids[0]", _U32, "1.5"),
+        ({"token_ids": [True]}, "token_ids.not_u32", "token_ids[0]", _U32, "true"),
+        ({"token_ids": ["a secret prompt"]}, "token_ids.not_u32", "token_ids[0]", _U32, "string"),
+        ({"token_ids": [[1]]}, "token_ids.not_u32", "token_ids[0]", _U32, "array"),
+        ({"token_ids": "a secret prompt"}, "token_ids.wrong_type", "token_ids", "array", "string"),
+        ({"cache_salt": 12345}, "cache_salt.wrong_type", "cache_salt", "string of 1..512 characters", "number"),
+        ({"cache_salt": ""}, "cache_salt.not_allowed", "cache_salt", "string of 1..512 characters", "string"),
+        ({"model": ["m"]}, "model.wrong_type", "model", "string of 1..512 characters", "array"),
+        ({"group": "node"}, "group.not_allowed", "group", "one of pod, rank", "node"),
+        ({"partial": 1}, "partial.wrong_type", "partial", "true or false", "1"),
+        ({"limit": -1}, "limit.not_allowed", "limit", "0..9223372036854775807", "-1"),
+        ({"pods": ["a", 5]}, "pods.wrong_type", "pods[1]", "string of 1..512 characters", "5"),
+        ({"pod_roles": ["p"] * 17}, "pod_roles.not_allowed", "pod_roles", "array of at most 16 entries", "array"),
+        (
+            {"min_sequence": {"a": 1, "b": -2}},
+            "min_sequence.not_allowed",
+            'min_sequence["b"]',
+            "0..9223372036854775807",
+            "-2",
+        ),
+        (
+            {"mm_items": [{"hash": "h", "offset": 0}]},
+            "mm_items.length.missing",
+            "mm_items[0].length",
+            f"required: {_U32}",
+            None,
+        ),
+        (
+            {"mm_items": [{"hash": "h", "offset": "0", "length": 1}]},
+            "mm_items.offset.wrong_type",
+            "mm_items[0].offset",
+            _U32,
+            "0",
+        ),
+        (
+            {"block_hashes": [1, "xyz", None]},
+            "block_hashes.wrong_type",
+            "block_hashes[2]",
+            "-2^63..2^64-1 or 1..16 hexadecimal digits",
+            "null",
+        ),
+        ({"request_id": "a b"}, "request_id.not_allowed", "request_id", None, "a b"),
+        ({"request_id": "x" * 200}, "request_id.not_allowed", "request_id", None, "x" * 39 + "…"),
+        ([], "body.wrong_type", "body", "object", "array"),
+        (None, "body.wrong_type", "body", "object", "null"),
+    ],
+)
+def test_names_field_and_rule(document: object, code: str, field: str, rule: str | None, got: str | None) -> None:
+    """One thing wrong: where, what would be right, and what came, if it may be shown."""
+    error = _explained(LookupBody, document)
+    issue = error.issues[0]
+
+    assert (code, field, got) == (error.code, issue.field, issue.got)
+    assert rule is None or rule == issue.rule
+
+
+@pytest.mark.parametrize(
+    ("document", "field", "hint"),
+    [
+        ({"modle": "m"}, "modle", "did you mean model?"),
+        ({"tokenids": [1]}, "tokenids", "did you mean token_ids?"),
+        ({"qqq": 1}, "qqq", None),
+        ({"mm_items": [{"hash": "h", "offset": 0, "len": 1, "length": 1}]}, "mm_items[0].len", "did you mean length?"),
+        ({"k" * 100: 1}, "k" * 63 + "…", None),
+        ({5: 1}, "?", None),
+    ],
+)
+def test_an_unknown_key_gets_the_nearest_known_one(document: object, field: str, hint: str | None) -> None:
+    """Typing errors are the common case."""
+    error = _explained(LookupBody, document)
+
+    assert ("unknown_field", field, hint) == (error.code, error.issues[0].field, error.issues[0].hint)
+
+
+def test_shows_several_things_at_once_but_not_all() -> None:
+    """A caller mends in one go what can be mended; a thousand wrong ids are not a thousand issues."""
+    error = _explained(LookupBody, {"limit": "x", "token_ids": [-1] * 1_000})
+
+    assert [("limit", "x"), ("token_ids[0]", "-1")] == [(i.field, i.got) for i in error.issues[:2]]
+    assert len(error.issues) == ISSUES_MAX
+
+
+@pytest.mark.parametrize(
+    ("document", "field", "rule"),
+    [
+        (
+            [{"pod": "a", "endpoint": "tcp://*:1"}],
+            "[0].endpoint",
+            "tcp://HOST:PORT (IPv6 in brackets) or ipc://PATH, and no wildcard",
+        ),
+        ({"sources": [{"pod": "a"}]}, "sources[0].endpoint", None),
+        (5, "body", "array or object"),
+    ],
+)
+def test_explains_by_the_member_of_a_union_that_was_meant(document: object, field: str, rule: str | None) -> None:
+    """A list is judged as a list, an object as an object."""
+    issue = _explained(cast("type", list[SourceBody] | SourceSet), document).issues[0]
+
+    assert field == issue.field
+    assert rule is None or rule == issue.rule
+
+
+def test_falls_back_to_the_decoder() -> None:
+    """Where the walk finds nothing, the decoder's words are better than none."""
+    error = _explained(LookupBody, {})
+
+    assert ("body.invalid", "as the decoder said") == (error.code, error.issues[0].rule)
+
+
+_ANY = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False), st.text(max_size=5)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from([*LookupBody.__struct_fields__, "x"]), _ANY, max_size=4))
+def test_finds_something_wherever_the_decoder_refuses(document: dict[str, object]) -> None:
+    """The walk and the decoder read the same types: neither refuses what the other takes."""
+    try:
+        msgspec.convert(document, LookupBody)
+        refused = False
+    except msgspec.ValidationError:
+        refused = True
+
+    assert refused == (_explained(LookupBody, document).code != "body.invalid")

@@ -1,0 +1,345 @@
+"""One question from every form it may come in."""
+
+import json
+import struct
+from collections.abc import Mapping
+from urllib.parse import urlencode
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.problems import RequestRefused
+from api.rest.lookup_request import LookupRequests
+from api.rest.media import BodyForm
+from indexer.errors import BadRequestError
+from schemas.lookup import LookupQuery, MmItem
+
+TOKENS_MAX = 1_000
+
+
+def _parse(
+    form: BodyForm, body: bytes, query: str = "", headers: Mapping[bytes, bytes] | None = None, *, hashing: bool = False
+) -> LookupQuery:
+    return LookupRequests(TOKENS_MAX).parse(form, body, query.encode(), headers or {}, hashing=hashing).query
+
+
+def _image(*ids: int) -> bytes:
+    return struct.pack(f"<{len(ids)}I", *ids)
+
+
+def _json(**members: object) -> bytes:
+    return json.dumps(members).encode()
+
+
+def _refusal(form: BodyForm, body: bytes, query: str = "", *, hashing: bool = False) -> BadRequestError:
+    with pytest.raises(BadRequestError) as caught:
+        _parse(form, body, query, hashing=hashing)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("form", "body", "label"),
+    [
+        ("json", b'{"token_ids":[7,4294967295]}', "json"),
+        ("json", b'{"token_ids":[7,4294967295],"mm_items":[]}', "json"),
+        ("msgpack", msgspec.msgpack.encode({"token_ids": [7, 2**32 - 1]}), "msgpack"),
+        ("msgpack", msgspec.msgpack.encode({"token_ids": _image(7, 2**32 - 1)}), "msgpack"),
+        ("ids", _image(7, 2**32 - 1), "bytes"),
+    ],
+)
+def test_every_form_gives_the_same_question(form: BodyForm, body: bytes, label: str) -> None:
+    """Ids arrive as one little-endian u32 image."""
+    request = LookupRequests(TOKENS_MAX).parse(form, body, b"", {})
+
+    assert (LookupQuery(tokens=_image(7, 2**32 - 1)), label) == request
+
+
+@pytest.mark.parametrize(("form", "body"), [("json", b'{"token_ids":[]}'), ("ids", b"")])
+def test_no_tokens_are_a_question(form: BodyForm, body: bytes) -> None:
+    """An empty prompt is answered, not refused."""
+    assert LookupQuery(tokens=b"") == _parse(form, body)
+
+
+def test_options_come_by_body_or_by_query_string() -> None:
+    """Every option that the body carries has its place in the query string of bare token bytes."""
+    options: dict[str, object] = {
+        "model": "m",
+        "lora_name": "a",
+        "tenant": "t",
+        "pods": ["10.0.0.1:8000", "http://[::1]:8000/"],
+        "pod_roles": ["prefill", "both"],
+        "max_lag_ms": 5,
+        "partial": True,
+        "limit": 3,
+        "group": "pod",
+        "request_id": "r",
+        "timeout_ms": 20,
+    }
+    nested = {"mm_items": [{"hash": "h", "offset": 1, "length": 2}], "min_sequence": {"p": 4}}
+    in_url = options | {"partial": "true"} | {name: json.dumps(value) for name, value in nested.items()}
+    expected = LookupQuery(
+        tokens=_image(9),
+        model="m",
+        lora_name="a",
+        tenant="t",
+        pods=("10.0.0.1:8000", "http://[::1]:8000/"),
+        pod_roles=("prefill", "both"),
+        max_lag_ms=5,
+        partial=True,
+        limit=3,
+        group="pod",
+        request_id="r",
+        timeout_ms=20,
+        mm_items=(MmItem("h", 1, 2),),
+        min_sequence={"p": 4},
+    )
+
+    assert expected == _parse("json", _json(token_ids=[9], **options, **nested))
+    assert expected == _parse("ids", _image(9), urlencode(in_url, doseq=True))
+
+
+def test_the_body_counts_before_the_query_string() -> None:
+    """Given twice, the body's is meant; what it leaves open is filled."""
+    query = _parse("json", _json(token_ids=[1], limit=1, model=None), "limit=2&model=m")
+
+    assert (1, "m") == (query.limit, query.model)
+
+
+def test_items_may_also_repeat_their_key() -> None:
+    """Lists by repeating the key holds for lists of objects, too."""
+    item = json.dumps({"hash": "h", "offset": 1, "length": 2})
+
+    assert (MmItem("h", 1, 2),) * 2 == _parse("ids", b"", urlencode([("mm_items", item)] * 2)).mm_items
+
+
+@pytest.mark.parametrize(
+    ("hashes", "expected"),
+    [
+        ([], []),
+        (["00f3c0de00000001", "ffffffffffffffff"], [0xF3C0DE00000001, 2**64 - 1]),
+        (["9F3C", "0x10", "1"], [0x9F3C, 16, 1]),
+        ([5, -1, "0000000000000010"], [5, 2**64 - 1, 16]),
+        (["0x00000000000001"], [1]),
+    ],
+)
+def test_hashes_are_hex_or_integers(hashes: list[object], expected: list[int]) -> None:
+    """One u64 each, however it is written."""
+    query = _parse("json", _json(block_hashes=hashes, block_size=16, prompt_tokens=7, scheme="dynamo"))
+
+    assert LookupQuery(block_hashes=expected, block_size=16, prompt_tokens=7, scheme="dynamo") == query
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "xyz", " 1", "1_0", "+5", "0x", "12345678901234567", "1\n", "٣", 2**64, -(2**63) - 1]
+)
+def test_other_hashes_are_refused(wrong: object) -> None:
+    """Whatever Python's own number parsing would take besides."""
+    error = _refusal("json", _json(block_hashes=["0000000000000001", wrong], block_size=16))
+
+    assert ("block_hashes.not_allowed", "block_hashes[1]") == (error.code, error.issues[0].field)
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), max_size=5))
+def test_hashes_come_back_as_they_were_handed_out(values: list[int]) -> None:
+    """16 digits, leading zeros kept."""
+    body = _json(block_hashes=[f"{value:016x}" for value in values], block_size=1)
+
+    assert values == _parse("json", body).block_hashes
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "field"),
+    [
+        ({}, "prompt.exactly_one", "token_ids"),
+        ({"token_ids": None}, "prompt.exactly_one", "token_ids"),
+        ({"token_ids": [1], "block_hashes": [1], "block_size": 16}, "prompt.exactly_one", "token_ids"),
+        ({"block_hashes": [1]}, "block_size.missing", "block_size"),
+        ({"token_ids": [1], "block_size": 16}, "block_size.not_allowed", "block_size"),
+        ({"token_ids": [1], "prompt_tokens": 1}, "prompt_tokens.not_allowed", "prompt_tokens"),
+        ({"token_ids": [1], "scheme": "kvi1"}, "scheme.not_allowed", "scheme"),
+        ({"block_hashes": [1], "block_size": 0}, "block_size.not_allowed", "block_size"),
+        ({"token_ids": [1] * (TOKENS_MAX + 1)}, "token_ids.too_many", "token_ids"),
+        ({"prompt": "text"}, "prompt.not_available", "prompt"),
+        ({"messages": []}, "messages.not_available", "messages"),
+    ],
+)
+def test_one_prompt_in_one_form(body: dict[str, object], code: str, field: str) -> None:
+    """Exactly one of ids and hashes, hashes with their block size, and no text yet."""
+    error = _refusal("json", json.dumps(body).encode())
+
+    assert (code, field) == (error.code, error.issues[0].field)
+
+
+def test_text_is_told_what_to_send_instead() -> None:
+    """The text itself is not repeated."""
+    error = _refusal("json", b'{"prompt":"a secret"}')
+
+    assert error.issues[0].hint == "send token_ids, or block_hashes with block_size"
+    assert "secret" not in str(error)
+
+
+def test_null_is_the_same_as_nothing() -> None:
+    """Clients that write out every field are welcome."""
+    nothing = dict.fromkeys(
+        ["block_hashes", "block_size", "scheme", "model", "pods", "limit", "partial", "group", "mm_items"]
+    )
+
+    assert LookupQuery(tokens=_image(1)) == _parse("json", _json(token_ids=[1], **nothing))
+
+
+@pytest.mark.parametrize(
+    ("form", "body"), [("ids", b"12345"), ("msgpack", msgspec.msgpack.encode({"token_ids": b"12345"}))]
+)
+def test_token_bytes_come_in_fours(form: BodyForm, body: bytes) -> None:
+    """The length is shown, the bytes are not."""
+    error = _refusal(form, body)
+
+    assert ("token_ids.bad_length", "5 bytes") == (error.code, error.issues[0].got)
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "hint"),
+    [
+        ("cache_salt=s", "cache_salt.not_available", "send the header x-kvindexer-cache-salt"),
+        ("limt=3", "unknown_field", "did you mean limit?"),
+        ("block_size=16", "unknown_field", None),
+        ("limit=3&limit=4", "limit.repeated", None),
+        ("limit=x", "limit.wrong_type", None),
+        ("limit=", "limit.wrong_type", None),
+        ("partial=yes", "partial.wrong_type", None),
+        ("min_sequence=5", "min_sequence.wrong_type", None),
+        ("mm_items=x", "mm_items.wrong_type", None),
+        ("group=node", "group.not_allowed", None),
+        ("token_ids=1", "token_ids.not_available", "the body carries the ids"),
+    ],
+)
+def test_a_wrong_query_string_is_explained(query: str, code: str, hint: str | None) -> None:
+    """As a wrong body is."""
+    error = _refusal("ids", _image(1), query)
+
+    assert (code, hint) == (error.code, error.issues[0].hint)
+
+
+@pytest.mark.parametrize("query", ["model=%ff", "é=1"])
+def test_a_query_string_that_is_none_is_400(query: str) -> None:
+    """Percent-encoded UTF-8 or nothing."""
+    with pytest.raises(RequestRefused) as caught:
+        _parse("ids", b"", query)
+
+    assert ("query.malformed", 400) == (caught.value.code, caught.value.status)
+
+
+@pytest.mark.parametrize(
+    ("in_body", "headers", "expected"),
+    [
+        (None, {}, None),
+        (50, {}, 50),
+        (50, {b"x-kvindexer-timeout-ms": b"40"}, 40),
+        (50, {b"x-kvindexer-timeout-ms": b"60", b"x-envoy-expected-rq-timeout-ms": b"30"}, 30),
+        (None, {b"x-envoy-expected-rq-timeout-ms": b"0"}, None),
+        (None, {b"x-kvindexer-timeout-ms": b"0"}, 0),
+    ],
+)
+def test_the_smallest_deadline_holds(in_body: int | None, headers: dict[bytes, bytes], expected: int | None) -> None:
+    """Envoy's 0 means that there is none; ours means at once."""
+    assert expected == _parse("json", _json(token_ids=[1], timeout_ms=in_body), "", headers).timeout_ms
+
+
+@pytest.mark.parametrize("text", [b"", b"x", b"-1", b"1.5", b"9" * 5_000])
+def test_a_deadline_that_is_no_number_is_refused(text: bytes) -> None:
+    """Rather than waited for."""
+    with pytest.raises(BadRequestError) as caught:
+        _parse("ids", b"", "", {b"x-kvindexer-timeout-ms": text})
+
+    assert caught.value.code == "timeout_ms.not_allowed"
+
+
+def test_the_salt_comes_by_body_or_header() -> None:
+    """A header so that bare token bytes have a place for it; the body's counts."""
+    header = {b"x-kvindexer-cache-salt": "é".encode()}
+
+    assert _parse("ids", b"", "", header).cache_salt == "é"
+    assert _parse("json", b'{"token_ids":[]}', "", header).cache_salt == "é"
+    assert _parse("json", b'{"token_ids":[],"cache_salt":"b"}', "", header).cache_salt == "b"
+
+
+@pytest.mark.parametrize("salt", [b"", b"\xff", b"x" * 600])
+def test_an_unusable_salt_is_refused_unseen(salt: bytes) -> None:
+    """It is a secret: the error shows nothing of it."""
+    with pytest.raises(BadRequestError) as caught:
+        _parse("ids", b"", "", {b"x-kvindexer-cache-salt": salt})
+
+    assert (None, "cache_salt.not_allowed") == (caught.value.issues[0].got, caught.value.code)
+
+
+def test_hashing_wants_ids_and_a_block_size() -> None:
+    """`/v1/hash` takes what a lookup takes, and the size."""
+    expected = LookupQuery(tokens=_image(1, 2), block_size=2, lora_name="a")
+
+    assert expected == _parse("json", _json(token_ids=[1, 2], block_size=2, lora_name="a"), hashing=True)
+    assert expected == _parse("ids", _image(1, 2), "block_size=2&lora_name=a", hashing=True)
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"token_ids": [1]}, "block_size.missing"),
+        ({"block_size": 16}, "token_ids.missing"),
+        ({"block_hashes": [1], "block_size": 16}, "token_ids.missing"),
+        ({"token_ids": [1], "block_size": 16, "scheme": "kvi1"}, "scheme.not_allowed"),
+    ],
+)
+def test_hashing_refuses_the_rest(body: dict[str, object], code: str) -> None:
+    """Nothing to hash, or no size to hash at."""
+    assert code == _refusal("json", json.dumps(body).encode(), hashing=True).code
+
+
+@pytest.mark.parametrize(
+    ("form", "body", "code"),
+    [
+        ("json", b"", "body.not_json"),
+        ("json", b"{", "body.not_json"),
+        ("json", b"\xff", "body.not_json"),
+        ("json", b'{"token_ids":[1]} x', "body.not_json"),
+        ("json", b"[" * 100_000, "body.not_json"),
+        ("json", b'{"x":' * 100_000, "body.not_json"),
+        ("msgpack", b"", "body.not_msgpack"),
+        ("msgpack", b"\xc1", "body.not_msgpack"),
+        ("msgpack", b"\x81\xa1\xff\x01", "body.not_msgpack"),
+        ("msgpack", b"\x91" * 100_000, "body.not_msgpack"),
+        ("msgpack", b"\x80\x80", "body.not_msgpack"),
+    ],
+)
+def test_what_is_not_its_format_is_400(form: BodyForm, body: bytes, code: str) -> None:
+    """Bombs of depth included."""
+    with pytest.raises(RequestRefused) as caught:
+        _parse(form, body)
+
+    assert (code, 400) == (caught.value.code, caught.value.status)
+
+
+@given(st.sampled_from(["json", "msgpack", "ids"]), st.binary(max_size=60), st.booleans())
+def test_any_bytes_are_a_question_or_refused(form: BodyForm, body: bytes, hashing: bool) -> None:
+    """Nothing else comes out of any bytes."""
+    try:
+        query = _parse(form, body, hashing=hashing)
+    except (BadRequestError, RequestRefused):
+        return
+    assert query.tokens is not None or query.block_hashes is not None
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=4) | st.sampled_from(["token_ids", "limit"]), st.none() | st.binary(max_size=9), max_size=3
+    )
+)
+def test_any_map_of_msgpack_is_a_question_or_refused(document: dict[str, bytes | None]) -> None:
+    """Well-formed MessagePack that is no question gets an explanation."""
+    try:
+        issues = len(_parse("msgpack", msgspec.msgpack.encode(document)).tokens or b"") + 1
+    except BadRequestError as error:
+        issues = len(error.issues)
+
+    assert issues

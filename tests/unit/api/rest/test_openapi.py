@@ -1,0 +1,84 @@
+"""The OpenAPI document: valid, complete, and made of the types that decode."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi.openapi.models import OpenAPI
+
+from api.rest.app import create_app
+from api.rest.openapi import openapi_document
+from tests.support.fake_node import FakeNode
+
+DOCUMENT: dict[str, Any] = json.loads(openapi_document("1.2.3"))
+SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
+
+
+def _refs(part: object) -> Iterator[str]:
+    if isinstance(part, dict):
+        if isinstance(part.get("$ref"), str):
+            yield part["$ref"]
+        for value in part.values():
+            yield from _refs(value)
+    elif isinstance(part, list):
+        for value in part:
+            yield from _refs(value)
+
+
+def _operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, item in DOCUMENT["paths"].items():
+        for method, operation in item.items():
+            if method != "parameters":
+                yield path, method.upper(), operation
+
+
+def test_is_an_openapi_document() -> None:
+    """By the model that FastAPI has of one."""
+    assert "kvindexer" == OpenAPI.model_validate(DOCUMENT).info.title
+    assert "1.2.3" == DOCUMENT["info"]["version"]
+
+
+def test_every_reference_leads_somewhere() -> None:
+    """And every schema is led to."""
+    found = set(_refs(DOCUMENT))
+    known = {f"#/components/schemas/{name}" for name in SCHEMAS} | {"#/components/responses/Problem"}
+
+    assert found == known
+
+
+def test_lists_exactly_what_is_served() -> None:
+    """Paths and methods of the application, no more and no fewer."""
+    app = create_app(FakeNode())
+    served = {(route.path, method) for route in app.routes for method in route.methods - {"HEAD"}}  # type: ignore[attr-defined]
+
+    assert served | {("/v1/lookup", "POST")} == {(path, method) for path, method, _ in _operations()}
+
+
+def test_every_operation_has_a_name_of_its_own_and_says_what_a_refusal_looks_like() -> None:
+    """For clients made from the document."""
+    operations = list(_operations())
+
+    assert len(operations) == len({operation["operationId"] for *_, operation in operations})
+    assert all("default" in operation["responses"] for *_, operation in operations)
+
+
+def test_path_parameters_are_declared() -> None:
+    """Each name in braces."""
+    for path, item in DOCUMENT["paths"].items():
+        named = {part.strip("{}") for part in path.split("/") if part.startswith("{")}
+        assert named == {parameter["name"] for parameter in item.get("parameters", [])}
+
+
+@pytest.mark.parametrize("name", ["LookupBody", "HashBody", "SourceBody", "SourceSet", "CordonBody", "MmItemBody"])
+def test_bodies_take_no_unknown_keys(name: str) -> None:
+    """As the decoder."""
+    assert SCHEMAS[name]["additionalProperties"] is False
+
+
+def test_the_salt_is_no_query_parameter() -> None:
+    """A header instead: URLs are logged."""
+    for path in ("/v1/lookup", "/v1/hash"):
+        places = {p["name"]: p["in"] for p in DOCUMENT["paths"][path]["post"]["parameters"]}
+        assert "cache_salt" not in places
+        assert "header" == places["x-kvindexer-cache-salt"]
