@@ -48,6 +48,8 @@ class Candidates:
     unknown_names: tuple[str, ...]
     adapter_known: set[str]
     variants: dict[Variant, int] = field(default_factory=dict)
+    longest: int = 0
+    """Tokens from which on no source finds a prompt too short for one block."""
     by_slot: dict[int, int] = field(default_factory=dict)
     orders: dict[int, tuple[int, ...]] = field(default_factory=dict)
     scene: Scene | None = None
@@ -128,8 +130,8 @@ class Scene:
 
     def nothing(self, encoding: Encoding, prompt_tokens: int, *, adapter_unknown: bool) -> list[msgspec.Raw]:
         """Encoded entries of all listed sources, should they hold nothing of a prompt of that length."""
-        longest = max((size + lookahead for size, lookahead in self.candidates.variants), default=0)
-        key = (encoding, min(prompt_tokens, longest), adapter_unknown)
+        longest = self.candidates.longest
+        key = (encoding, prompt_tokens if prompt_tokens < longest else longest, adapter_unknown)
         entries = self._nothing.get(key)
         if entries is None:
             entries = self._nothing[key] = [
@@ -180,6 +182,7 @@ def gather(registry: Registry, query: LookupQuery) -> Candidates:
         if candidate.excluded is None and source.block_size is not None:
             variant = (source.block_size, source.lookahead)
             candidates.variants[variant] = candidates.variants.get(variant, 0) | 1 << source.slot
+            candidates.longest = max(candidates.longest, sum(variant))
     return candidates
 
 

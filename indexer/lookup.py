@@ -222,23 +222,23 @@ class Lookup:
         view = scene.prepared[index]
         size = source.block_size or 1
         held = match.held
-        by_tier = blocks_by_tier(held, match.runs, source.slot)
-        gpu, cpu, storage, remote = held.views
+        views = held.views
+        if views[0] == held.matched:  # all of it in GPU memory
+            by_tier: tuple[int, ...] = (held.matched, 0, 0, 0, 0)
+            tiers = TierTokens(held.matched * size)
+        else:
+            by_tier = blocks_by_tier(held, match.runs, source.slot)
+            tiers = TierTokens(*[blocks * size for blocks in by_tier])
+        factor = self._limits.suspect_weight if view.state == "suspect" else 1.0
         return PodEntry(
             pod=name or source.descriptor.pod,
             dp_rank=source.descriptor.dp_rank,
             block_size=size,
             matched_tokens=held.matched * size,
             reusable_tokens=self._reusable(query, source, match, prompt_tokens),
-            tiers=TierTokens(*[blocks * size for blocks in by_tier]),
-            prefix=PrefixTokens(gpu * size, cpu * size, storage * size, remote * size),
-            score=score_of(
-                by_tier,
-                size,
-                prompt_tokens,
-                self._weights,
-                self._limits.suspect_weight if view.state == "suspect" else 1.0,
-            ),
+            tiers=tiers,
+            prefix=PrefixTokens(views[0] * size, views[1] * size, views[2] * size, views[3] * size),
+            score=score_of(by_tier, size, prompt_tokens, self._weights, factor),
             state=view.state,
             bound=view.bound,
             lag_ms=view.lag_ms,

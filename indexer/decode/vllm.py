@@ -199,7 +199,7 @@ def _hashes(hashes: Sequence[int | bytes]) -> tuple[int, ...] | None:
     The common case (plain non-negative ints, which msgpack bounds by 2**64-1) is settled by one C-level minimum.
     """
     try:
-        if not hashes or min(hashes) >= 0:  # type: ignore[type-var,operator]
+        if not hashes or min(hashes) >= 0:  # type: ignore[operator]
             return tuple(hashes)  # type: ignore[arg-type]
     except TypeError:
         pass  # bytes, or a mix: look at each below
@@ -249,7 +249,7 @@ def _decode_tolerant(payload: bytes) -> EventBatch | None:
         ts, events, rank = batch[0], batch[1], batch[2] if len(batch) > 2 else None  # noqa: PLR2004
     else:
         return None
-    if not isinstance(events, list) or type(ts) not in {int, float}:
+    if not isinstance(events, list) or not isinstance(ts, int | float) or isinstance(ts, bool):
         return None
     return EventBatch(float(ts), [_plain_event(e) for e in events], rank if type(rank) is int else None)
 

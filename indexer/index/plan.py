@@ -134,7 +134,7 @@ class Planner:
                 at_root=event.parent is None,
             )
             if event.lookahead is not None:
-                source.lookahead = max(map(len, event.lookahead))
+                source.lookahead = max((len(part) for part in event.lookahead if isinstance(part, list)), default=0)
         if lora_name and lora_name not in source.adapters:
             source.adapters[lora_name] = None
         locals_ = local_hashes(event.tokens, event.block_size, lora_name, extras)

@@ -75,13 +75,9 @@ class LaneTable:
             views = self._views[lanes] = self._compute(lanes)
         return views
 
-    def groups_held(self, lanes: int) -> int:
-        """Bits of the groups that hold something in any tier, by position in `lanes`' groups (group number as bit)."""
-        bits = 0
-        for number, (group, _) in enumerate(self.lanes):
-            if lanes >> number & 1:
-                bits |= 1 << group
-        return bits
+    def groups_held(self, lanes: int) -> frozenset[int]:
+        """The groups of which these lanes hold something, in any tier."""
+        return frozenset(group for number, (group, _) in enumerate(self.lanes) if lanes >> number & 1)
 
     def _compute(self, lanes: int) -> tuple[bool, ...]:
         best: dict[int, Tier] = {}

@@ -77,9 +77,9 @@ class Slots:
         self.rids_array: NDArray[np.uint32] = np.zeros(capacity + PAD, np.uint32)
         self.parents_array: NDArray[np.uint64] = np.zeros(capacity + PAD, np.uint64)
         self.windows = sliding_window_view(self.keys_array, WINDOW)
-        self.keys = memoryview(self.keys_array)
-        self.rids = memoryview(self.rids_array)
-        self.parents = memoryview(self.parents_array)
+        self.keys = self.keys_array.data
+        self.rids = self.rids_array.data
+        self.parents = self.parents_array.data
 
     def find(self, key: int) -> int:
         """The slot of `key`, or -1."""

@@ -14,7 +14,7 @@ from math import lcm
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from indexer.model import GroupInfo, Run
 
@@ -25,11 +25,11 @@ def hybrid_tokens(
     groups: Iterable[tuple[int, GroupInfo]],
     runs: Sequence[Run],
     slot: int,
-    groups_held: Callable[[int], int],
+    groups_held: Callable[[int], Collection[int]],
 ) -> int:
     """Tokens the engine would skip: at most `limit_tokens`, which the full-attention groups hold.
 
-    `groups`: the window groups; `groups_held`: lane bits to group bits.
+    `groups`: the window groups; `groups_held`: lane bits to groups.
     """
     rules = [(group, info.block_size, info.window or 0) for group, info in groups]
     step = lcm(block_size, *(size for _, size, _ in rules))
@@ -53,14 +53,14 @@ def _window_held(held: bytearray, tokens: int, size: int, window: int, block_siz
 
 
 def _held_positions(
-    runs: Sequence[Run], slot: int, groups_held: Callable[[int], int], group: int, blocks: int
+    runs: Sequence[Run], slot: int, groups_held: Callable[[int], Collection[int]], group: int, blocks: int
 ) -> bytearray:
     """For each walked block, whether the group holds it in any tier."""
     held = bytearray(blocks)
     for record, start, end in runs:
         if start >= blocks:
             break
-        if groups_held(record.lanes_of(slot)) >> group & 1:
+        if group in groups_held(record.lanes_of(slot)):
             stop = min(end, blocks)
             held[start:stop] = b"\1" * (stop - start)
     return held
