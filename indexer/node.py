@@ -45,8 +45,6 @@ TIDY_PAUSE_S: Final = 0.002
 """Between two slices of housekeeping while there is some; each slice is under a millisecond."""
 TIDY_IDLE_S: Final = 0.010
 LOST_EVERY_S: Final = 1.0
-READY_WAIT_S: Final = 30.0
-"""Longest time that sources without a word keep the service from being ready."""
 SHIFT_MAX: Final = 24
 _LOCKED_ORIGINS: Final[tuple[Origin, ...]] = ("flag", "config")
 
@@ -242,12 +240,12 @@ class Node:
     # -- health --------------------------------------------------------------------------------------------------------
 
     def readiness(self) -> Readiness:
-        """Ready once every known source has a verdict, or `READY_WAIT_S` has passed."""
+        """Ready once every known source has a verdict, or `server.ready_wait_s` has passed."""
         now = self.clock.now()
         states = Counter(self._lookup.view.prepared(s, now).state for s in self.registry.sources.values())
         waited = now - self._started_at
         waiting = states["syncing"] + states["new"]
-        ready = waiting == 0 or waited >= READY_WAIT_S or not self.registry.sources
+        ready = waiting == 0 or waited >= self.settings.server.ready_wait_s or not self.registry.sources
         return Readiness(
             ready=ready,
             detail={"sources": len(self.registry.sources), "waiting": waiting, **dict(sorted(states.items()))},

@@ -51,7 +51,3 @@ async def _until_input_ends(settings: Settings) -> None:
 
     loop.add_reader(sys.stdin, look)
     await run_service(settings, stop, lambda addresses: print(addresses[0], flush=True))
-
-
-if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))

@@ -14,6 +14,13 @@ END_MAX_S: Final = 10.0
 """From being told to the end; beyond it is killed."""
 
 
+_START: Final = (
+    "import sys; sys.path[:] = {path!r}; "
+    "from api.cli.demo_service import main; sys.exit(main(int(sys.argv[1]), sys.argv[2:]))"
+)
+"""Not `-m`: that looks in the working directory first, and many a project has a folder called `api`."""
+
+
 class ServiceFailed(Exception):
     """The service did not start, or ended by itself. The message is the last thing that it said."""
 
@@ -25,7 +32,7 @@ class ServiceProcess:
         """Start, and wait until it accepts connections. Raises `ServiceFailed`."""
         self._said: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  closed in close
         self._process = subprocess.Popen(  # noqa: S603  ourselves
-            [sys.executable, "-m", "api.cli.demo_service", str(port), *sources],
+            [sys.executable, "-c", _START.format(path=sys.path), str(port), *sources],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,

@@ -94,6 +94,24 @@ def test_the_time_is_over(started: list[subprocess.Popen[str]]) -> None:
     assert SUMMARY.search(output)
 
 
+def test_a_folder_called_api_in_the_working_directory(tmp_path: Path) -> None:
+    """The installed command is not led astray by it."""
+    (tmp_path / "api").mkdir()
+    (tmp_path / "api" / "__init__.py").write_text("raise SystemExit('the wrong one')")
+    (tmp_path / "indexer.py").write_text("raise SystemExit('the wrong one')")
+    program = "import sys; from indexer.__main__ import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program, "demo", "--port", "0", "--seconds", "1"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert SUMMARY.search(done.stdout)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_all_of_it(started: list[subprocess.Popen[str]], number: signal.Signals) -> None:
     """Every compared answer agreed; exit code 0, no traceback, the service gone and its port free again."""
