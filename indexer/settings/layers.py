@@ -18,12 +18,13 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from indexer.errors import IndexerError, SettingsError
+from indexer.errors import IndexerError, SettingsError, SourceConflictError
+from indexer.index.registry import NameBook
 from indexer.model import Descriptor, SourceId
 from indexer.settings.convert import Written, converted, one_line, secrecy, shown
 from indexer.settings.sections import Section, Settings
 from indexer.settings.source_entry import descriptor_of
-from indexer.settings.source_flag import nearest, parse_source_flag
+from indexer.settings.source_flag import check_bind, nearest, parse_source_flag
 
 PREFIX: Final = "KVINDEXER_"
 FILE_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -125,10 +126,31 @@ class _Reader:
         if self._errors:
             raise BadSettings(self._errors)
         settings: Settings = msgspec.structs.replace(sections, sources=tuple(self._sources.values()))
-        contradictions = [SettingsError(key, rule) for key, rule in settings.contradictions()]
-        if contradictions:
-            raise BadSettings(contradictions)
+        self._errors.extend(SettingsError(key, rule) for key, rule in settings.contradictions())
+        self._check_names(settings.sources)
+        self._check_binds(settings.events.source_bind)
+        if self._errors:
+            raise BadSettings(self._errors)
         return settings
+
+    def _check_names(self, sources: Sequence[Descriptor]) -> None:
+        """The rule of every registration: a name belongs to one pod."""
+        names = NameBook()
+        for descriptor in sources:
+            try:
+                names.check(descriptor)
+            except SourceConflictError as error:
+                self._errors.append(SettingsError(f"sources: {descriptor.id}", str(error)))
+            names.enter(descriptor)
+
+    def _check_binds(self, endpoints: Sequence[str]) -> None:
+        for index, endpoint in enumerate(endpoints):
+            try:
+                check_bind(endpoint, "events.source_bind")
+            except SettingsError as error:
+                self._errors.append(error)
+            if endpoint in endpoints[:index]:
+                self._errors.append(SettingsError("events.source_bind", f"{endpoint} stands twice"))
 
     def _add_tree(self, tree: Mapping[object, object], above: tuple[str, ...], origin: str) -> None:
         for name, value in tree.items():

@@ -28,6 +28,9 @@ PORT_MAX: Final = 65_535
 _OPTIONS: Final = ("replay", "model", "rank", "ranks", "address", "alias", "role", "tenant")
 _NAME_END: Final = re.compile(r"=(?=(?:tcp|ipc)://)")
 _TCP: Final = re.compile(r"^tcp://(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[^\s:/\[\]*]+):(?P<port>[0-9]{1,5})$")
+_BIND: Final = re.compile(
+    r"^(?:tcp://(?:\*|\[[0-9A-Fa-f:.%a-z*]+\]|[^\s:/\[\]*]+):(?P<port>\*|[0-9]{1,5})|ipc://[^\s]+)$"
+)
 _ADDRESS: Final = re.compile(r"^(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5})$")
 _RANKS: Final = re.compile(r"^(?P<first>[0-9]{1,5})-(?P<last>[0-9]{1,5})$")
 
@@ -80,6 +83,15 @@ def endpoint_of_rank(endpoint: str, rank: int, key: str) -> str:
     if not 1 <= port <= PORT_MAX:
         raise SettingsError(key, f"a port is 1..{PORT_MAX}, got {port} in {endpoint!r} for rank {rank}")
     return f"tcp://{match['host']}:{port}"
+
+
+def check_bind(endpoint: str, key: str) -> None:
+    """Raises `SettingsError` for what is no endpoint to bind."""
+    match = _BIND.match(endpoint)
+    if match is None:
+        raise SettingsError(key, f"tcp://*:PORT, tcp://ADDRESS:PORT or ipc://PATH wanted, got {endpoint!r}")
+    if match["port"] not in {None, "*"} and int(match["port"]) > PORT_MAX:
+        raise SettingsError(key, f"a port is 0..{PORT_MAX}, got {endpoint!r}")
 
 
 def check_name(name: str, key: str) -> None:

@@ -177,6 +177,17 @@ def test_all_errors_are_told_at_once() -> None:
         ("events: {reconnect_max_ms: 5}", "events.reconnect_max_ms: must be at least events.reconnect_ms (10), got 5"),
         ("auth: {tls: {key: k}}", "auth.tls.certificate: auth.tls.certificate and auth.tls.key come together"),
         ("auth: {tls: {client_ca: k}}", "auth.tls.client_ca: needs auth.tls.certificate and auth.tls.key"),
+        ("events: {source_bind: ['tcp://*:5557', 'tcp://*:5557']}", "events.source_bind: tcp://*:5557 stands twice"),
+        (
+            "events: {source_bind: [nowhere]}",
+            "events.source_bind: tcp://*:PORT, tcp://ADDRESS:PORT or ipc://PATH wanted",
+        ),
+        ("events: {source_bind: ['tcp://*:65536']}", "events.source_bind: a port is 0..65535, got 'tcp://*:65536'"),
+        (
+            "sources: ['a=tcp://h:1,alias=x', 'b=tcp://h:2,alias=http://X/']",
+            "sources: b: aliases: 'http://X/' already names pod 'a'",
+        ),
+        ("sources: ['a=tcp://h:1', 'a=tcp://h:2,rank=1,tenant=t']", "sources: a#1: tenant: pod 'a' belongs to another"),
         ("{limits: {sources: 1}, sources: ['a=tcp://h:1,ranks=0-1']}", "sources: at most limits.sources (1), got 2"),
     ],
 )
@@ -281,6 +292,14 @@ def test_a_port_given_twice_is_remarked() -> None:
     (remark,) = remarks(settings)
     assert remark.startswith("tcp://h:5558 is given for replay of p rank 0 and for events of p rank 1")
     assert [] == remarks(load(environment={}, source_flags=["p=tcp://h:5557,replay=tcp://h:6557,ranks=0-7"]))
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["tcp://*:5557", "tcp://127.0.0.1:*", "tcp://[::]:0", "ipc:///run/kv", "tcp://h:1"]
+)
+def test_endpoints_to_bind(endpoint: str) -> None:
+    """Any address, any port, a path."""
+    assert (endpoint,) == load(environment={}, flags={"events.source_bind": [endpoint]}).events.source_bind
 
 
 def test_what_is_printed_can_be_read_again(config: Path) -> None:
