@@ -131,7 +131,7 @@ class Scene:
     def nothing(self, encoding: Encoding, prompt_tokens: int, *, adapter_unknown: bool) -> list[msgspec.Raw]:
         """Encoded entries of all listed sources, should they hold nothing of a prompt of that length."""
         longest = self.candidates.longest
-        key = (encoding, prompt_tokens if prompt_tokens < longest else longest, adapter_unknown)
+        key = (encoding, min(prompt_tokens, longest), adapter_unknown)
         entries = self._nothing.get(key)
         if entries is None:
             entries = self._nothing[key] = [

@@ -14,21 +14,22 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from indexer.decode.vllm import decode
-from indexer.index.islands import island_slice
 from indexer.index.plan import Planner
 from indexer.index.source import SourceIndex
 from indexer.model import Tier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from indexer.index.mirror import Mirror
     from indexer.index.plan import Presence
     from indexer.index.reverse_map import ReverseMap
-    from indexer.model import Descriptor, GapPolicy, RawBatch, SourceId
+    from indexer.model import Descriptor, GapPolicy, RawBatch
     from indexer.ports import Clock, CollectorCount, RestartReason
 
 CLOCK_SKEW_WARN_S: Final = 30.0
+LOOK_INTERVAL_S: Final = 1.0
+"""The collector looks at every connection more often than this; after a longer silence its look may end a state."""
 EXPIRE_SLICE: Final = 512
 """Entries given up in one slice of housekeeping."""
 
@@ -68,7 +69,6 @@ class Ingest:
         self._orphans_max = orphans_max
         self._last_generation = 0
         self._graveyard: deque[ReverseMap] = deque()
-        self._islands: dict[SourceId, tuple[SourceIndex, Iterator[None]]] = {}
 
     def open_source(self, descriptor: Descriptor) -> SourceSink:
         """A new registration begins."""
@@ -88,7 +88,6 @@ class Ingest:
         """The registration ends: nothing of it is scored again, late events find a closed sink. O(1)."""
         sink.open = False
         source = sink.source
-        self._islands.pop(source.descriptor.id, None)
         self._mortal.pop(id(source), None)
         self.mirror.retire(source.slot)
         self._graveyard.append(source.map)
@@ -128,10 +127,6 @@ class Ingest:
             if not self._graveyard[0].free_slice():
                 self._graveyard.popleft()
             return True
-        for key, (_, slices) in list(self._islands.items()):
-            if next(slices, _DONE) is _DONE:
-                del self._islands[key]
-            return True
         return self._expire_slice() or self.mirror.tidy_slice()
 
     def _expire_slice(self) -> bool:
@@ -168,7 +163,10 @@ class Ingest:
             if source.shape != shape:
                 self.reshaped(source)
             self._check_batch(source, decoded.dp_rank, first=first)
-            self._check_capacity(source)
+            if source.ghosts is not None:
+                self._planner.drop_ghosts(source)
+            elif facts.complete and not facts.doubts:
+                source.note_copies()
         self.touched(source)
 
     def restart(self, source: SourceIndex, reason: RestartReason) -> None:
@@ -188,10 +186,7 @@ class Ingest:
             source.facts.shortfalls.add("cleared_at_gap")
             self.reshaped(source)
         else:
-            for lane in source.map.lanes.values():
-                lane.forget_counts()
-            source.facts.doubts.add("gap")
-            source.facts.missed_stores = True
+            source.keep_gap()
         source.facts.sequence = last
         self.touched(source)
 
@@ -206,7 +201,6 @@ class Ingest:
         facts.sequence, facts.complete, facts.proof_at = sequence, True, message_at
 
     def _new_generation(self, source: SourceIndex) -> None:
-        self._islands.pop(source.descriptor.id, None)
         self._graveyard.append(source.begin_generation(self.mirror, self.next_generation()))
         source.since = self.clock.now()
 
@@ -221,15 +215,6 @@ class Ingest:
         skew = abs((engine_ts or 0) - self.clock.wall_us() / 1e6)
         if engine_ts is not None and source.facts.complete and skew > CLOCK_SKEW_WARN_S:
             source.warnings["clock"] = "the engine's clock and ours differ by more than 30 s (informative)"
-
-    def _check_capacity(self, source: SourceIndex) -> None:
-        """After a kept gap, a source that holds more than its engine can has ghosts: islands go first (P6)."""
-        total = source.descriptor.blocks_total
-        if total is None or "gap" not in source.facts.doubts or source.descriptor.id in self._islands:
-            return
-        gpu = source.map.lanes.get((source.home_group or 0, Tier.GPU))
-        if gpu is not None and gpu.pairs + gpu.extra_copies > total:
-            self._islands[source.descriptor.id] = (source, island_slice(source, gpu, self.mirror))
 
 
 class SourceSink:
@@ -288,10 +273,12 @@ class SourceSink:
         if not self.open:
             return
         facts = self.source.facts
-        news = facts.connected is not connected or facts.alive_at is None
+        now = self._ingest.clock.now()
+        looked_lately = facts.alive_at is not None and now - facts.alive_at <= LOOK_INTERVAL_S
+        news = facts.connected is not connected or not looked_lately
         facts.connected = connected
         if connected:
-            facts.alive_at = self._ingest.clock.now()
+            facts.alive_at = now
         if news:  # else nothing a reader shows changed: prepared sources look again when a state would fall due
             self._ingest.touched(self.source)
 
@@ -305,9 +292,6 @@ class SourceSink:
             self.source.warnings.pop(key, None)
         else:
             self.source.warnings[key] = warning
-
-
-_DONE = object()
 
 
 def _ignore(_: SourceIndex) -> None:

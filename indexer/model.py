@@ -71,7 +71,7 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator or an API caller says about a source (api.md section 1).
 
     `endpoint` is a ZMQ address to connect to, or None for a source that appeared by topic on a bound socket.
-    `blocks_total` is the engine's capacity in blocks where known; it enables the island rule of P6.
+    `blocks_total` is the engine's capacity in blocks where known; it tells ghosts after a kept gap (P6).
     """
 
     pod: str

@@ -7,8 +7,7 @@ queued from the old connection. It holds at most its high-water mark of those, a
 from __future__ import annotations
 
 from indexer.collect.options import CollectOptions
-from indexer.collect.sequence import Gap, Restart, Verdict, after_absence
-from indexer.ports import RestartReason
+from indexer.collect.sequence import Gap, Restart, after_absence
 
 
 class Absence:
@@ -61,10 +60,9 @@ class Absence:
         self.unexamined = False
         self._away_s = 0.0
 
-    def judge(self, verdict: Verdict, *, same_process: bool) -> tuple[Verdict, RestartReason]:
-        """The verdict in the light of an unexamined absence, and why it is a restart if it is one."""
-        if not (self.unexamined and isinstance(verdict, Gap)):
-            return verdict, "sequence_went_back"
+    def means_restart(self, gap: Gap, *, same_process: bool) -> bool:
+        """Whether a jump in numbers that cannot be asked about has to be taken for a restart (promise P6)."""
+        if not self.unexamined:
+            return False
         limit_s = self._options.min_engine_restart_s
-        judged = after_absence(verdict, self._away_s, limit_s, same_process=same_process)
-        return judged, "reconnect_jump" if isinstance(judged, Restart) else "sequence_went_back"
+        return isinstance(after_absence(gap, self._away_s, limit_s, same_process=same_process), Restart)

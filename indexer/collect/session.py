@@ -30,7 +30,7 @@ class Phase(Enum):
     LIVE = auto()
     """Applied as they come; an idle probe may run beside."""
     SETTLING = auto()
-    """Held: the connection was lost and is back, and the socket may still give messages from before."""
+    """Held: the connection is lost, or is back and the socket may still give messages from before."""
     ASKING = auto()
     """Held: a recovery runs."""
     DRAINING = auto()
@@ -101,12 +101,11 @@ class Session:
         again = self._absence.up(now)
         if again:
             out.append(Count("reconnects"))
-        if not self._may_ask(now):
-            return out
         if again:
             self._end_recovery(out)
-            self._hold(Phase.SETTLING, out)
-        else:
+            if self._phase is Phase.ASKING or self._may_ask(now):
+                self._hold(Phase.SETTLING, out)
+        elif self._may_ask(now):
             self._recover(Purpose.JOIN, 0, now, out)
         return out
 
@@ -114,8 +113,9 @@ class Session:
         """The connection is lost, at `since`."""
         out: list[Command] = []
         self._absence.down(since)
-        if self._phase is Phase.LIVE:
-            self._end_recovery(out)  # an idle probe: another process may answer the rest of it
+        self._end_recovery(out)  # another process may answer the rest of it
+        if self._phase is Phase.ASKING:
+            self._phase = Phase.SETTLING
         return out
 
     def messages(self, batches: Sequence[RawBatch], now: float) -> list[Command]:
@@ -216,32 +216,36 @@ class Session:
     def _take(self, batch: RawBatch, now: float, out: list[Command]) -> None:
         """A message in its turn, from the socket or the lane."""
         verdict = self._tracker.judge(batch.sequence, stamp(batch.payload))
-        verdict, reason = self._absence.judge(verdict, same_process=self.same_process)
         match verdict:
             case Next():
                 self._apply(batch, out)
             case Duplicate():
                 if self._phase is Phase.LIVE:  # otherwise the overlap of replay and lane, as it should be
                     out.append(Count("duplicates"))
-            case Gap(first, last):
-                self._on_gap(first, last, batch, now, out)
+            case Gap():
+                self._on_gap(verdict, batch, now, out)
             case FirstAbove():
                 self._join_before(batch, now, out)
             case Restart():
-                self._new_life(reason, out)
+                self._new_life("sequence_went_back", out)
                 self._join_before(batch, now, out)
             case _:
                 assert_never(verdict)
 
-    def _on_gap(self, first: int, last: int, batch: RawBatch, now: float, out: list[Command]) -> None:
+    def _on_gap(self, gap: Gap, batch: RawBatch, now: float, out: list[Command]) -> None:
+        can_ask = batch.sequence > self._asked_before and self._may_ask(now)
+        if not can_ask and self._absence.means_restart(gap, same_process=self.same_process):
+            self._new_life("reconnect_jump", out)
+            self._join_before(batch, now, out)
+            return
         if batch.sequence != self._gap_before:
             self._gap_before = batch.sequence
             out.append(Count("gaps"))
-        if batch.sequence > self._asked_before and self._may_ask(now):
-            self._ask_before(batch, Purpose.HEAL, first, now, out)
-            return
-        self._lose(first, last, out)
-        self._apply(batch, out)
+        if can_ask:
+            self._ask_before(batch, Purpose.HEAL, gap.first, now, out)
+        else:
+            self._lose(gap.first, gap.last, out)
+            self._apply(batch, out)
 
     def _join_before(self, batch: RawBatch, now: float, out: list[Command]) -> None:
         """The first message of a life: what was published before it is asked for first, where that is possible."""
@@ -287,9 +291,17 @@ class Session:
             out.append(SetSyncing(active=True))
 
     def _ask_before(self, batch: RawBatch, purpose: Purpose, first: int, now: float, out: list[Command]) -> None:
-        """Hold this message and all after it until the endpoint has been asked."""
+        """Hold this message and all after it until the endpoint has been asked.
+
+        Not while the connection is lost: another process may answer by the time it is back, and nothing would tell.
+        And where a reconnect was not examined yet, the first question is who is there.
+        """
         self._lane.put_back(batch)
-        self._recover(purpose, first, now, out)
+        if self._absence.connected and not self._absence.unexamined:
+            self._recover(purpose, first, now, out)
+        else:
+            self._hold(Phase.SETTLING, out)
+            self._settle(now, out)
 
     def _recover(self, purpose: Purpose, first: int, now: float, out: list[Command]) -> None:
         if purpose is not Purpose.IDLE:
@@ -302,10 +314,12 @@ class Session:
 
     def _settle(self, now: float, out: list[Command]) -> None:
         """After a reconnect, once the socket gives nothing of the old connection any more: find out who is there."""
-        if self._phase is not Phase.SETTLING or not self._absence.settled:
+        if self._phase is not Phase.SETTLING or not (self._absence.connected and self._absence.settled):
             return
         last = self._tracker.last
-        if last is None:
+        if not self._may_ask(now):
+            self._resume(out)
+        elif last is None:
             self._lane.mark()
             self._recover(Purpose.JOIN, 0, now, out)
         else:

@@ -149,6 +149,9 @@ class Planner:
             if source.facts.missed_stores and lane.get(event.parent) is None:
                 self._revive(source, lane, known)
         token_hashes = chained(locals_, seed)
+        if source.ghosts is not None:
+            source.ghosts.note_stored(token_hashes)
+            source.ghosts.confirm(source.slot, before, self._mirror, source.capacity or 0)
         self._hold(source, lane, event.hashes, token_hashes, [before, *token_hashes[:-1]])
         if source.map.children or source.map.unplaced:
             self._heal(source, zip(event.hashes, token_hashes, strict=True))
@@ -288,6 +291,17 @@ class Planner:
         for engine_hash in missing:
             if not (reverse.waiting and reverse.drop_waiting(engine_hash, lane)):
                 source.counters["removed_unknown"] += 1
+
+    def drop_ghosts(self, source: SourceIndex) -> None:
+        """After a kept gap: give up what the source is believed to hold beyond its capacity."""
+        capacity, lane = source.capacity, source.gpu_lane
+        if source.ghosts is None or capacity is None or lane is None:
+            return
+        dropped = source.ghosts.surplus(source.slot, self._mirror, capacity)
+        if dropped:
+            freed, _ = source.map.drop(lane, dropped)
+            self._presence.remove(source.slot, lane.number, freed)
+            source.counters["ghosts_dropped"] += len(dropped)
 
     def expire(self, source: SourceIndex, lane: Lane, now: float, limit: int) -> bool:
         """Give up entries of a tier without removals whose time is over; True when there were any."""

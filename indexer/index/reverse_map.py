@@ -92,6 +92,10 @@ class Lane:
             self.copies[engine_hash] = self.copies.get(engine_hash, 1) + 1
             self.extra_copies += 1
 
+    def announced(self, engine_hash: int) -> bool:
+        """Whether it was announced since the last kept gap."""
+        return self.fresh is None or engine_hash in self.fresh[engine_hash & _MASK]
+
     def renew(self, engine_hashes: Sequence[int], now: float) -> None:
         """These were announced just now: their time to live begins again."""
         if self.ttl_s is None:

@@ -11,16 +11,17 @@ from collections import Counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from indexer.index.ghosts import Ghosts
 from indexer.index.records import FULL_KINDS, WINDOW_KINDS, LaneTable
 from indexer.index.reverse_map import Lane, ReverseMap
 from indexer.index.states import SourceFacts
-from indexer.model import GroupInfo
+from indexer.model import GroupInfo, Tier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from indexer.index.mirror import Mirror
-    from indexer.model import BlocksStored, Descriptor, Tier
+    from indexer.model import BlocksStored, Descriptor
 
 
 class SourceIndex:
@@ -49,6 +50,8 @@ class SourceIndex:
         self.warnings: dict[str, str] = {}
         self.slot = mirror.open_slot(self.lane_table)
         self.since = 0.0
+        self.ghosts: Ghosts | None = None
+        self._most_copies = 0
         self._orphans_max = orphans_max
         self._tier_ttls = tier_ttls
         self.map = ReverseMap(orphans_max=orphans_max)
@@ -76,7 +79,37 @@ class SourceIndex:
             self.slot = mirror.open_slot(self.lane_table)
         self.map = ReverseMap(orphans_max=self._orphans_max)
         self.facts.forget_history(generation)
+        self.ghosts = None
+        self._most_copies = 0
         return old
+
+    @property
+    def gpu_lane(self) -> Lane | None:
+        """The lane of the main group in GPU memory: what an engine's capacity in blocks is about."""
+        return self.map.lanes.get((self.home_group or 0, Tier.GPU))
+
+    def keep_gap(self) -> None:
+        """Batches are lost and what is known is kept: counts begin again, and some of it may be ghosts."""
+        for lane in self.map.lanes.values():
+            lane.forget_counts()
+        gpu = self.gpu_lane
+        if self.ghosts is None and gpu is not None:
+            self.ghosts = Ghosts(gpu)
+        self.facts.doubts.add("gap")
+        self.facts.missed_stores = True
+
+    def note_copies(self) -> None:
+        """Remember the most that was held while nothing was in doubt: an engine that evicts is full."""
+        gpu = self.gpu_lane
+        if gpu is not None:
+            self._most_copies = max(self._most_copies, gpu.pairs + gpu.extra_copies)
+
+    @property
+    def capacity(self) -> int | None:
+        """Blocks the engine can hold: told, or seen in this generation once it had to evict; None where neither."""
+        if self.descriptor.blocks_total is not None:
+            return self.descriptor.blocks_total
+        return self._most_copies if self._most_copies and self.counters["removed"] else None
 
     def lane(self, group: int, tier: Tier) -> Lane | None:
         """The lane, made on first use; None when the source has too many."""
