@@ -576,10 +576,8 @@ def test_a_reconnect_before_anything_is_applied_drops_what_the_replay_covers() -
     story = Story()
     story.up()
     story.live(40, 41)
-    story.down()
-    story.now += 1
-    assert [Count("reconnects"), HangUp()] == story.up()
-    assert [Ask(2, 0)] == story.empty()
+
+    assert [HangUp(), Count("reconnects"), Ask(2, 0)] == story.reconnect()
 
     assert batches(0, 2, 1) == story.reply(0, 2, life=1)
     assert [Prove(), OK, SYNCED] == story.end()
@@ -682,12 +680,38 @@ def test_a_reconnect_interrupts_a_recovery() -> None:
     story = joined()
     story.live(9)
     story.reply(5, 6)
-    story.down()
 
-    assert [Count("reconnects"), HangUp()] == story.up()
-    assert [Ask(3, 6)] == story.empty()
+    assert [HangUp(), Count("reconnects"), Ask(3, 6)] == story.reconnect()
     assert [*batches(7, 8), HangUp(), OK] == story.reply(6, 9)
     assert [batch(9), SYNCED] == story.drain()
+
+
+def test_nothing_is_asked_while_the_connection_is_lost() -> None:
+    """A process that answers then may be another before the reconnect tells: what needs an answer waits for it."""
+    story = joined()
+    story.down()
+
+    assert [batch(5)] == story.live(5)
+    assert [Count("gaps"), SYNC] == story.live(8)
+    assert [] == story.empty()
+    story.now += 1.0
+    assert [Count("reconnects")] == story.up()
+    assert [Ask(2, 5)] == story.empty()
+    assert [*batches(6, 7), HangUp(), OK] == story.reply(5, 7)
+    assert [batch(8), SYNCED] == story.drain()
+
+
+def test_a_connection_that_comes_back_without_having_been_seen_lost() -> None:
+    """A recovery is interrupted by it; while the endpoint rests, what is held goes on under P6's rule."""
+    story = Story(options=replace(OPTIONS, replays_per_minute=2))
+    story.up()
+    story.reply(0, 4)
+    story.end()
+    story.live(7)
+
+    assert [Count("reconnects"), HangUp()] == story.up()
+    assert [] == story.empty()
+    assert [Count("batches_lost", 2), ReportGap(5, 6), batch(7), SYNCED] == story.drain()
 
 
 def test_a_reconnect_while_the_lane_is_drained() -> None:

@@ -1,0 +1,286 @@
+"""Any mishaps in any order: the session against a simulated engine, wire and core.
+
+The engine publishes, loses messages, restarts (away for at least min_engine_restart_s, as P6 assumes) and keeps a short
+buffer; the wire queues up to a high-water mark and keeps what it queued over a reconnect; replay answers rightly, with
+holes, or not at all. The core only writes down what it is told and checks P1, P4 and P6 on it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from indexer.collect.commands import Ask, BeginLife, Command, HangUp, ReplayEnd, ReportGap, SetSyncing
+from indexer.collect.lanes import Lane, LaneBudget
+from indexer.collect.options import CollectOptions
+from indexer.collect.session import Session
+from indexer.decode.envelope import stamp
+from indexer.model import RawBatch
+from tests.support.collect_batches import LIFE_S, batch
+
+RCVHWM = 4
+OPTIONS = replace(CollectOptions(), rcvhwm_messages=RCVHWM, quantum_messages=2, lane_bytes=2_000)
+SETTLE_STEPS_MAX = 400
+
+
+def life_of(message: RawBatch) -> int:
+    """The life of the engine that stamped it."""
+    return int(stamp(message.payload) // LIFE_S)
+
+
+class Core:
+    """What the commands amount to."""
+
+    def __init__(self) -> None:
+        self.cursor: int | None = None
+        self.lives: set[int] = set()
+        self.newest_life = 0
+        self.applied: set[int] = set()
+        self.lost: set[int] = set()
+        self.syncing = False
+        self.guessed = False
+        """Replay could not examine everything: P6 guesses."""
+
+    def perform(self, command: Command) -> None:
+        if isinstance(command, RawBatch):
+            self.apply(command)
+        elif isinstance(command, BeginLife):
+            self.cursor = None
+            self.lives, self.applied, self.lost = set(), set(), set()
+        elif isinstance(command, ReportGap):
+            assert command.first == (0 if self.cursor is None else self.cursor + 1)
+            self.lost |= set(range(command.first, command.last + 1))
+            self.cursor = command.last
+        elif isinstance(command, SetSyncing):
+            assert command.active != self.syncing
+            self.syncing = command.active
+
+    def apply(self, message: RawBatch) -> None:
+        life = life_of(message)
+        assert self.cursor is None or message.sequence == self.cursor + 1, "in order, each once, every hole reported"
+        assert life >= self.newest_life, "nothing of an old life after the new one began"
+        if self.lives and life not in self.lives:
+            assert self.guessed, "a new life was noticed"
+        self.newest_life = life
+        self.lives.add(life)
+        self.applied.add(message.sequence)
+        self.cursor = message.sequence
+
+
+class Machine(RuleBasedStateMachine):
+    """One source and everything around it."""
+
+    @initialize(replay=st.booleans(), buffer=st.sampled_from([3, 1_000]))
+    def begin(self, replay: bool, buffer: int) -> None:
+        self.now = 1_000.0
+        self.core = Core()
+        self.core.guessed = not replay
+        self.lane = Lane(OPTIONS.lane_bytes, LaneBudget(OPTIONS.lanes_total_bytes))
+        self.session = Session(OPTIONS, self.lane, self.now, replay=replay)
+        self.replay = replay
+        self.complete = replay and buffer > 3
+        """Everything lost can be had again: nothing may be lost for good."""
+        self.life = 0
+        self.next_number = 0
+        self.kept: deque[RawBatch] = deque(maxlen=buffer)
+        self.queue: deque[RawBatch] = deque()
+        self.events: deque[bool] = deque()
+        self.linked = False
+        self.asked: Ask | None = None
+        self.answers = False
+        """The process that was asked still lives."""
+        self.perform(self.session.begin())
+
+    def perform(self, commands: list[Command]) -> None:
+        for command in commands:
+            if isinstance(command, HangUp):
+                self.asked = None
+            elif isinstance(command, Ask):
+                assert self.replay
+                self.asked, self.answers = command, True
+            else:
+                self.core.perform(command)
+
+    # --- the engine ---
+
+    @rule(count=st.integers(1, 6), reaches=st.booleans())
+    def publish(self, count: int, reaches: bool) -> None:
+        """`reaches` False: kept for replay, but never sent to us."""
+        for _ in range(count):
+            message = batch(self.next_number, self.life)
+            self.next_number += 1
+            self.kept.append(message)
+            if self.linked and reaches and len(self.queue) < RCVHWM:
+                self.queue.append(message)
+
+    @rule()
+    def fail_to_encode(self) -> None:
+        """A number used up: neither sent nor kept."""
+        self.next_number += 1
+        self.complete = False
+
+    @precondition(lambda self: not self.linked)
+    @rule()
+    def connect(self) -> None:
+        self.linked = True
+        self.events.append(True)
+
+    @precondition(lambda self: self.linked)
+    @rule(away_s=st.sampled_from([0.05, 3.0, 20.0]), missed=st.integers(0, 3))
+    def blink(self, away_s: float, missed: int) -> None:
+        """The connection is lost and comes back, the process is the same."""
+        self.cut()
+        self.now += away_s
+        self.publish(missed, reaches=False)
+        self.connect()
+
+    @precondition(lambda self: self.linked)
+    @rule(away_s=st.sampled_from([5.0, 60.0]), missed=st.integers(0, 8))
+    def restart(self, away_s: float, missed: int) -> None:
+        """A new process, which has published `missed` batches before we are connected again."""
+        self.cut()
+        self.now += away_s
+        self.life += 1
+        self.next_number = 0
+        self.kept.clear()
+        self.answers = False
+        self.publish(missed, reaches=False)
+        self.connect()
+
+    def cut(self) -> None:
+        self.linked = False
+        self.events.append(False)
+        self.perform_events_sometimes()
+
+    def perform_events_sometimes(self) -> None:
+        """A lost connection is noticed when it happens: its time is what P6 counts from."""
+        arrived = [self.queue.popleft() for _ in range(min(len(self.queue), 1)) if self.session.reads_socket]
+        self.look(arrived, emptied=False)
+
+    # --- our side ---
+
+    def look(self, arrived: list[RawBatch], *, emptied: bool) -> None:
+        """Messages were read first, then the monitor; changes are told before the messages."""
+        changes = list(self.events)
+        self.events.clear()
+        for is_up in changes:
+            self.perform(self.session.connection_up(self.now) if is_up else self.session.connection_down(self.now))
+        if arrived:
+            self.perform(self.session.messages(arrived, self.now))
+        if emptied and not changes:
+            self.perform(self.session.socket_empty(self.now))
+
+    @rule(count=st.integers(1, 6))
+    def read(self, count: int) -> None:
+        if not self.session.reads_socket:
+            self.look([], emptied=False)
+            return
+        arrived = [self.queue.popleft() for _ in range(min(count, len(self.queue)))]
+        self.look(arrived, emptied=len(arrived) < count)
+
+    @precondition(lambda self: self.session.drains_lane)
+    @rule()
+    def drain(self) -> None:
+        self.perform(self.session.drain_lane(self.now))
+
+    @rule(seconds=st.sampled_from([0.25, 5.0, 70.0]))
+    def tick(self, seconds: float) -> None:
+        if self.asked is not None and seconds > OPTIONS.replay_timeout_s:
+            return  # its conversation would have ended before
+        self.now += seconds
+        self.perform(self.session.tick(self.now))
+
+    # --- replay ---
+
+    @precondition(lambda self: self.asked is not None and self.answers)
+    @rule(omitted=st.sets(st.integers(0, 12), max_size=2), marker=st.booleans(), cut_at=st.integers(0, 30))
+    def answer(self, omitted: set[int], marker: bool, cut_at: int) -> None:
+        """Replies, some lost without a word, maybe no end marker, the rest only after other things happened."""
+        asked = self.asked
+        assert asked is not None
+        replies = [each for each in self.kept if each.sequence >= asked.first]
+        got = [each for place, each in enumerate(replies) if place not in omitted and (marker or place < cut_at)]
+        if self.complete and omitted & set(range(len(replies))):
+            # The first replies are never lost: an engine drops only once its socket's queue is full.
+            got = replies[:1] + [each for each in got if each is not replies[0]]
+        self.perform(self.session.replayed(asked.conversation, got, self.now))
+        if marker:
+            self.finish(asked, ReplayEnd.COMPLETE)
+
+    @precondition(lambda self: self.asked is not None)
+    @rule()
+    def time_out(self) -> None:
+        """Silence. What P6 says when replay does not help is a guess."""
+        asked = self.asked
+        assert asked is not None
+        self.now += OPTIONS.replay_timeout_s
+        self.complete = False
+        self.core.guessed = True
+        self.finish(asked, ReplayEnd.TIMEOUT)
+
+    def finish(self, asked: Ask, end: ReplayEnd) -> None:
+        self.perform(self.session.replay_ended(asked.conversation, end, self.now))
+        if self.asked is asked:
+            self.asked = None
+
+    # --- promises ---
+
+    @invariant()
+    def lane_is_bounded(self) -> None:
+        if hasattr(self, "lane"):
+            assert self.lane.used_bytes <= OPTIONS.lane_bytes + 1_000
+
+    def teardown(self) -> None:
+        """Left alone with a connection and a replay endpoint that answers, the session catches up."""
+        if not hasattr(self, "session"):
+            return
+        if not self.linked:
+            self.connect()
+        for _ in range(SETTLE_STEPS_MAX):
+            self.settle_step()
+            if self.settled():
+                break
+        assert self.settled(), "it comes to rest"
+        self.check_knowledge()
+
+    def settle_step(self) -> None:
+        asked = self.asked
+        if asked is not None and self.answers:
+            replies = [each for each in self.kept if each.sequence >= asked.first]
+            self.perform(self.session.replayed(asked.conversation, replies, self.now))
+            self.finish(asked, ReplayEnd.COMPLETE)
+        elif asked is not None:
+            self.time_out()
+        elif self.session.drains_lane:
+            self.drain()
+        elif self.queue or self.events or self.session.unsettled:
+            self.read(RCVHWM + 1)
+        else:
+            self.tick(70.0)
+
+    def settled(self) -> bool:
+        quiet = self.asked is None and not self.queue and not self.events and not self.session.drains_lane
+        if not quiet or self.session.unsettled or self.core.syncing:
+            return False
+        return not self.replay or self.caught_up()
+
+    def caught_up(self) -> bool:
+        newest = self.kept[-1].sequence if self.kept else None
+        return newest is None or (self.core.cursor is not None and self.core.cursor >= newest)
+
+    def check_knowledge(self) -> None:
+        core = self.core
+        assert not len(self.lane)
+        if core.cursor is not None:
+            known = core.applied | core.lost
+            assert set(range(min(known), core.cursor + 1)) == known, "every number is applied or reported lost"
+        if self.complete:
+            assert not core.lost
+            assert set(range(self.next_number)) == core.applied
+            assert core.lives <= {self.life}
+
+
+TestSession = Machine.TestCase
