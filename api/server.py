@@ -28,6 +28,8 @@ from api.rest.lane import LookupLaneProtocol
 from api.rest.limits import RestLimits
 from indexer.errors import SettingsError
 
+CUT_WAIT_S = 5
+"""From cut connections to cancelled tasks."""
 UDS_MODE = 0o660
 """Owner and group: a caller on the socket counts as local, and may change sources."""
 
@@ -67,18 +69,20 @@ async def serve(
         try:
             async with asyncio.TaskGroup() as tasks:
                 running = tasks.create_task(server.serve(sockets), name="rest")
-                watching = tasks.create_task(_end(server, stop, stopping, settings.lame_duck_s), name="rest-stop")
+                watching = tasks.create_task(_end(server, stop, stopping, settings), name="rest-stop")
                 await running
                 watching.cancel()
         finally:
             server.cut()
 
 
-async def _end(server: _Server, stop: asyncio.Event, stopping: asyncio.Event, lame_duck_s: float) -> None:
+async def _end(server: _Server, stop: asyncio.Event, stopping: asyncio.Event, settings: ServerSettings) -> None:
     await stop.wait()
     stopping.set()
-    await asyncio.sleep(lame_duck_s)
+    await asyncio.sleep(settings.lame_duck_s)
     server.should_exit = True
+    await asyncio.sleep(settings.drain_s)
+    server.cut()  # whoever still waits for a body now learns that its caller is gone, and ends
 
 
 class _Server(uvicorn.Server):
@@ -119,7 +123,7 @@ def _config(app: Front, settings: ServerSettings) -> uvicorn.Config:
         proxy_headers=False,  # a caller is who connects, not who it says it is
         server_header=False,
         timeout_keep_alive=settings.keep_alive_s,
-        timeout_graceful_shutdown=math.ceil(settings.drain_s),
+        timeout_graceful_shutdown=math.ceil(settings.drain_s) + CUT_WAIT_S,
         backlog=settings.backlog,
     )
 

@@ -7,6 +7,7 @@ whole in one message, as nearly all do, cost one comparison.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import zlib
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -21,6 +22,11 @@ GZIP_WINDOW: Final = 31
 """zlib's `wbits` for a gzip wrapper with the largest window."""
 
 
+DROPPED_BYTES_MAX: Final = 64 * 2**20
+"""Received and dropped of a body that is refused for its size."""
+_SIZE_STATUSES: Final = frozenset({HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.TOO_MANY_REQUESTS})
+
+
 class CallerGone(Exception):
     """The connection ended before the body did: there is nobody to answer."""
 
@@ -33,7 +39,19 @@ class BodyReader:
         self._pending = 0
 
     async def read(self, receive: Receive, headers: Mapping[bytes, bytes]) -> bytes:
-        """The whole body as it was sent. Raises `RequestRefused` or `CallerGone`."""
+        """The whole body as it was sent. Raises `RequestRefused` or `CallerGone`.
+
+        What is refused for its size is still received, up to a bound, and dropped: a caller that has not finished
+        sending does not read the answer, and one whose connection closes meanwhile never sees it.
+        """
+        try:
+            return await self._read(receive, headers)
+        except RequestRefused as refused:
+            if refused.status in _SIZE_STATUSES and b"expect" not in headers:
+                await self._drop(receive)
+            raise
+
+    async def _read(self, receive: Receive, headers: Mapping[bytes, bytes]) -> bytes:
         limit = self._limits.body_bytes
         length = headers.get(b"content-length")
         if length is not None and length.isdigit() and int(length[:20]) > limit:
@@ -44,6 +62,8 @@ class BodyReader:
         body: bytes = message["body"]
         if message["more_body"]:
             body = await self._rest(receive, body)
+        if not body and b"upgrade" in headers:
+            raise _lost()  # the parser takes what follows such a head for another protocol
         return body
 
     def checked(self, body: bytes, headers: Mapping[bytes, bytes]) -> bytes:
@@ -67,8 +87,8 @@ class BodyReader:
                     message = await receive()
                     if message["type"] != "http.request":
                         raise CallerGone
-                    parts.append(message.get("body", b""))
-                    if not message.get("more_body", False):
+                    parts.append(message["body"])
+                    if not message["more_body"]:
                         return b"".join(parts)
         except TimeoutError:
             raise RequestRefused(
@@ -78,6 +98,16 @@ class BodyReader:
             ) from None
         finally:
             self._pending -= size
+
+    async def _drop(self, receive: Receive) -> None:
+        left = DROPPED_BYTES_MAX
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._limits.body_wait_s):
+                while left > 0:
+                    message = await receive()
+                    if message["type"] != "http.request" or not message["more_body"]:
+                        return
+                    left -= len(message["body"])
 
     def _check(self, size: int) -> None:
         if size > self._limits.body_bytes:
@@ -96,6 +126,12 @@ def _too_large(limit: int) -> RequestRefused:
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         "body.too_large",
         f"the body is larger than {limit} bytes (limits.body_bytes)",
+    )
+
+
+def _lost() -> RequestRefused:
+    return RequestRefused(
+        HTTPStatus.BAD_REQUEST, "body.lost", "a request that asks to upgrade loses its body: do not ask for it"
     )
 
 

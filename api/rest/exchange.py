@@ -41,8 +41,8 @@ class Exchange:
 
     async def body(self, request: Request, expected: type[T]) -> T:
         """The body as that type, from JSON or MessagePack. Raises `RequestRefused`, `BadRequestError`."""
-        form = body_form(dict(request.headers.raw).get(b"content-type"), ids_allowed=False)
         content = await self.raw_body(request)
+        form = body_form(dict(request.headers.raw).get(b"content-type"), ids_allowed=False)
         decode = msgspec.json.decode if form == "json" else msgspec.msgpack.decode
         try:
             try:

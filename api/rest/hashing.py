@@ -23,8 +23,8 @@ class HashRoute:
     async def hash(self, request: Request) -> Response:
         """`POST /v1/hash`."""
         headers = dict(request.headers.raw)
-        form = body_form(headers.get(b"content-type"), ids_allowed=True)
         body = await self._exchange.raw_body(request)
+        form = body_form(headers.get(b"content-type"), ids_allowed=True)
         query = self._requests.parse(form, body, request.scope["query_string"], headers, hashing=True).query
         result = self._node.hash(query)
         answer = HashAnswer(

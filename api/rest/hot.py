@@ -79,7 +79,7 @@ class LookupRoute:
         started = time.perf_counter()
         self._waiting += 1
         try:
-            self._admit(scope["method"], headers)
+            self._admit(scope["method"])
             body = await self._bodies.read(receive, headers)
             started = time.perf_counter()  # a slow caller's network is not our time
             query, label, encoding = self._question(scope["query_string"], headers, body)
@@ -99,7 +99,7 @@ class LookupRoute:
             api="rest", input=label, code=status, state=state, seconds=time.perf_counter() - started
         )
 
-    def _admit(self, method: str, headers: Mapping[bytes, bytes]) -> None:
+    def _admit(self, method: str) -> None:
         """Raise what can be told before the body is read."""
         if method != "POST":
             raise RequestRefused(
@@ -108,7 +108,6 @@ class LookupRoute:
                 "this path takes POST",
                 headers=[(b"allow", b"POST")],
             )
-        body_form(headers.get(b"content-type"), ids_allowed=True)
         if self._waiting > self._waiting_max:
             raise RequestRefused(
                 HTTPStatus.TOO_MANY_REQUESTS,

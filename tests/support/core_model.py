@@ -158,17 +158,20 @@ class ModelSource:
 
     def _place(self, now: float) -> None:
         """Blocks whose chain of parents is known have their content."""
-        waiting = [h for h in self.told if h not in self.placed]
-        while waiting:
-            ready = [h for h in waiting if self.told[h] is None or self.told[h] in self.placed]
-            if not ready:
-                return
-            self.placed.update(ready)
-            for engine_hash in ready:
-                for (_, tier), entries in self.lanes.items():
-                    if tier in self.ttls and engine_hash in entries:
-                        entries[engine_hash].deadline = now + self.ttls[tier]
-            waiting = [h for h in waiting if h not in self.placed]
+        progress = True
+        while progress:
+            progress = False
+            for engine_hash in [h for h in self.told if h not in self.placed]:
+                before = self.told[engine_hash]
+                if before is None or before in self.placed:
+                    progress = True
+                    self.placed.add(engine_hash)
+                    self._start_living(engine_hash, now)
+
+    def _start_living(self, engine_hash: int, now: float) -> None:
+        for (_, tier), entries in self.lanes.items():
+            if tier in self.ttls and engine_hash in entries:
+                entries[engine_hash].deadline = now + self.ttls[tier]
 
     def knows_but_lacks(self, lane: LaneKey, engine_hash: int | None) -> bool:
         """Whether the block is known and yet not held on that lane: no engine names such a parent."""

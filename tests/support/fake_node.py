@@ -32,8 +32,7 @@ class FakeNode:
         self.fault: Exception | None = None
 
     def lookup(self, query: LookupQuery, *, encoding: Encoding) -> LookupAnswer:
-        if self.fault is not None:
-            raise self.fault
+        self._fail()
         self.queries.append(query)
         if query.scheme == "dynamo" and query.block_size == 13:
             raise BadRequestError("block_size.unusable", [FieldIssue("block_size", "not 13 in this scheme", "13")])
@@ -75,6 +74,7 @@ class FakeNode:
         self.waited.append(timeout_s)
 
     def hash(self, query: LookupQuery) -> HashResult:
+        self._fail()
         assert query.tokens is not None
         assert query.block_size is not None
         self.queries.append(query)
@@ -151,6 +151,7 @@ class FakeNode:
         ]
 
     def readiness(self) -> Readiness:
+        self._fail()
         return Readiness(ready=self.ready, detail={"sources": len(self.sources), "syncing": 0})
 
     def metrics_text(self) -> bytes:
@@ -162,6 +163,10 @@ class FakeNode:
 
     def version(self) -> VersionAnswer:
         return VersionAnswer(version="0.1.0", hash_scheme="kvi1", layout="memory")
+
+    def _fail(self) -> None:
+        if self.fault is not None:
+            raise self.fault
 
     def _ids(self, pod: str, dp_rank: int | None) -> list[SourceId]:
         ids = [s for s in self.sources if s.pod == pod and dp_rank in {None, s.dp_rank}]

@@ -63,18 +63,28 @@ def served_in_thread(node: NodePort, settings: ServerSettings) -> Iterator[tuple
         assert not thread.is_alive(), "the server did not end"
 
 
-def exchange(address: tuple[str, int], sent: bytes, *, pieces: Sequence[int] = ()) -> bytes:
-    """Send bytes as they are, cut at `pieces`, say no more, and return everything that comes back until the close."""
+def exchange(address: tuple[str, int], sent: bytes, *, pieces: Sequence[int] = (), half_close: bool = False) -> bytes:
+    """Send bytes as they are, cut at `pieces`; everything that comes back until the server closes.
+
+    With `half_close` the server is told that nothing more will come. A reset is a way to close, too.
+    """
+    received = b""
     with socket.create_connection(address, timeout=DEADLINE_S) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        at = 0
-        for cut in (*pieces, len(sent)):
-            sock.sendall(sent[at:cut])
-            at = cut
-        received = b""
-        while part := sock.recv(65_536):
-            received += part
-        return received
+        try:
+            at = 0
+            for cut in (*pieces, len(sent)):
+                sock.sendall(sent[at:cut])
+                at = cut
+            if half_close:
+                sock.shutdown(socket.SHUT_WR)
+            while part := sock.recv(65_536):
+                received += part
+        except TimeoutError:
+            raise
+        except OSError:
+            return received
+    return received
 
 
 def request(

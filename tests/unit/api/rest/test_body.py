@@ -54,19 +54,49 @@ def _refused(messages: list[dict[str, object]], length: int | None = None, **lim
     return caught.value.status.value, caught.value.code
 
 
-def test_a_length_beyond_the_limit_is_refused_unread() -> None:
-    """Nothing is received."""
-    assert (413, "body.too_large") == _refused([], LIMIT + 1)
+_REST = [_part(b"x" * 600, more=True)] * 3 + [_part(b"", more=False)]
 
 
-def test_a_body_that_grows_beyond_the_limit_is_refused_on_the_way() -> None:
-    """Its length was not told: chunked."""
-    assert (413, "body.too_large") == _refused([_part(b"x" * 600, more=True)] * 2)
+@pytest.mark.parametrize("length", [None, LIMIT + 1, 10**30])
+def test_a_body_beyond_the_limit_is_refused(length: int | None) -> None:
+    """Its length was told, or it grows; its rest is received and dropped, so that the caller reads the answer."""
+    rest = list(_REST)
+
+    assert (413, "body.too_large") == _refused(rest, length)
 
 
 def test_all_bodies_together_have_a_limit() -> None:
     """Of what is held unfinished; the caller may try again."""
-    assert (429, "body.pending_bytes") == _refused([_part(b"x" * 600, more=True)], pending_bytes=500)
+    assert (429, "body.pending_bytes") == _refused(_REST, pending_bytes=500)
+
+
+@pytest.mark.parametrize("end", [[], [_GONE]])
+def test_a_refused_body_is_not_waited_for_for_ever(end: list[dict[str, object]]) -> None:
+    """It may stop coming, or its caller go."""
+    assert (413, "body.too_large") == _refused([*_REST[:2], *end], body_wait_s=0.01)
+
+
+def test_a_caller_that_asks_first_is_answered_at_once() -> None:
+    """`Expect: 100-continue`: nothing is received."""
+
+    async def receive() -> dict[str, object]:
+        raise AssertionError
+
+    headers = {b"content-length": b"%d" % (LIMIT + 1), b"expect": b"100-continue"}
+    with pytest.raises(RequestRefused):
+        asyncio.run(BodyReader(RestLimits(body_bytes=LIMIT)).read(receive, headers))
+
+
+def test_a_body_lost_to_an_upgrade_is_missed() -> None:
+    """Rather than taken for an empty one."""
+
+    async def receive() -> dict[str, object]:
+        return _part(b"", more=False)
+
+    with pytest.raises(RequestRefused) as caught:
+        asyncio.run(BodyReader(RestLimits()).read(receive, {b"upgrade": b"h2c"}))
+
+    assert "body.lost" == caught.value.code
 
 
 def test_a_body_that_stops_coming_is_given_up() -> None:

@@ -1,0 +1,447 @@
+"""The REST face from outside: real server, real socket, a double behind it."""
+
+import gzip
+import http.client
+import json
+import re
+import struct
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from api.rest.limits import RestLimits
+from api.server import ServerSettings
+from schemas.lookup import LookupAnswer, LookupQuery
+from schemas.rest import BlockList, HashAnswer, Problem, SourceList
+from tests.support.fake_node import HELD_HASH, FakeNode
+from tests.support.serving import exchange, request, served_in_thread
+
+BODY_MAX = 300_000
+JSON = "application/json"
+PACKED = "application/msgpack"
+Address = tuple[str, int]
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[FakeNode, Address]]:
+    """One server for all, and the double behind it."""
+    node = FakeNode()
+    limits = RestLimits(body_bytes=BODY_MAX, tokens=50_000)
+    with served_in_thread(node, ServerSettings(port=0, limits=limits)) as address:
+        yield node, address
+
+
+@pytest.fixture
+def node(served: tuple[FakeNode, Address]) -> FakeNode:
+    """The double, as new."""
+    node = served[0]
+    node.__init__()  # type: ignore[misc]
+    return node
+
+
+@pytest.fixture
+def http_client(served: tuple[FakeNode, Address], node: FakeNode) -> Iterator[http.client.HTTPConnection]:
+    """A connection to the server, whose double is as new."""
+    connection = http.client.HTTPConnection(*served[1], timeout=20)
+    yield connection
+    connection.close()
+
+
+def _image(*ids: int) -> bytes:
+    return struct.pack(f"<{len(ids)}I", *ids)
+
+
+def _problem(answer: tuple[int, dict[str, str], bytes]) -> Problem:
+    """The problem in an answer that must be one."""
+    status, headers, body = answer
+    problem = msgspec.json.decode(body, type=Problem)
+    assert "application/problem+json" == headers["content-type"]
+    assert status == problem.status
+    assert problem.code
+    assert problem.title
+    assert problem.request_id
+    return problem
+
+
+# --- lookups ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content_type", "query", "body"),
+    [
+        (JSON, "", b'{"token_ids":[1,2],"model":"m"}'),
+        (PACKED, "", msgspec.msgpack.encode({"token_ids": _image(1, 2), "model": "m"})),
+        ("application/octet-stream", "?model=m", _image(1, 2)),
+    ],
+)
+def test_a_lookup_is_answered_as_it_came(
+    http_client: http.client.HTTPConnection, node: FakeNode, content_type: str, query: str, body: bytes
+) -> None:
+    """Three forms, one question; MessagePack is answered in MessagePack."""
+    status, headers, content = request(http_client, "POST", "/v1/lookup" + query, body, content_type=content_type)
+    answered_in = PACKED if content_type == PACKED else JSON
+    decode = msgspec.msgpack.decode if content_type == PACKED else msgspec.json.decode
+    answer = decode(content, type=LookupAnswer)
+
+    assert (200, answered_in) == (status, headers["content-type"])
+    assert LookupQuery(tokens=_image(1, 2), model="m", request_id=answer.request_id) == node.queries[-1]
+    assert (2, "exact") == (answer.prompt_tokens, answer.state)
+    assert answer.took_us > 0
+
+
+def test_a_lookup_answers_as_asked_by_accept(http_client: http.client.HTTPConnection) -> None:
+    """JSON in, MessagePack out."""
+    _, headers, content = request(
+        http_client, "POST", "/v1/lookup", b'{"token_ids":[1]}', content_type=JSON, accept=PACKED
+    )
+
+    assert PACKED == headers["content-type"]
+    assert 1 == msgspec.msgpack.decode(content)["prompt_tokens"]
+
+
+@pytest.mark.parametrize("body", [b'{"token_ids":[1],"request_id":"mine"}', b'{"token_ids":[1]}'])
+def test_a_request_id_is_repeated(http_client: http.client.HTTPConnection, body: bytes) -> None:
+    """The body's before the header's."""
+    _, _, content = request(http_client, "POST", "/v1/lookup", body, content_type=JSON, x_request_id="theirs")
+
+    assert ("mine" if b"mine" in body else "theirs") == json.loads(content)["request_id"]
+
+
+def test_a_lookup_that_waits_is_given_its_time(http_client: http.client.HTTPConnection, node: FakeNode) -> None:
+    """`min_sequence` waits as long as the smallest deadline says, or a second."""
+    body = b'{"token_ids":[1],"min_sequence":{"p":4}}'
+    request(http_client, "POST", "/v1/lookup", body, content_type=JSON)
+    request(http_client, "POST", "/v1/lookup", body, content_type=JSON, x_kvindexer_timeout_ms="20")
+
+    assert [1.0, 0.02] == node.waited
+
+
+def test_every_lookup_is_counted(http_client: http.client.HTTPConnection, node: FakeNode) -> None:
+    """By form, code and state; what was refused has no state."""
+    request(http_client, "POST", "/v1/lookup", b'{"token_ids":[1]}', content_type=JSON)
+    request(http_client, "POST", "/v1/lookup", b"{", content_type=JSON)
+    request(http_client, "GET", "/v1/lookup")
+
+    assert [("json", 200, "exact"), ("unknown", 400, ""), ("unknown", 405, "")] == [
+        (o["input"], o["code"], o["state"]) for o in node.observed
+    ]
+
+
+def test_what_only_the_core_can_judge_is_explained(http_client: http.client.HTTPConnection) -> None:
+    """Its refusals come out like those of the bodies."""
+    body = b'{"block_hashes":[1],"block_size":13,"scheme":"dynamo"}'
+    problem = _problem(request(http_client, "POST", "/v1/lookup", body, content_type=JSON))
+
+    assert (422, "block_size.unusable", "13") == (problem.status, problem.code, problem.errors[0].got)
+
+
+@pytest.mark.parametrize("path", ["/v1/lookup", "/v1/hash", "/readyz"])
+def test_a_fault_of_ours_is_a_problem(http_client: http.client.HTTPConnection, node: FakeNode, path: str) -> None:
+    """500 without a word of what went wrong, and the next request is served."""
+    node.fault = ValueError("a secret")
+    body = b'{"token_ids":[1],"block_size":16}' if path == "/v1/hash" else b'{"token_ids":[1]}'
+    method, content = ("GET", None) if path == "/readyz" else ("POST", body)
+    answer = request(http_client, method, path, content, content_type=JSON)
+    node.fault = None
+
+    assert "internal" == _problem(answer).code
+    assert b"secret" not in answer[2]
+    assert 200 == request(http_client, "GET", "/healthz")[0]
+
+
+# --- limits ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/v1/lookup", "/v1/hash", "/v1/sources"])
+def test_a_body_beyond_the_limit_is_413(http_client: http.client.HTTPConnection, path: str) -> None:
+    """Whole in its length, grown in chunks, or unpacked from gzip; each time the next request is served."""
+    big = b" " * (BODY_MAX + 1)
+    announced = request(http_client, "POST", path, big, content_type=JSON)
+    http_client.request("POST", path, iter([big[:1], big[1:]]), {"content-type": JSON}, encode_chunked=True)
+    response = http_client.getresponse()
+    chunked = response.status, {k.lower(): v for k, v in response.getheaders()}, response.read()
+    packed = request(http_client, "POST", path, gzip.compress(big), content_type=JSON, content_encoding="gzip")
+
+    assert ["body.too_large"] * 3 == [_problem(answer).code for answer in (announced, chunked, packed)]
+    assert 200 == request(http_client, "GET", "/healthz")[0]
+
+
+def test_gzip_is_read(http_client: http.client.HTTPConnection) -> None:
+    """By lookups and by the rest."""
+    body = gzip.compress(b'{"token_ids":[1],"block_size":1}')
+    hashed = request(http_client, "POST", "/v1/hash", body, content_type=JSON, content_encoding="gzip")
+    body = gzip.compress(b'{"token_ids":[1]}')
+    asked = request(http_client, "POST", "/v1/lookup", body, content_type=JSON, content_encoding="gzip")
+
+    assert (200, 200) == (hashed[0], asked[0])
+
+
+# --- hash, sources, service -----------------------------------------------------------------------------------------
+
+
+def test_hash_gives_one_hash_a_whole_block(http_client: http.client.HTTPConnection) -> None:
+    """16 digits, leading zeros kept."""
+    body = json.dumps({"token_ids": list(range(33)), "block_size": 16}).encode()
+    status, _, content = request(http_client, "POST", "/v1/hash", body, content_type=JSON)
+
+    assert 200 == status
+    assert HashAnswer(
+        scheme="kvi1", block_size=16, hashes=["00f3c0de00000001", "00f3c0de00000002"], prompt_tokens=33
+    ) == msgspec.json.decode(content, type=HashAnswer)
+
+
+def _register(client: http.client.HTTPConnection, **members: object) -> int:
+    body = json.dumps({"pod": "p", "endpoint": "tcp://10.0.0.1:5557"} | members).encode()
+    return request(client, "POST", "/v1/sources", body, content_type=JSON)[0]
+
+
+def _sources(client: http.client.HTTPConnection, query: str = "") -> SourceList:
+    return msgspec.json.decode(request(client, "GET", "/v1/sources" + query)[2], type=SourceList)
+
+
+def test_a_registration_is_new_the_same_or_another(http_client: http.client.HTTPConnection) -> None:
+    """201, 200, 409."""
+    assert 201 == _register(http_client, model="m")
+    assert 200 == _register(http_client, model="m")
+    assert 409 == _register(http_client, model="other")
+    assert ["m"] == [source.model for source in _sources(http_client).sources]
+
+
+@pytest.mark.parametrize("pod", ["10.0.0.1:8000", "http://[::1]:8000/v1", "a b%2Fc?d#e", "..", "ü"])
+def test_a_pod_of_any_name_is_reached_by_its_path(http_client: http.client.HTTPConnection, pod: str) -> None:
+    """Percent-encoded, it stands for itself in every command."""
+    path = "/v1/sources/" + quote(pod, safe="").replace(".", "%2E")
+    _register(http_client, pod=pod)
+    _register(http_client, pod=pod, dp_rank=1)
+
+    assert 200 == request(http_client, "PATCH", path + "?dp_rank=1", b'{"cordoned":true}', content_type=JSON)[0]
+    assert [False, True] == [source.cordoned for source in _sources(http_client).sources]
+    cleared = request(http_client, "POST", path + "/clear")
+    assert {"pod": pod, "sources": 2} == json.loads(cleared[2])
+    assert {"pod": pod, "sources": 2} == json.loads(request(http_client, "DELETE", path)[2])
+    assert [] == _sources(http_client).sources
+
+
+def test_a_block_is_found_by_either_hash(http_client: http.client.HTTPConnection) -> None:
+    """One that nobody holds is a 404, one that is no hash a 422."""
+    _register(http_client)
+    _, _, content = request(http_client, "GET", f"/v1/sources/p/blocks/{HELD_HASH:x}")
+
+    assert [f"{HELD_HASH:016x}"] == [block.engine_hash for block in msgspec.json.decode(content, type=BlockList).blocks]
+    assert "block.unknown" == _problem(request(http_client, "GET", "/v1/sources/p/blocks/0")).code
+    assert "source.unknown" == _problem(request(http_client, "GET", "/v1/sources/q/blocks/0")).code
+    assert "hash.not_hex" == _problem(request(http_client, "GET", "/v1/sources/p/blocks/-1")).code
+
+
+def test_the_whole_set_is_declared(http_client: http.client.HTTPConnection) -> None:
+    """As an array, or under its name; what is not in it goes."""
+    _register(http_client, pod="old")
+    kept = {"pod": "old", "endpoint": "tcp://10.0.0.1:5557"}
+    new = {"pod": "new", "endpoint": "tcp://10.0.0.2:5557"}
+
+    def put(body: object) -> object:
+        return json.loads(request(http_client, "PUT", "/v1/sources", json.dumps(body).encode(), content_type=JSON)[2])
+
+    assert {"added": 1, "kept": 1, "removed": 0} == put([kept, new])
+    assert {"added": 0, "kept": 1, "removed": 1} == put({"sources": [new]})
+    assert ["new"] == [source.pod for source in _sources(http_client).sources]
+
+
+def test_sources_come_in_pages(http_client: http.client.HTTPConnection) -> None:
+    """`next` leads on, rank by rank, until nothing is left."""
+    for pod in ("a", "b#1", "c"):
+        for rank in range(2):
+            _register(http_client, pod=pod, dp_rank=rank)
+    seen, after = [], ""
+    while True:
+        page = _sources(http_client, f"?limit=2{after}")
+        seen += [(source.pod, source.dp_rank) for source in page.sources]
+        if page.next is None:
+            break
+        after = "&after=" + quote(page.next)
+
+    assert [(pod, rank) for pod in ("a", "b#1", "c") for rank in range(2)] == seen
+    assert [] == _sources(http_client, "?state=live").sources
+    assert "state.not_allowed" == _problem(request(http_client, "GET", "/v1/sources?state=dead")).code
+
+
+def test_a_source_of_a_flag_stays(http_client: http.client.HTTPConnection, node: FakeNode) -> None:
+    """409 says where it has to be removed."""
+    _register(http_client)
+    node.sources = {key: msgspec.structs.replace(known, origin="flag") for key, known in node.sources.items()}
+    problem = _problem(request(http_client, "DELETE", "/v1/sources/p"))
+
+    assert (409, "source.conflict") == (problem.status, problem.code)
+    assert "flag" in problem.detail
+
+
+def test_only_this_machine_changes_sources(http_client: http.client.HTTPConnection) -> None:
+    """A request that came through a proxy is not of this machine; listing is open."""
+    _register(http_client)
+    for method, path in (
+        ("POST", "/v1/sources"),
+        ("PUT", "/v1/sources"),
+        ("PATCH", "/v1/sources/p"),
+        ("DELETE", "/v1/sources/p"),
+        ("POST", "/v1/sources/p/clear"),
+        ("GET", "/v1/sources/p/blocks/1"),
+    ):
+        answer = request(http_client, method, path, b"{}", content_type=JSON, x_forwarded_for="10.0.0.9")
+        assert "caller.not_local" == _problem(answer).code
+    assert 200 == request(http_client, "GET", "/v1/sources", x_forwarded_for="10.0.0.9")[0]
+
+
+def test_readiness_is_not_health(http_client: http.client.HTTPConnection, node: FakeNode) -> None:
+    """503 with the progress until ready; alive all the while."""
+    node.ready = False
+    status, _, content = request(http_client, "GET", "/readyz")
+    assert (503, {"ready": False, "detail": {"sources": 0, "syncing": 0}}) == (status, json.loads(content))
+    assert 200 == request(http_client, "GET", "/healthz")[0]
+
+    node.ready = True
+    assert 200 == request(http_client, "GET", "/readyz?verbose")[0]
+
+
+def test_metrics_and_version(http_client: http.client.HTTPConnection) -> None:
+    """Text for Prometheus, JSON for the curious."""
+    _, headers, text = request(http_client, "GET", "/metrics")
+    assert headers["content-type"].startswith("text/plain; version=")
+    assert b"kvindexer_up 1.0" in text
+    _, _, version = request(http_client, "GET", "/v1/version")
+    assert {"version": "0.1.0", "hash_scheme": "kvi1", "layout": "memory"} == json.loads(version)
+    assert "3.1.0" == json.loads(request(http_client, "GET", "/openapi.json")[2])["openapi"]
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/v1/version", "/v1/sources", "/openapi.json"])
+def test_head_is_answered_where_get_is(http_client: http.client.HTTPConnection, path: str) -> None:
+    """With the same headers and no body."""
+    got, head = request(http_client, "GET", path), request(http_client, "HEAD", path)
+
+    assert (got[0], b"") == (head[0], head[2])
+    assert got[1]["content-length"] == head[1]["content-length"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(
+            "/v1/lookup/batch",
+            "/v1/pick",
+            "/v1/explain",
+            "/v1/recommend",
+            "/v1/routed",
+            "/v1/feedback",
+            "/v1/partitions",
+        ),
+        *("/v1/reports/staleness", "/v1/config", "/v1/sources/p/history", "/query", "/register", "/lookup", "/workers"),
+        *("/", "/v1", "/v1/lookup/", "/v1/sources/", "/v1/sources/a/b", "/docs", "/%ff", "//v1/lookup"),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_what_is_not_there_is_404(http_client: http.client.HTTPConnection, method: str, path: str) -> None:
+    """Paths of later versions are not half there."""
+    assert "path.unknown" == _problem(request(http_client, method, path, b"{}", content_type=JSON)).code
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/v1/lookup", "POST"),
+        ("OPTIONS", "/v1/lookup", "POST"),
+        ("DELETE", "/v1/sources", "GET, HEAD, POST, PUT"),
+        ("GET", "/v1/sources/p", "DELETE, PATCH"),
+        ("POST", "/healthz", "GET, HEAD"),
+        ("TRACE", "/v1/hash", "POST"),
+    ],
+)
+def test_another_method_is_405(http_client: http.client.HTTPConnection, method: str, path: str, allowed: str) -> None:
+    """With all that the path takes."""
+    answer = request(http_client, method, path)
+
+    assert (405, allowed) == (_problem(answer).status, answer[1]["allow"])
+
+
+@pytest.mark.parametrize("path", ["/v1/lookup", "/v1/hash", "/v1/sources"])
+def test_another_content_type_is_415(http_client: http.client.HTTPConnection, path: str) -> None:
+    """As `curl -d` sends it, for one."""
+    answer = request(http_client, "POST", path, b"{}", content_type="application/x-www-form-urlencoded")
+
+    assert (415, "content_type.unsupported") == (_problem(answer).status, _problem(answer).code)
+    assert JSON in answer[1]["accept-post"]
+
+
+# --- any bytes -------------------------------------------------------------------------------------------------------
+
+_PATHS = st.sampled_from(["/v1/lookup", "/v1/hash", "/v1/sources", "/v1/sources/p/clear", "/v1/sources/p"])
+_METHODS = st.sampled_from(["POST", "PUT", "PATCH", "DELETE"])
+_TYPES = st.sampled_from(
+    [JSON, PACKED, "application/octet-stream", "application/json; charset=utf-8", "text/plain", "x"]
+)
+_BODIES = st.one_of(
+    st.binary(max_size=200),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["token_ids", "block_hashes", "pod", "endpoint", "sources"]) | st.text(max_size=4),
+                inner,
+                max_size=3,
+            )
+        ),
+        max_leaves=10,
+    ).map(lambda value: json.dumps(value).encode()),
+)
+_HEADERS = st.dictionaries(
+    st.sampled_from(
+        ["accept", "x-request-id", "x-kvindexer-timeout-ms", "x-kvindexer-cache-salt", "content-encoding", "origin"]
+    ),
+    st.text(alphabet=st.characters(min_codepoint=32, max_codepoint=255, exclude_characters="\x7f"), max_size=12).map(
+        str.strip
+    ),
+    max_size=3,
+)
+
+
+@settings(max_examples=300)
+@given(_METHODS, _PATHS, _TYPES, _BODIES, _HEADERS, st.binary(max_size=12))
+def test_any_bytes_get_an_answer_or_a_problem(
+    served: tuple[FakeNode, Address],
+    method: str,
+    path: str,
+    content_type: str,
+    body: bytes,
+    headers: dict[str, str],
+    query: bytes,
+) -> None:
+    """Never a fault of ours, never a malformed answer, whatever comes."""
+    client = http.client.HTTPConnection(*served[1], timeout=20)
+    url = path + ("?" + quote(query, safe="&=%") if query else "")
+    answer = request(client, method, url, body, content_type=content_type, **headers)
+    client.close()
+
+    assert answer[0] < 500
+    if answer[0] >= 400:
+        _problem(answer)
+    else:
+        assert answer[1]["content-type"] in {JSON, PACKED}
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=120), st.lists(st.integers(0, 120), max_size=3))
+def test_any_bytes_on_the_socket_leave_the_server_alive(
+    served: tuple[FakeNode, Address], tail: bytes, cuts: list[int]
+) -> None:
+    """What is no HTTP ends its connection and no other."""
+    sent = tail + b"\r\n\r\n\x00"
+    received = exchange(served[1], sent, pieces=sorted(min(cut, len(sent)) for cut in cuts), half_close=True)
+    client = http.client.HTTPConnection(*served[1], timeout=20)
+    alive = request(client, "GET", "/healthz")[0]
+    client.close()
+
+    assert 200 == alive
+    assert received == b"" or re.match(rb"HTTP/1\.1 [24]\d\d ", received)

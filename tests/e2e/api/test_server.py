@@ -1,0 +1,360 @@
+"""The server as a process sees it: addresses, lanes and pieces, connections, and the end."""
+
+import asyncio
+import http.client
+import json
+import re
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.rest import protocol
+from api.rest.limits import RestLimits
+from api.server import UDS_MODE, ServerSettings, serve
+from indexer.errors import SettingsError
+from tests.support.fake_node import FakeNode
+from tests.support.serving import DEADLINE_S, exchange, request, served, served_in_thread
+
+Address = tuple[str, int]
+JSON = "application/json"
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[Address]:
+    """One server for the tests that do not end it."""
+    settings = ServerSettings(port=0, limits=RestLimits(body_bytes=100_000))
+    with served_in_thread(FakeNode(), settings) as bound:
+        yield bound
+
+
+# --- a request is the same however it arrives ------------------------------------------------------------------------
+
+
+def _raw(
+    body: bytes, *, content_type: str = JSON, close: bool = True, more: str = "", path: str = "/v1/lookup"
+) -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: {content_type}\r\ncontent-length: {len(body)}\r\n{more}"
+    return (head + ("connection: close\r\n" if close else "") + "\r\n").encode() + body
+
+
+def _told(answer: bytes) -> list[tuple[bytes, object]]:
+    """Status line and document of each answer, without what differs from request to request."""
+    told = []
+    for part in answer.split(b"HTTP/1.1 ")[1:]:
+        head, _, body = part.partition(b"\r\n\r\n")
+        document = json.loads(body)
+        told.append((head.split(b"\r\n")[0], {k: v for k, v in document.items() if k not in {"request_id", "took_us"}}))
+    return told
+
+
+_QUESTIONS = {
+    "plain": (b'{"token_ids":[1,2,3],"model":"m"}', JSON, "/v1/lookup"),
+    "waits": (b'{"token_ids":[1,2,3],"min_sequence":{"p":1}}', JSON, "/v1/lookup"),
+    "wrong": (b'{"token_ids":[-1]}', JSON, "/v1/lookup"),
+    "no json": (b"{", JSON, "/v1/lookup"),
+    "empty": (b"", JSON, "/v1/lookup"),
+    "no form": (b'{"token_ids":[1]}', "text/plain", "/v1/lookup"),
+    "options": (b'{"token_ids":[1],"limit":1}', JSON, "/v1/lookup?model=m"),
+    "bytes": (struct.pack("<2I", 1, 2), "application/octet-stream", "/v1/lookup?model=m&limit=2"),
+    "odd bytes": (b"123", "application/octet-stream", "/v1/lookup"),
+    "too large": (b"x" * 100_001, "application/octet-stream", "/v1/lookup"),
+    "large": (b'{"token_ids":[1]' + b" " * 90_000 + b"}", JSON, "/v1/lookup"),
+}
+
+
+@given(st.sampled_from(sorted(_QUESTIONS)), st.lists(st.floats(0, 1), max_size=3))
+def test_an_answer_does_not_depend_on_how_the_request_is_cut(address: Address, name: str, cuts: list[float]) -> None:
+    """Whole in one read it takes the lane, in pieces or closing its connection the general way."""
+    body, content_type, path = _QUESTIONS[name]
+    last = b"GET /healthz HTTP/1.1\r\nconnection: close\r\n\r\n"
+    staying = _raw(body, content_type=content_type, path=path, close=False)
+    closing = _raw(body, content_type=content_type, path=path)
+    pieces = sorted(int(cut * len(closing)) for cut in cuts)
+
+    assert _told(exchange(address, staying + last))[0] == _told(exchange(address, closing, pieces=pieces))[0]
+
+
+def test_requests_sent_at_once_are_answered_in_order(address: Address) -> None:
+    """Pipelined: lookups of the lane, of the general way, and others, each answered once."""
+    bodies = [json.dumps({"token_ids": list(range(n))}).encode() for n in range(20)]
+    sent = b"".join(_raw(body, close=False) for body in bodies)
+    answers = _told(exchange(address, sent + _raw(b"{")))
+
+    assert [*range(20), None] == [document.get("prompt_tokens") for _, document in answers]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("more", ["expect: 100-continue\r\n", "transfer-encoding: chunked\r\n"])
+def test_unusual_requests_take_the_general_way(address: Address, more: str) -> None:
+    """An expectation is met, chunks are read."""
+    body = b'{"token_ids":[1]}'
+    if "chunked" in more:
+        sent = f"POST /v1/lookup HTTP/1.1\r\ncontent-type: {JSON}\r\n{more}connection: close\r\n\r\n".encode()
+        sent += b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    else:
+        sent = _raw(body, more=more)
+
+    assert re.search(rb'HTTP/1\.1 200 OK\r\n.*"prompt_tokens":1', exchange(address, sent), re.DOTALL)
+
+
+def test_a_body_that_an_upgrade_hides_is_missed_by_name(address: Address) -> None:
+    """Rather than called empty."""
+    sent = _raw(b'{"token_ids":[1]}', more="upgrade: h2c\r\nconnection: upgrade\r\n")
+
+    assert "body.lost" == _told(exchange(address, sent))[0][1]["code"]  # type: ignore[index]
+
+
+def test_an_old_client_is_answered(address: Address) -> None:
+    """HTTP/1.0 has no connections that stay."""
+    sent = _raw(b'{"token_ids":[1]}', close=False).replace(b"HTTP/1.1", b"HTTP/1.0")
+
+    assert exchange(address, sent).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_a_connection_serves_many_requests(address: Address) -> None:
+    """Lane and general way in turn."""
+    connection = http.client.HTTPConnection(*address, timeout=DEADLINE_S)
+    statuses = []
+    for _ in range(3):
+        statuses.append(request(connection, "POST", "/v1/lookup", b'{"token_ids":[1]}', content_type=JSON)[0])
+        statuses.append(request(connection, "POST", "/v1/hash", b'{"token_ids":[1]}', content_type=JSON)[0])
+        statuses.append(
+            request(connection, "POST", "/v1/lookup", b'{"token_ids":[1]' + b" " * 90_000 + b"}", content_type=JSON)[0]
+        )
+    connection.close()
+
+    assert [200, 422, 200] * 3 == statuses
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /" + b"a" * 400_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nx: " + b"a" * 400_000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"x: a\r\n" * 80_000,
+    ],
+)
+def test_a_head_has_a_limit(address: Address, head: bytes) -> None:
+    """431, and the connection ends; nobody else notices."""
+    exchange(address, head)
+    connection = http.client.HTTPConnection(*address, timeout=DEADLINE_S)
+
+    assert 200 == request(connection, "GET", "/healthz")[0]
+    connection.close()
+
+
+def test_a_head_beyond_the_limit_is_answered(address: Address) -> None:
+    """Where the caller still listens."""
+    with socket.create_connection(address, timeout=DEADLINE_S) as sock:
+        sock.sendall(b"GET / HTTP/1.1\r\nx: ")
+        for _ in range(100):
+            sock.sendall(b"a" * 700)
+            sock.setblocking(False)
+            try:
+                answer = sock.recv(100)
+                break
+            except BlockingIOError:
+                sock.settimeout(DEADLINE_S)
+        else:
+            answer = sock.recv(100)
+
+    assert answer.startswith(b"HTTP/1.1 431 ")
+
+
+def test_a_head_that_never_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And so is a connection that says nothing."""
+    monkeypatch.setattr(protocol, "HEAD_WAIT_S", 0.05)
+    with served_in_thread(FakeNode(), ServerSettings(port=0, keep_alive_s=1)) as address:
+        assert b"" == exchange(address, b"GET / HTTP/1.1\r\n")
+        assert b"" == exchange(address, b"")
+
+
+# --- addresses -------------------------------------------------------------------------------------------------------
+
+
+def test_a_unix_socket_is_served_beside_the_port(tmp_path: Path) -> None:
+    """For callers on the same machine, who count as local; its file goes with the server."""
+    path = tmp_path / "kvindexer.sock"
+    node = FakeNode()
+
+    async def ask() -> bytes:
+        async with served(node, ServerSettings(port=0, uds=str(path))) as addresses:
+            assert [f"unix:{path}"] == [each for each in addresses if each.startswith("unix:")]
+            assert UDS_MODE == path.stat().st_mode & 0o777
+            reader, writer = await asyncio.open_unix_connection(path)
+            body = b'{"pod":"p","endpoint":"tcp://10.0.0.1:5557"}'
+            writer.write(_raw(body, path="/v1/sources"))
+            answer = await reader.read()
+            writer.close()
+            return answer
+
+    assert asyncio.run(ask()).startswith(b"HTTP/1.1 201 ")
+    assert not path.exists()
+
+
+def test_a_socket_file_left_behind_is_replaced(tmp_path: Path) -> None:
+    """By a process that died."""
+    path = tmp_path / "kvindexer.sock"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+
+    async def up() -> int:
+        async with served(FakeNode(), ServerSettings(port=0, uds=str(path))) as addresses:
+            return len(addresses)
+
+    assert 2 == asyncio.run(up())
+
+
+def _refused(settings: ServerSettings) -> SettingsError:
+    with pytest.raises(SettingsError) as caught:
+        asyncio.run(serve(FakeNode(), settings, asyncio.Event()))
+    return caught.value
+
+
+def test_a_socket_in_use_is_not_taken(tmp_path: Path) -> None:
+    """Nor is a file that is something else."""
+    path, other = tmp_path / "kvindexer.sock", tmp_path / "file"
+    other.write_text("precious")
+    with socket.socket(socket.AF_UNIX) as used:
+        used.bind(str(path))
+        used.listen()
+
+        assert "server.uds" == _refused(ServerSettings(port=0, uds=str(path))).key
+    assert "server.uds" == _refused(ServerSettings(port=0, uds=str(other))).key
+    assert "server.uds" == _refused(ServerSettings(port=0, uds=str(tmp_path / "x" / "y"))).key
+    assert "precious" == other.read_text()
+
+
+def test_an_address_that_cannot_be_had_is_named() -> None:
+    """With the setting and the rule."""
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        port = used.getsockname()[1]
+        error = _refused(ServerSettings(port=port))
+
+        assert ("server.port", f"{port} on 127.0.0.1 is in use by another process") == (error.key, error.rule)
+    assert "server.host" == _refused(ServerSettings(host="no.such.host.invalid", port=0)).key
+    assert "server.host" == _refused(ServerSettings(host="203.0.113.1", port=0)).key
+
+
+def test_a_name_is_served_at_all_its_addresses() -> None:
+    """On one port."""
+
+    async def up() -> list[str]:
+        async with served(FakeNode(), ServerSettings(host="localhost", port=0)) as addresses:
+            return list(addresses)
+
+    addresses = asyncio.run(up())
+    assert 1 == len({each.rpartition(":")[2] for each in addresses})
+    assert any("127.0.0.1" in each or "[::1]" in each for each in addresses)
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+async def _ask(port: int, sent: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    try:
+        return await asyncio.wait_for(reader.read(), DEADLINE_S)
+    finally:
+        writer.close()
+
+
+def _port(addresses: list[str] | tuple[str, ...]) -> int:
+    return int(addresses[0].rpartition(":")[2])
+
+
+def test_a_stop_is_seen_in_readiness_first() -> None:
+    """503 while load balancers look, health stays 200, and lookups are answered to the end."""
+
+    async def scenario() -> None:
+        stop = asyncio.Event()
+        async with served(FakeNode(), ServerSettings(port=0, lame_duck_s=60), stop) as addresses:
+            port = _port(list(addresses))
+            ask = b"GET %b HTTP/1.1\r\nconnection: close\r\n\r\n"
+            assert (await _ask(port, ask % b"/readyz")).startswith(b"HTTP/1.1 200 ")
+            stop.set()
+            await asyncio.sleep(0)
+            async with asyncio.timeout(DEADLINE_S):
+                while not (await _ask(port, ask % b"/readyz")).startswith(b"HTTP/1.1 503 "):
+                    pass
+            assert b'"stopping":true' in await _ask(port, ask % b"/readyz")
+            assert (await _ask(port, ask % b"/healthz")).startswith(b"HTTP/1.1 200 ")
+            assert (await _ask(port, _raw(b'{"token_ids":[1]}'))).startswith(b"HTTP/1.1 200 ")
+            msg = "seen"
+            raise EndEarly(msg)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        asyncio.run(scenario())
+    assert caught.group_contains(EndEarly)
+
+
+class EndEarly(Exception):
+    """Ends a server that would wait for its load balancers, by cancelling it."""
+
+
+def test_a_request_under_way_is_answered_at_the_stop() -> None:
+    """The listeners close, the answer still goes out."""
+
+    async def scenario() -> bytes:
+        stop = asyncio.Event()
+        async with served(FakeNode(), ServerSettings(port=0, drain_s=20), stop) as addresses:
+            sent = _raw(b'{"token_ids":[1]}')
+            reader, writer = await asyncio.open_connection("127.0.0.1", _port(list(addresses)))
+            writer.write(sent[:-4])
+            await asyncio.sleep(0.2)  # the server has begun to read; were it later, the test would still hold
+            stop.set()
+            await asyncio.sleep(0.2)
+            writer.write(sent[-4:])
+            answer = await asyncio.wait_for(reader.read(), DEADLINE_S)
+            writer.close()
+            return answer
+
+    assert asyncio.run(scenario()).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_request_that_never_ends_does_not_hold_the_stop() -> None:
+    """After `drain_s` everything is cut."""
+
+    async def scenario() -> bytes:
+        stop = asyncio.Event()
+        async with served(FakeNode(), ServerSettings(port=0, drain_s=0), stop) as addresses:
+            reader, writer = await asyncio.open_connection("127.0.0.1", _port(list(addresses)))
+            writer.write(_raw(b'{"token_ids":[1]}')[:-4])
+            await asyncio.sleep(0.2)
+            stop.set()
+        answer = await asyncio.wait_for(reader.read(), DEADLINE_S)
+        writer.close()
+        return answer
+
+    assert b"" == asyncio.run(scenario())
+
+
+def test_nothing_is_left_when_it_is_cancelled() -> None:
+    """The port is free again."""
+
+    async def scenario() -> int:
+        port = 0
+
+        async def until_connected() -> None:
+            nonlocal port
+            async with served(FakeNode(), ServerSettings(port=0, lame_duck_s=60)) as addresses:
+                port = _port(list(addresses))
+                connections.append(await asyncio.open_connection("127.0.0.1", port))
+                msg = "now"
+                raise EndEarly(msg)
+
+        connections: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        with pytest.raises(ExceptionGroup):
+            await until_connected()
+        reader, writer = connections[0]
+        assert b"" == await asyncio.wait_for(reader.read(), DEADLINE_S)
+        writer.close()
+        return port
+
+    with socket.create_server(("127.0.0.1", asyncio.run(scenario()))) as again:
+        assert again.fileno() >= 0
