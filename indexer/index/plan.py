@@ -146,15 +146,20 @@ class Planner:
                 self._park(source, event, lane, locals_)
                 return
             before = seed = known
-            if source.facts.missed_stores and lane.get(event.parent) is None:
-                self._revive(source, lane, known)
+            self._witness(source, lane, event.parent, known)
         token_hashes = chained(locals_, seed)
         if source.ghosts is not None:
             source.ghosts.note_stored(token_hashes)
-            source.ghosts.confirm(source.slot, before, self._mirror, source.capacity or 0)
         self._hold(source, lane, event.hashes, token_hashes, [before, *token_hashes[:-1]])
         if source.map.children or source.map.unplaced:
             self._heal(source, zip(event.hashes, token_hashes, strict=True))
+
+    def _witness(self, source: SourceIndex, lane: Lane, parent: int, token_hash: int) -> None:
+        """A store names its parent: after a kept gap that is news of the parent and of all before it."""
+        if source.facts.missed_stores and lane.get(parent) is None:
+            self._revive(source, lane, token_hash)
+        if source.ghosts is not None:
+            source.ghosts.confirm(source.slot, token_hash, self._mirror, source.capacity or 0)
 
     def _revive(self, source: SourceIndex, lane: Lane, token_hash: int) -> None:
         """A store names a parent that this source is not known to hold: its announcement was missed.
