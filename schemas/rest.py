@@ -40,7 +40,7 @@ Text = Annotated[str, msgspec.Meta(min_length=1, max_length=TEXT_MAX)]
 Name = Annotated[
     str,
     msgspec.Meta(
-        pattern=rf"^[^\x00-\x1f\x7f]{{1,512}}{_END}",
+        pattern=rf"^[^\x00-\x1f\x7f-\x9f]{{1,512}}{_END}",
         max_length=512,
         description="1..512 characters, none of them a control character",
     ),
@@ -61,7 +61,13 @@ RoleName = Literal["prefill", "decode", "both"]
 StateName = Literal["new", "syncing", "live", "suspect", "stale", "down"]
 
 _PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
-_HOST = r"([A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])"
+_OCTET = "(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])"
+_WORD = "[0-9A-Fa-f]{1,4}"
+_HOST = (
+    rf"((?!0+\.0+\.0+\.0+:)({_OCTET}\.){{3}}{_OCTET}"
+    rf"|\[(?!::\])(({_WORD}:){{7}}{_WORD}|({_WORD}(:{_WORD}){{0,5}})?::({_WORD}(:{_WORD}){{0,5}})?)\]"
+    r"|(?![0-9.]+:)[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?)"
+)
 Endpoint = Annotated[
     str,
     msgspec.Meta(

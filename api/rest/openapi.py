@@ -64,7 +64,8 @@ def _schemas() -> Json:
     one_of_two = [("token_ids", "array"), ("block_hashes", "array")]
     body["oneOf"] = [{"required": [name], "properties": {name: {"type": kind}}} for name, kind in one_of_two]
     only_with_hashes = {name: {"type": "null"} for name in ("block_size", "prompt_tokens", "scheme")}
-    body["oneOf"][0]["properties"] |= only_with_hashes
+    body["oneOf"][0]["properties"] |= only_with_hashes | {"block_hashes": {"type": "null"}}
+    body["oneOf"][1]["properties"]["token_ids"] = {"type": "null"}
     body["oneOf"][1]["required"].append("block_size")
     body["oneOf"][1]["properties"]["block_size"] = {"type": "integer"}
     schemas["HashBody"] = _hash_body(body)
@@ -105,7 +106,12 @@ def _without_null(schema: Json) -> Json:
 def _paths() -> Json:
     rank = _query_parameters(rest.RankFilter)
     pod = [_path_parameter("pod", "A pod's name, percent-encoded (it may hold `:`, `/`, `[`, `]`).")]
-    block = [*pod, _path_parameter("hash", "Engine hash or token hash: 1..16 hexadecimal digits.")]
+    block = [
+        *pod,
+        _path_parameter(
+            "hash", "Engine hash or token hash: 1..16 hexadecimal digits.", pattern="^(0[xX])?[0-9a-fA-F]{1,16}$"
+        ),
+    ]
     return {
         "/v1/lookup": {
             "post": _operation(
@@ -272,14 +278,9 @@ def _header(name: str, schema: Json, description: str) -> Json:
     return {"name": name, "in": "header", "required": False, "schema": schema, "description": description}
 
 
-def _path_parameter(name: str, description: str) -> Json:
-    return {
-        "name": name,
-        "in": "path",
-        "required": True,
-        "schema": {"type": "string", "minLength": 1},
-        "description": description,
-    }
+def _path_parameter(name: str, description: str, **schema: str) -> Json:
+    kind = {"type": "string", "minLength": 1, **schema}
+    return {"name": name, "in": "path", "required": True, "schema": kind, "description": description}
 
 
 def _query_parameters(kind: type[msgspec.Struct]) -> list[Json]:

@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Sequence
 from typing import Final
 
-from indexer.errors import BadRequestError, FieldIssue
+from indexer.errors import BadRequestError, FieldIssue, SourceConflictError
 from indexer.model import DEFAULT_TENANT, Descriptor, SourceId
 from schemas.rest import SourceBody
 
@@ -39,15 +39,13 @@ def descriptor_of(body: SourceBody, path: str = "") -> Descriptor:
 
 
 def descriptors_of(bodies: Sequence[SourceBody]) -> list[Descriptor]:
-    """The descriptors of a whole set, in which each pod and rank stands once. Raises `BadRequestError`."""
+    """The descriptors of a whole set, in which each pod and rank stands once. Raises `SourceConflictError`."""
     descriptors: list[Descriptor] = []
     seen: set[SourceId] = set()
     for i, body in enumerate(bodies):
         descriptor = descriptor_of(body, f"[{i}].")
         if descriptor.id in seen:
-            raise BadRequestError(
-                "pod.repeated", [FieldIssue(f"[{i}].pod", "once for each pod and dp_rank", body.pod[:40])]
-            )
+            raise SourceConflictError(f"[{i}].pod", f"{descriptor.id} stands in the list before")
         seen.add(descriptor.id)
         descriptors.append(descriptor)
     return descriptors
