@@ -25,7 +25,7 @@ class CollectOptions:
     rcvhwm_messages: int = 2_000
     """Messages ZMQ queues per SUB socket. Beyond, the engine drops its newest for us: a gap in sequence follows."""
     message_max_bytes: int = 16 * MIB
-    """A longer message makes ZMQ cut the connection; it comes back and the number is missing."""
+    """A longer message makes ZMQ cut the connection; it is made anew and the number is missing."""
     heartbeat_interval_s: float = 1.0
     """How often ZMQ pings an engine."""
     heartbeat_timeout_s: float = 3.0
@@ -36,6 +36,11 @@ class CollectOptions:
     """First wait before connecting again. ZMQ's 100 ms loses the first 18-30 batches of a restarted engine at 200/s."""
     reconnect_max_s: float = 1.0
     """Largest wait before connecting again; it doubles up to here."""
+    reconnect_anew_min_s: float = 2.0
+    """So long after a connection was lost it is made anew by us. ZMQ itself never comes back after a protocol error:
+    a message over the limit, or another server on that port for a moment."""
+    reconnect_anew_max_s: float = 30.0
+    """Largest wait before that is done again; it doubles up to here, as each time cuts ZMQ's own attempt short."""
     connect_timeout_s: float = 3.0
     """For one attempt to connect, where packets vanish instead of being refused."""
     handshake_timeout_s: float = 5.0

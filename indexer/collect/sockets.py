@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import resource
 import struct
@@ -121,6 +122,16 @@ def state_of(socket: zmq.Socket[bytes]) -> int:
     state = socket.getsockopt(zmq.EVENTS)
     assert isinstance(state, int)  # noqa: S101  as above
     return state
+
+
+def attach_anew(socket: zmq.Socket[bytes], endpoint: str) -> None:
+    """Connect again where ZMQ has given up, or may have."""
+    try:
+        socket.disconnect(endpoint)
+    except zmq.ZMQError as error:
+        if error.errno != errno.ENOENT:  # ENOENT: it has
+            raise
+    attach(socket, endpoint)
 
 
 class Link(Enum):

@@ -29,7 +29,7 @@ from indexer.collect.messages import read_messages
 from indexer.collect.options import CollectOptions
 from indexer.collect.pump import Pump
 from indexer.collect.session import Session
-from indexer.collect.sockets import Link, Monitor, attach, descriptor_of, open_subscriber
+from indexer.collect.sockets import Link, Monitor, attach, attach_anew, descriptor_of, open_subscriber
 from indexer.model import RawBatch
 from indexer.ports import Clock, EventSink
 
@@ -124,6 +124,8 @@ class Subscriber:
         self._descriptors: tuple[int, ...] = ()
         self._conversation: asyncio.Task[None] | None = None
         self._looked_at = now
+        self._anew_wait_s = shared.options.reconnect_anew_min_s
+        self._anew_at = now + self._anew_wait_s
         self._perform(self.session.begin())
 
     # --- life ---
@@ -209,8 +211,9 @@ class Subscriber:
         if self._monitor is not None and self._monitor.pending:
             self._shared.pump.wake(self)
             self.drain()
-        self._looked_at = self._shared.clock.now()
-        commands = self.session.tick(self._looked_at)
+        now = self._looked_at = self._shared.clock.now()
+        self._keep_connecting(now)
+        commands = self.session.tick(now)
         if commands:
             self._perform(commands)
             self._shared.pump.wake(self)  # what they ended may have let the lane go
@@ -225,6 +228,16 @@ class Subscriber:
             else:
                 self._perform(self.session.connection_down(since))
         self.sink.alive(self.session.connected)
+
+    def _keep_connecting(self, now: float) -> None:
+        options = self._shared.options
+        if self.session.connected:
+            self._anew_wait_s = options.reconnect_anew_min_s
+            self._anew_at = now + self._anew_wait_s
+        elif now >= self._anew_at and self._socket is not None and self.descriptor.endpoint is not None:
+            attach_anew(self._socket, self.descriptor.endpoint)
+            self._anew_wait_s = min(2 * self._anew_wait_s, options.reconnect_anew_max_s)
+            self._anew_at = now + self._anew_wait_s
 
     # --- replay ---
 
