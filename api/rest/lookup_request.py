@@ -7,9 +7,11 @@ smallest holds.
 
 from __future__ import annotations
 
+import copy
 import re
 import struct
 from collections.abc import Mapping
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Final, NamedTuple, NoReturn, cast, get_type_hints
 
@@ -18,20 +20,21 @@ import numpy as np
 
 from api.problems import RequestRefused
 from api.rest.explain import explain, vague
+from api.rest.header_options import SALT_HEADER, add_header_options
 from api.rest.media import BodyForm
 from api.rest.plain_json import PlainJson
 from api.rest.query_options import options_from_query
 from indexer.errors import BadRequestError, FieldIssue
 from schemas.lookup import LookupQuery, MmItem
-from schemas.rest import TEXT_MAX, U64_MAX, LookupBody, LookupOptions, PackedLookupBody
+from schemas.rest import U64_MAX, LookupBody, LookupOptions, PackedLookupBody
 
 EXPLAINED_BYTES_MAX: Final = 2**20
 """Longer bodies are refused in the decoder's own words: walking one in Python would hold the event loop."""
+KEPT_QUERIES: Final = 256
+KEPT_QUERY_MAX: Final = 1_024
+"""Query strings whose meaning is kept, and the longest of them, in bytes."""
 HASH_DIGITS: Final = 16
 TOKEN_BYTES: Final = 4
-SALT_HEADER: Final = b"x-kvindexer-cache-salt"
-ENVOY_DEADLINE: Final = b"x-envoy-expected-rq-timeout-ms"
-DEADLINE_HEADERS: Final = (b"x-kvindexer-timeout-ms", ENVOY_DEADLINE)
 
 _NO_TEXT: Final = "not available in this version: it does not tokenize"
 _SEND_IDS: Final = "send token_ids, or block_hashes with block_size"
@@ -90,18 +93,31 @@ class LookupRequests:
 
         Raises `BadRequestError` and `RequestRefused`.
         """
+        query = None
         if form == "json" and not query_string and not hashing:
             query = self._plain.read(body)
-            if query is not None:
-                _add_headers(query, headers)
-                return LookupRequest(query, "json")
-        return self.parse_strictly(form, body, query_string, headers, hashing=hashing)
+        elif form == "ids" and not hashing:
+            query = self._bare(body, query_string)
+        if query is None:
+            return self.parse_strictly(form, body, query_string, headers, hashing=hashing)
+        add_header_options(query, headers)
+        return LookupRequest(query, _LABELS[form])
+
+    def _bare(self, body: bytes, query_string: bytes) -> LookupQuery | None:
+        """The question around bare token bytes; None where they are the strict way's to refuse."""
+        if len(body) % TOKEN_BYTES or len(body) > self._tokens_max * TOKEN_BYTES:
+            return None
+        if len(query_string) > KEPT_QUERY_MAX:
+            return None
+        query = copy.copy(_without_tokens(query_string))
+        query.tokens = body
+        return query
 
     def parse_strictly(
         self, form: BodyForm, body: bytes, query_string: bytes, headers: Mapping[bytes, bytes], *, hashing: bool = False
     ) -> LookupRequest:
         """As `parse`, by the decoder that takes everything and explains what it refuses."""
-        options, tokens, hashes = _bare(body) if form == "ids" else _strict(form, body)
+        options, tokens, hashes = _bytes(body) if form == "ids" else _strict(form, body)
         if len(tokens or b"") > self._tokens_max * TOKEN_BYTES or len(hashes or ()) > self._tokens_max:
             raise _too_many(self._tokens_max)
         check = _check_hashing if hashing else _check_lookup
@@ -112,15 +128,24 @@ class LookupRequests:
         if form == "ids":
             check(options, tokens, hashes)
         query = _query(options, tokens, hashes)
-        _add_headers(query, headers)
+        add_header_options(query, headers)
         return LookupRequest(query, _LABELS[form] if hashes is None else "hashes")
+
+
+@lru_cache(maxsize=KEPT_QUERIES)
+def _without_tokens(query_string: bytes) -> LookupQuery:
+    """Everything but the tokens of a question in bare bytes. A router sends the same options again and again."""
+    options = LookupOptions()
+    if query_string:
+        _fill(options, options_from_query(query_string, PARAMETERS[False], _QUERY_HINTS))
+    return _query(options, None, None)
 
 
 _Prompt = tuple[LookupOptions, bytes | None, list[int] | None]
 """Options, token image, hashes."""
 
 
-def _bare(body: bytes) -> _Prompt:
+def _bytes(body: bytes) -> _Prompt:
     return LookupOptions(), _token_image(body, "body"), None
 
 
@@ -174,7 +199,6 @@ def _token_image(body: bytes, field: str) -> bytes:
     return body
 
 
-_MILLISECONDS: Final = re.compile(rb"[0-9]{1,15}")
 _HEX_HASH: Final = re.compile(r"(?:0[xX])?([0-9a-fA-F]{1,16})")
 
 
@@ -203,36 +227,6 @@ def _fill(options: LookupOptions, further: msgspec.Struct) -> None:
     for name in further.__struct_fields__:
         if getattr(options, name) is None:
             setattr(options, name, getattr(further, name))
-
-
-def _add_headers(query: LookupQuery, headers: Mapping[bytes, bytes]) -> None:
-    """The salt where the body has none; the smallest of all deadlines."""
-    if query.cache_salt is None and SALT_HEADER in headers:
-        query.cache_salt = _salt(headers[SALT_HEADER])
-    for name in DEADLINE_HEADERS:
-        if name in headers:
-            query.timeout_ms = _smaller(query.timeout_ms, name, headers[name])
-
-
-def _salt(header: bytes) -> str:
-    try:
-        salt = header.decode()
-    except UnicodeDecodeError:
-        salt = ""
-    if not 1 <= len(salt) <= TEXT_MAX:
-        rule = f"UTF-8 of 1..{TEXT_MAX} characters"
-        raise BadRequestError("cache_salt.not_allowed", [FieldIssue(SALT_HEADER.decode(), rule)])
-    return salt
-
-
-def _smaller(timeout_ms: int | None, name: bytes, text: bytes) -> int | None:
-    if not _MILLISECONDS.fullmatch(text):
-        issue = FieldIssue(name.decode(), "milliseconds, a whole number")
-        raise BadRequestError("timeout_ms.not_allowed", [issue])
-    value = int(text)
-    if name == ENVOY_DEADLINE and value == 0:
-        return timeout_ms  # its way to say that there is none
-    return value if timeout_ms is None else min(timeout_ms, value)
 
 
 def _check_lookup(options: LookupOptions, tokens: bytes | None, hashes: list[int] | None) -> None:

@@ -10,7 +10,8 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from api.rest.lookup_request import PARAMETERS, SALT_HEADER
+from api.rest.header_options import SALT_HEADER
+from api.rest.lookup_request import PARAMETERS
 from api.rest.media import ANSWER_TYPES
 from indexer import model
 from schemas import rest

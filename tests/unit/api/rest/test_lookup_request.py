@@ -231,47 +231,31 @@ def test_a_query_string_that_is_none_is_400(query: str) -> None:
     assert ("query.malformed", 400) == (caught.value.code, caught.value.status)
 
 
-@pytest.mark.parametrize(
-    ("in_body", "headers", "expected"),
-    [
-        (None, {}, None),
-        (50, {}, 50),
-        (50, {b"x-kvindexer-timeout-ms": b"40"}, 40),
-        (50, {b"x-kvindexer-timeout-ms": b"60", b"x-envoy-expected-rq-timeout-ms": b"30"}, 30),
-        (None, {b"x-envoy-expected-rq-timeout-ms": b"0"}, None),
-        (None, {b"x-kvindexer-timeout-ms": b"0"}, 0),
-    ],
+def test_headers_add_what_the_body_leaves_open() -> None:
+    """In every form."""
+    headers = {b"x-kvindexer-cache-salt": b"s", b"x-kvindexer-timeout-ms": b"40"}
+    expected = LookupQuery(tokens=_image(1), cache_salt="s", timeout_ms=40)
+
+    assert expected == _parse("json", b'{"token_ids":[1],"timeout_ms":50}', "", headers)
+    assert expected == _parse("json", b'{"token_ids":[1],"mm_items":[]}', "", headers)
+    assert expected == _parse("ids", _image(1), "timeout_ms=60", headers)
+
+
+@given(
+    st.binary(max_size=12), st.sampled_from(["", "model=m&pods=a", "limit=x", "min_sequence={}", "a=" + "b" * 2_000])
 )
-def test_the_smallest_deadline_holds(in_body: int | None, headers: dict[bytes, bytes], expected: int | None) -> None:
-    """Envoy's 0 means that there is none; ours means at once."""
-    assert expected == _parse("json", _json(token_ids=[1], timeout_ms=in_body), "", headers).timeout_ms
+def test_bare_bytes_agree_with_the_strict_way(body: bytes, query: str) -> None:
+    """Options that are kept from one request to the next make no difference."""
 
+    def outcome(strictly: bool) -> object:
+        requests = LookupRequests(2)
+        parse = requests.parse_strictly if strictly else requests.parse
+        try:
+            return parse("ids", body, query.encode(), {})
+        except BadRequestError as error:
+            return error.code
 
-@pytest.mark.parametrize("text", [b"", b"x", b"-1", b"1.5", b"9" * 5_000])
-def test_a_deadline_that_is_no_number_is_refused(text: bytes) -> None:
-    """Rather than waited for."""
-    with pytest.raises(BadRequestError) as caught:
-        _parse("ids", b"", "", {b"x-kvindexer-timeout-ms": text})
-
-    assert caught.value.code == "timeout_ms.not_allowed"
-
-
-def test_the_salt_comes_by_body_or_header() -> None:
-    """A header so that bare token bytes have a place for it; the body's counts."""
-    header = {b"x-kvindexer-cache-salt": "é".encode()}
-
-    assert _parse("ids", b"", "", header).cache_salt == "é"
-    assert _parse("json", b'{"token_ids":[]}', "", header).cache_salt == "é"
-    assert _parse("json", b'{"token_ids":[],"cache_salt":"b"}', "", header).cache_salt == "b"
-
-
-@pytest.mark.parametrize("salt", [b"", b"\xff", b"x" * 600])
-def test_an_unusable_salt_is_refused_unseen(salt: bytes) -> None:
-    """It is a secret: the error shows nothing of it."""
-    with pytest.raises(BadRequestError) as caught:
-        _parse("ids", b"", "", {b"x-kvindexer-cache-salt": salt})
-
-    assert (None, "cache_salt.not_allowed") == (caught.value.issues[0].got, caught.value.code)
+    assert outcome(strictly=True) == outcome(strictly=False)
 
 
 def test_hashing_wants_ids_and_a_block_size() -> None:
