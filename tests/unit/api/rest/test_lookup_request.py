@@ -203,7 +203,7 @@ def test_token_bytes_come_in_fours(form: BodyForm, body: bytes) -> None:
     ("query", "code", "hint"),
     [
         ("cache_salt=s", "cache_salt.not_available", "send the header x-kvindexer-cache-salt"),
-        ("limt=3", "unknown_field", "did you mean limit?"),
+        ("limits=3", "unknown_field", "did you mean limit?"),
         ("block_size=16", "unknown_field", None),
         ("limit=3&limit=4", "limit.repeated", None),
         ("limit=x", "limit.wrong_type", None),

@@ -33,7 +33,7 @@ def test_reads_filters(query: bytes, expected: SourceFilters) -> None:
         (b"limit=1.0", "limit.wrong_type"),
         (b"limit=999999999999999999999999", "limit.wrong_type"),
         (b"after=", "after.not_allowed"),
-        (b"modell=m", "unknown_field"),
+        (b"models=m", "unknown_field"),
         (b"model=a&model=b", "model.repeated"),
     ],
 )
