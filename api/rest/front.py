@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fastapi import FastAPI
-from starlette.routing import BaseRoute
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.problems import log_fault
 from api.rest import hot
@@ -20,15 +18,10 @@ SOURCES: Final = "/v1/sources/"
 class Front:
     """Dispatches, and keeps faults of ours from the server's log, which would print their messages."""
 
-    def __init__(self, lookups: hot.LookupRoute, app: FastAPI) -> None:
+    def __init__(self, lookups: hot.LookupRoute, app: ASGIApp) -> None:
         self.lookups = lookups
         """For a server that has a lane for them."""
         self._app = app
-
-    @property
-    def routes(self) -> list[BaseRoute]:
-        """Every path but the lookup's."""
-        return self._app.routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection scope."""
