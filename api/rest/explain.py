@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
-from typing import Final, cast
+from typing import Annotated, Final, cast
 
 import msgspec
 from msgspec import inspect
@@ -24,6 +24,11 @@ ISSUES_MAX: Final = 8
 GOT_MAX: Final = 40
 NAME_MAX: Final = 64
 U64_BITS: Final = 64
+WALKED_MAX: Final = 4_096
+"""Of a longer list of integers only the first wrong one is shown."""
+SAID_MAX: Final = 200
+_SAID: Final = re.compile(r"(?P<rule>.*) - at `\$\.?(?P<path>[^`]*)`\Z", re.DOTALL)
+_FIRST: Final = re.compile(r"\$\[([0-9]+)\]")
 CONTENT_FIELDS: Final = frozenset({"token_ids", "prompt", "messages", "tools", "cache_salt"})
 """Their strings are a caller's content: shown as `string`, never as they are. A wrong token id that is a number is
 shown.
@@ -49,8 +54,12 @@ def explain(
 
 
 def vague(error: msgspec.ValidationError) -> BadRequestError:
-    """The decoder's own words, for a document too large or too deep to be walked."""
-    return BadRequestError("body.invalid", [FieldIssue(field="body", rule=str(error)[:200])])
+    """The decoder's own words, for a document too large or too deep to be walked: field and rule, not what came."""
+    said = _SAID.match(str(error)[:SAID_MAX])
+    rule, path = (said["rule"], said["path"]) if said else (str(error)[:SAID_MAX], "")
+    plain = _plain(path)
+    code = "token_ids.not_u32" if path.startswith("token_ids[") else f"{plain or 'body'}.invalid"
+    return BadRequestError(code, [FieldIssue(field=path or "body", rule=rule)])
 
 
 def nearest(name: str, known: list[str]) -> str | None:
@@ -86,6 +95,11 @@ def _walk_entries(
 ) -> Iterator[Finding]:
     if isinstance(kind, inspect.ListType):
         item = kind.item_type
+        if isinstance(item, inspect.IntType) and len(cast("list[object]", value)) > WALKED_MAX:
+            i = _first_wrong(item, value)
+            if i is not None:
+                yield from _walk(item, cast("list[object]", value)[i], f"{path}[{i}]", hints)
+            return
         for i, entry in enumerate(cast("list[object]", value)):
             if type(item) is inspect.IntType and type(entry) is int and _in_range(item, entry):
                 continue  # the usual entry of the longest list, before all else
@@ -93,6 +107,16 @@ def _walk_entries(
     else:
         for key, entry in cast("dict[object, object]", value).items():
             yield from _walk(kind.value_type, entry, f'{path}["{_name(key)}"]', hints)
+
+
+def _first_wrong(item: inspect.IntType, values: object) -> int | None:
+    """Index of the first entry that is not such an integer, by the decoder: some fifty times faster than a walk."""
+    try:
+        msgspec.convert(values, list[Annotated[int, msgspec.Meta(ge=item.ge, le=item.le)]])
+    except msgspec.ValidationError as error:
+        found = _FIRST.search(str(error))
+        return int(found[1]) if found else None
+    return None
 
 
 def _walk_union(

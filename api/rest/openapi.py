@@ -48,7 +48,9 @@ def openapi_document(version: str) -> bytes:
             "version": version,
             "description": "Which engine already holds how much of a prompt's prefix, and how far that answer can be "
             "trusted. Bodies and answers are JSON or MessagePack; every refusal is application/problem+json. "
-            "HEAD is answered wherever GET is.",
+            "HEAD is answered wherever GET is. A body without Content-Type is taken for JSON; `null` means the same as "
+            "leaving a key out, and integers are written without fraction or exponent. Block hashes leave as 16 "
+            "hexadecimal digits, `generation` as hexadecimal without padding.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],

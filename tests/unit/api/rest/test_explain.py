@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.rest.explain import ISSUES_MAX, explain
+from api.rest.explain import ISSUES_MAX, explain, vague
 from indexer.errors import BadRequestError
 from schemas.rest import LookupBody, SourceBody, SourceSet
 
@@ -125,6 +125,32 @@ def test_explains_by_the_member_of_a_union_that_was_meant(document: object, fiel
 
     assert field == issue.field
     assert rule is None or rule == issue.rule
+
+
+def test_a_long_list_shows_its_first_wrong_entry() -> None:
+    """Without walking it."""
+    ids: list[object] = [1] * 100_000
+    ids[70_000:70_001] = [-5, 1.5]
+    issues = _explained(LookupBody, {"token_ids": ids}).issues
+
+    assert [("token_ids[70000]", _U32, "-5")] == [(i.field, i.rule, i.got) for i in issues]
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "field", "rule"),
+    [
+        ("Expected `int` >= 0 - at `$.token_ids[5]`", "token_ids.not_u32", "token_ids[5]", "Expected `int` >= 0"),
+        ("Expected `str` - at `$.model`", "model.invalid", "model", "Expected `str`"),
+        ("Expected `int` - at `$[3].dp_rank`", "dp_rank.invalid", "[3].dp_rank", "Expected `int`"),
+        ("Object contains unknown field `a`", "body.invalid", "body", "Object contains unknown field `a`"),
+        ("x" * 500, "body.invalid", "body", "x" * 200),
+    ],
+)
+def test_a_document_too_large_to_walk_still_gets_field_and_rule(said: str, code: str, field: str, rule: str) -> None:
+    """In the decoder's words."""
+    error = vague(msgspec.ValidationError(said))
+
+    assert (code, field, rule) == (error.code, error.issues[0].field, error.issues[0].rule)
 
 
 def test_falls_back_to_the_decoder() -> None:
