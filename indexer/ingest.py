@@ -160,6 +160,7 @@ class Ingest:
             facts.engine_ts = decoded.ts
             shape = source.shape
             self._planner.apply(source, decoded.events)
+            self._note_waiting(source)
             if source.shape != shape:
                 self.reshaped(source)
             self._check_batch(source, decoded.dp_rank, first=first)
@@ -203,6 +204,13 @@ class Ingest:
     def _new_generation(self, source: SourceIndex) -> None:
         self._graveyard.append(source.begin_generation(self.mirror, self.next_generation()))
         source.since = self.clock.now()
+
+    def _note_waiting(self, source: SourceIndex) -> None:
+        """Blocks announced but not placed yet are held and not claimed."""
+        if source.map.waiting:
+            source.facts.shortfalls.add("waiting")
+        else:
+            source.facts.shortfalls.discard("waiting")
 
     def _check_batch(self, source: SourceIndex, dp_rank: int | None, *, first: bool) -> None:
         if not first:

@@ -98,7 +98,7 @@ def _orphan_view(source: SourceIndex, engine_hash: int, orphan: Orphan) -> Block
         token_hash=None,
         group=orphan.lane.group,
         tiers=[tier],
-        copies={tier: orphan.copies},
+        copies={tier: max(1, orphan.waited.copies)},
         parent=f"{orphan.parent:016x}",
     )
 

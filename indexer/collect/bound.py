@@ -228,8 +228,8 @@ class BoundSocket:
     def _refuse(self, publisher: Publisher, sink: EventSink | None, now: float) -> None:
         if sink is not None:
             sink.warn("an engine of that name also sends to the bound socket: ignored", key="bound")
-        elif publisher not in self._refused:
-            log.warning("no room for the source of topic %r rank %d: its events are dropped", *publisher)
+        elif not self._refused:  # the first says it; the rest is counted
+            log.warning("no room for more sources by topic, first %r rank %d: their events are dropped", *publisher)
         self.counts.refused += 1
         self._refused.pop(publisher, None)
         self._refused[publisher] = now

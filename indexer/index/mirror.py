@@ -79,36 +79,36 @@ class Mirror:
     ) -> None:
         table, book = self.table, self.book
         current, old, records, empty = table.current, table.old, book.records, book.empty
-        keys, rids, parent_of = current.keys, current.rids, current.parents
-        mask, shift, end = current.mask, current.shift, current.capacity
+        cells, parent_of = current.cells, current.parents
+        mask, shift, end = current.mask, current.shift, current.capacity * 2
         first = book.with_ref(empty, ref)
         fresh = placed = 0
         for token_hash, parent in zip(hashes, parents, strict=True):
-            index = token_hash >> shift & mask
-            found = keys[index]
+            cell = token_hash >> shift & mask
+            found = cells[cell]
             while found != token_hash and found:
-                index += 1
-                found = keys[index]
-            if not found and old is None and index < end:  # the common case: nobody holds it
-                keys[index] = token_hash
-                rids[index] = first.rid
-                parent_of[index] = parent
+                cell += 2
+                found = cells[cell]
+            if not found and old is None and cell < end:  # the common case: nobody holds it
+                cells[cell] = token_hash
+                cells[cell + 1] = first.rid
+                parent_of[cell >> 1] = parent
                 fresh += 1
                 continue
-            record = records[rids[index]] if found or old is None else records[old.rid(token_hash)]
+            record = records[cells[cell + 1]] if found or old is None else records[old.rid(token_hash)]
             larger = record.add.get(ref) or book.with_ref(record, ref)
             if larger is record:
                 already.append(token_hash)
                 continue
             if found:
-                rids[index] = larger.rid
+                cells[cell + 1] = larger.rid
             else:
                 current.used += fresh
                 fresh, placed = 0, placed + fresh
                 table.put(token_hash, larger.rid, parent)  # may bring other arrays
                 current, old = table.current, table.old
-                keys, rids, parent_of = current.keys, current.rids, current.parents
-                mask, end = current.mask, current.capacity
+                cells, parent_of = current.cells, current.parents
+                mask, end = current.mask, current.capacity * 2
             if record is empty:
                 table.live += 1
             else:
@@ -128,17 +128,17 @@ class Mirror:
         ref = slot << LANE_BITS | lane
         table, book = self.table, self.book
         current, moving, records, empty = table.current, table.old is not None, book.records, book.empty
-        keys, rids, mask, shift = current.keys, current.rids, current.mask, current.shift
+        cells, mask, shift = current.cells, current.mask, current.shift
         gone = 0
         for token_hash in hashes:
-            index = token_hash >> shift & mask
-            found = keys[index]
+            cell = token_hash >> shift & mask
+            found = cells[cell]
             while found != token_hash and found:
-                index += 1
-                found = keys[index]
+                cell += 2
+                found = cells[cell]
             if moving and not found:
-                index = self._bring_over(token_hash)
-            record = records[rids[index]]  # an empty slot has record id 0
+                cell = self._bring_over(token_hash)
+            record = records[cells[cell + 1]]  # an empty slot has record id 0
             smaller = record.sub.get(ref) or book.without_ref(record, ref)
             if smaller is record:
                 continue
@@ -147,24 +147,25 @@ class Mirror:
                 book.released(record)
             if smaller is not empty:
                 smaller.blocks += 1
-                rids[index] = smaller.rid
+                cells[cell + 1] = smaller.rid
             else:
                 gone += 1
                 if moving:
-                    rids[index] = 0  # the old table may still name it
+                    cells[cell + 1] = 0  # the old table may still name it
                 else:
-                    current.delete(index)
+                    current.delete(cell >> 1)
         table.live -= gone
         book.trim()
 
     def _bring_over(self, token_hash: int) -> int:
-        """While the table moves: put an entry of the old table into the new one; its index there."""
+        """While the table moves: put an entry of the old table into the new one; its cell there."""
         table = self.table
         rid = table.get(token_hash)
         if rid:
             table.put(token_hash, rid, table.parent(token_hash))
         index = table.current.find(token_hash)
-        return index if index >= 0 else table.current.capacity + PAD - 1  # a slot that is always empty
+        last = table.current.capacity + PAD - 1  # a slot that is always empty
+        return 2 * (index if index >= 0 else last)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from indexer.hashing.chain import TOKEN_BYTES, chained, local_hashes, root_seed
 from indexer.hashing.extra_keys import event_extras
-from indexer.index.reverse_map import SHARDS, Orphan
+from indexer.index.reverse_map import SHARDS
 from indexer.model import AllCleared, BlocksRemoved, BlocksStored, Skipped, Tier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from indexer.index.mirror import Mirror
-    from indexer.index.reverse_map import Lane
+    from indexer.index.reverse_map import Lane, Waiting
     from indexer.index.source import SourceIndex
     from indexer.model import Event
 
@@ -240,7 +240,7 @@ class Planner:
             if token_hash is not None:
                 known.append(engine_hash)
                 token_hashes.append(token_hash)
-            elif not source.map.wait_for_tokens(engine_hash, lane):
+            elif not source.map.wait_for_tokens(engine_hash, lane, count_copies=self._count_copies):
                 self._shortfall(source, "orphans")
             else:
                 source.counters["unplaced"] += 1
@@ -252,7 +252,7 @@ class Planner:
         parent = event.parent or 0
         source.counters["orphaned"] += len(event.hashes)
         for engine_hash, local in zip(event.hashes, locals_, strict=True):
-            if not source.map.park(engine_hash, Orphan(parent, local, lane, 1)):
+            if not source.map.park(engine_hash, parent, local, lane, count_copies=self._count_copies):
                 self._shortfall(source, "orphans")
                 return
             parent = engine_hash
@@ -266,21 +266,23 @@ class Planner:
         todo = list(placed)
         while todo:
             engine_hash, token_hash = todo.pop()
-            for (group, tier), copies in reverse.unplaced.pop(engine_hash, {}).items():
-                lane = source.lane(group, tier)
-                if lane is not None:
-                    self._hold_copies(source, lane, engine_hash, token_hash, 0, copies)
+            for key, count in reverse.take_unplaced(engine_hash).items():
+                self._hold_waiting(source, reverse.lanes[key], engine_hash, (token_hash, 0), count)
             for child, orphan in reverse.take_children(engine_hash):
                 child_hash = chained((orphan.local,), token_hash)[0]
-                self._hold_copies(source, orphan.lane, child, child_hash, token_hash, orphan.copies)
+                self._hold_waiting(source, orphan.lane, child, (child_hash, token_hash), orphan.waited)
                 source.counters["healed"] += 1
                 todo.append((child, child_hash))
 
-    def _hold_copies(
-        self, source: SourceIndex, lane: Lane, engine_hash: int, token_hash: int, parent: int, copies: int
+    def _hold_waiting(
+        self, source: SourceIndex, lane: Lane, engine_hash: int, block: tuple[int, int], count: Waiting
     ) -> None:
-        for _ in range(copies):
-            self._hold(source, lane, (engine_hash,), (token_hash,), (parent,))
+        """Place what waited. `block`: its token hash and its parent's."""
+        copies = source.map.copies_waited(count)
+        for _ in range(max(1, copies)):
+            self._hold(source, lane, (engine_hash,), block[:1], block[1:])
+        if not copies:
+            lane.doubt(engine_hash)
 
     # -- removals ------------------------------------------------------------------------------------------------------
 

@@ -92,6 +92,11 @@ class Lane:
             self.copies[engine_hash] = self.copies.get(engine_hash, 1) + 1
             self.extra_copies += 1
 
+    def doubt(self, engine_hash: int) -> None:
+        """It was announced before the last kept gap, though it is placed only now."""
+        if self.fresh is not None:
+            self.fresh[engine_hash & _MASK].discard(engine_hash)
+
     def announced(self, engine_hash: int) -> bool:
         """Whether it was announced since the last kept gap."""
         return self.fresh is None or engine_hash in self.fresh[engine_hash & _MASK]
@@ -175,13 +180,20 @@ class Lane:
                     self.fresh[engine_hash & _MASK].discard(engine_hash)
 
 
+class Waiting(NamedTuple):
+    """Copies of a hash that cannot be placed yet, and the era (number of kept gaps) of its newest announcement."""
+
+    copies: int
+    era: int
+
+
 class Orphan(NamedTuple):
     """A block whose parent is unknown: enough to give it its token hash once the parent comes, and no tokens (P10)."""
 
     parent: int
     local: bytes
     lane: Lane
-    copies: int
+    waited: Waiting
 
 
 class ReverseMap:
@@ -191,10 +203,11 @@ class ReverseMap:
         self.lanes: dict[tuple[int, Tier], Lane] = {}
         self.orphans: dict[int, Orphan] = {}
         self.children: dict[int, dict[int, None]] = {}
-        self.unplaced: dict[int, dict[tuple[int, Tier], int]] = {}
+        self.unplaced: dict[int, dict[tuple[int, Tier], Waiting]] = {}
         self._gone: dict[int, int] = {}
         self._gone_before: dict[int, int] = {}
         self._orphans_max = orphans_max
+        self._era = 0
 
     @property
     def pairs(self) -> int:
@@ -238,31 +251,27 @@ class ReverseMap:
             self._gone, self._gone_before = {}, self._gone
         return freed, missing
 
-    def park(self, engine_hash: int, orphan: Orphan) -> bool:
+    def forget_counts(self) -> None:
+        """A gap is kept: what was announced so far, placed or waiting, counts as one copy. O(1)."""
+        self._era += 1
+        for lane in self.lanes.values():
+            lane.forget_counts()
+
+    def park(self, engine_hash: int, parent: int, local: bytes, lane: Lane, *, count_copies: bool) -> bool:
         """Keep a block until its parent comes; False when the bound is reached."""
         known = self.orphans.get(engine_hash)
-        if known is not None and known.lane is orphan.lane:
-            self.orphans[engine_hash] = known._replace(copies=known.copies + orphan.copies)
+        if known is not None:
+            if known.lane is not lane:  # a second lane of a parked block
+                return self.wait_for_tokens(engine_hash, lane, count_copies=count_copies)
+            self.orphans[engine_hash] = known._replace(waited=self._one_more(known.waited, count_copies=count_copies))
             return True
         if self.waiting >= self._orphans_max:
             return False
-        if known is None:
-            self.children.setdefault(orphan.parent, {})[engine_hash] = None
-            self.orphans[engine_hash] = orphan
-            return True
-        return self.wait_for_tokens(engine_hash, orphan.lane, orphan.copies)  # a second lane of a parked block
+        self.children.setdefault(parent, {})[engine_hash] = None
+        self.orphans[engine_hash] = Orphan(parent, local, lane, Waiting(1, self._era))
+        return True
 
-    def take_children(self, engine_hash: int) -> list[tuple[int, Orphan]]:
-        """Blocks that waited for this parent; they are no longer parked."""
-        out = []
-        for child in self.children.pop(engine_hash, ()):
-            orphan = self.orphans.get(child)
-            if orphan is not None and orphan.parent == engine_hash:
-                del self.orphans[child]
-                out.append((child, orphan))
-        return out
-
-    def wait_for_tokens(self, engine_hash: int, lane: Lane, copies: int = 1) -> bool:
+    def wait_for_tokens(self, engine_hash: int, lane: Lane, *, count_copies: bool) -> bool:
         """Keep a hash without usable tokens until an event tells which block it is; False when the bound is reached."""
         lanes = self.unplaced.get(engine_hash)
         if lanes is None:
@@ -270,32 +279,57 @@ class ReverseMap:
                 return False
             lanes = self.unplaced[engine_hash] = {}
         key = lane.group, lane.tier
-        lanes[key] = lanes.get(key, 0) + copies
+        known = lanes.get(key)
+        lanes[key] = Waiting(1, self._era) if known is None else self._one_more(known, count_copies=count_copies)
         return True
+
+    def take_children(self, engine_hash: int) -> list[tuple[int, Orphan]]:
+        """Blocks that waited for this parent; they are no longer parked."""
+        return [(child, self.orphans.pop(child)) for child in self.children.pop(engine_hash, ())]
+
+    def take_unplaced(self, engine_hash: int) -> dict[tuple[int, Tier], Waiting]:
+        """Where this hash waited for its tokens; it no longer does."""
+        return self.unplaced.pop(engine_hash, {})
+
+    def copies_waited(self, count: Waiting) -> int:
+        """Copies to place: 0 stands for one that was announced before a kept gap."""
+        return count.copies if count.era == self._era else 0
 
     def drop_waiting(self, engine_hash: int, lane: Lane) -> bool:
         """A removal names a block that still waits: one copy less; True when it was one."""
-        lanes = self.unplaced.get(engine_hash)
+        lanes = self.unplaced.get(engine_hash, {})
         key = lane.group, lane.tier
-        if lanes is not None and key in lanes:
-            lanes[key] -= 1
-            if not lanes[key]:
-                del lanes[key]
-                if not lanes:
-                    del self.unplaced[engine_hash]
+        if key in lanes:
+            left = self.copies_waited(lanes.pop(key)) - 1
+            if left > 0:
+                lanes[key] = Waiting(left, self._era)
+            elif not lanes:
+                del self.unplaced[engine_hash]
             return True
         orphan = self.orphans.get(engine_hash)
         if orphan is None or orphan.lane is not lane:
             return False
-        if orphan.copies > 1:
-            self.orphans[engine_hash] = orphan._replace(copies=orphan.copies - 1)
+        left = self.copies_waited(orphan.waited) - 1
+        if left > 0:
+            self.orphans[engine_hash] = orphan._replace(waited=Waiting(left, self._era))
+        elif lanes:  # another lane holds it still, and only this entry knows whose child it is
+            key, count = lanes.popitem()
+            self.orphans[engine_hash] = orphan._replace(lane=self.lanes[key], waited=count)
+            if not lanes:
+                del self.unplaced[engine_hash]
         else:
-            del self.orphans[engine_hash]
-            siblings = self.children[orphan.parent]
-            del siblings[engine_hash]
-            if not siblings:
-                del self.children[orphan.parent]
+            self._unpark(engine_hash, orphan)
         return True
+
+    def _unpark(self, engine_hash: int, orphan: Orphan) -> None:
+        del self.orphans[engine_hash]
+        siblings = self.children[orphan.parent]
+        del siblings[engine_hash]
+        if not siblings:
+            del self.children[orphan.parent]
+
+    def _one_more(self, count: Waiting, *, count_copies: bool) -> Waiting:
+        return Waiting(self.copies_waited(count) + 1 if count_copies else 1, self._era)
 
     def free_slice(self) -> bool:
         """Free one piece of a map that is no longer used; True while there is more."""

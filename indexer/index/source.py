@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from indexer.index.ghosts import Ghosts
-from indexer.index.records import FULL_KINDS, WINDOW_KINDS, LaneTable
+from indexer.index.records import FULL_KINDS, LANES_MAX, WINDOW_KINDS, LaneTable
 from indexer.index.reverse_map import Lane, ReverseMap
 from indexer.index.states import SourceFacts
 from indexer.model import GroupInfo, Tier
@@ -90,8 +90,7 @@ class SourceIndex:
 
     def keep_gap(self) -> None:
         """Batches are lost and what is known is kept: counts begin again, and some of it may be ghosts."""
-        for lane in self.map.lanes.values():
-            lane.forget_counts()
+        self.map.forget_counts()
         gpu = self.gpu_lane
         if self.ghosts is None and gpu is not None:
             self.ghosts = Ghosts(gpu)
@@ -124,6 +123,8 @@ class SourceIndex:
     def learn(self, event: BlocksStored, mirror: Mirror) -> None:
         """Take in what a store tells about its group. Most stores tell nothing new."""
         known = self.groups.get(event.group)
+        if known is None and len(self.groups) >= LANES_MAX:
+            return  # no lane is left for it either
         if (
             known is not None
             and (event.kind is None or event.kind == known.kind)
@@ -137,15 +138,19 @@ class SourceIndex:
         main = tuple(sorted(group for group, info in self.groups.items() if self._is_main(group, info)))
         if self.home_group not in main:
             self.home_group = main[0] if main else None
-        self.facts.rule_missing = any(
-            not self._is_main(group, info) and (info.kind not in WINDOW_KINDS or not info.window)
-            for group, info in self.groups.items()
-        )
-        self.rules = tuple(
-            (group, info) for group, info in sorted(self.groups.items()) if info.kind in WINDOW_KINDS and info.window
-        )
+        others = sorted(group for group in self.groups if group not in main)
+        self.rules = tuple((group, self.groups[group]) for group in others if self._has_rule(self.groups[group]))
+        self.facts.rule_missing = len(self.rules) < len(others)
         if self.lane_table.set_main_groups(main):
             mirror.book.refresh_slot(self.slot)
+
+    def _has_rule(self, info: GroupInfo) -> bool:
+        """A sliding window whose blocks lie on the borders of the main group's: finer ones have no place in a walk."""
+        home = self.groups.get(self.home_group) if self.home_group is not None else None
+        step = home.block_size if home is not None else 0
+        return (
+            info.kind in WINDOW_KINDS and bool(info.window and info.block_size and step) and not info.block_size % step
+        )
 
     def _is_main(self, group: int, info: GroupInfo) -> bool:
         """Full attention by kind; engines that name no kinds have one group, number 0."""

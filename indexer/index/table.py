@@ -1,13 +1,16 @@
 """The mirror's memory: an open-addressing hash table, token hash → record id and parent token hash. Pure.
 
-    slot i:   keys[i] u64 token hash, 0 = never used      rids[i] u32 record id, 0 = nobody holds it      parents[i] u64
-    home(h) = (h >> shift) & (capacity - 1); a key lies at its home or in the first free slot after it
+    slot i:   rows[i] = (token hash, record id), u64 each, hash 0 = never used, id 0 = nobody holds it;   parents[i] u64
+    home(h) = (h >> (shift + 1)) & (capacity - 1); a key lies at its home or in the first free slot after it
+
+A key and its id share a cache line: one miss a block. Scalar code sees the rows flat, as `cells`: the home of h is cell
+`h >> shift & mask` (an even number), its id the cell behind it.
 
 `shift` is drawn once a process (the node passes it in): XXH3 is not keyed, so without it a client could craft prompts
 whose blocks all share one home and turn probes into scans.
 
 Why not a dict (decisions/0004): a prompt of 512 blocks is one gather over three arrays here and 512 cache-missing
-probes there (80 against 290 us at 1 M blocks), a block costs 20 bytes a slot against about 75, a garbage collector
+probes there (80 against 290 us at 1 M blocks), a block costs 24 bytes a slot against about 75, a garbage collector
 never walks it, and growing never stops the world: a dict of 1.4 M entries stalls 78 ms, this moves a slice at a time.
 
 Growth: a second table is allocated, touched page by page (the first touch of a page costs up to 3 ms on a virtual
@@ -37,10 +40,7 @@ CAPACITY_MIN: Final = 1 << 12
 PAD: Final = 512
 """Slots past the capacity, so that probing never wraps. A cluster that would run past them forces growth."""
 WINDOW: Final = 8
-"""Slots that a vectorised probe looks at from a key's home on:
-
-enough for all but about 2 % of keys at the highest load.
-"""
+"""Slots that a vectorised probe looks at from a key's home on: enough for all but a few keys at the highest load."""
 LOAD_MAX_NUM, LOAD_MAX_DEN = 3, 5
 MOVE_SLOTS: Final = 2048
 """Slots moved to the new table in one slice: about 0.3 ms."""
@@ -53,14 +53,14 @@ class Slots:
 
     __slots__ = (
         "capacity",
-        "keys",
+        "cells",
         "keys_array",
         "limit",
         "mask",
         "parents",
         "parents_array",
-        "rids",
         "rids_array",
+        "rows",
         "shift",
         "used",
         "windows",
@@ -69,58 +69,59 @@ class Slots:
     def __init__(self, capacity: int, shift: int) -> None:
         self.capacity = capacity
         self.shift = shift
-        self.mask = capacity - 1
+        self.mask = capacity - 1 << 1
         self.limit = capacity * LOAD_MAX_NUM // LOAD_MAX_DEN
         self.used = 0
         # zeros() maps pages lazily: no stall for a large table, and memory only where keys are
-        self.keys_array: NDArray[np.uint64] = np.zeros(capacity + PAD, np.uint64)
-        self.rids_array: NDArray[np.uint32] = np.zeros(capacity + PAD, np.uint32)
+        self.rows: NDArray[np.uint64] = np.zeros((capacity + PAD, 2), np.uint64)
         self.parents_array: NDArray[np.uint64] = np.zeros(capacity + PAD, np.uint64)
-        self.windows = sliding_window_view(self.keys_array, WINDOW)
-        self.keys = self.keys_array.data
-        self.rids = self.rids_array.data
+        self.keys_array = self.rows[:, 0]
+        self.rids_array = self.rows[:, 1]
+        self.windows = sliding_window_view(self.rows, WINDOW, axis=0)
+        self.cells = self.rows.reshape(-1).data
         self.parents = self.parents_array.data
 
     def find(self, key: int) -> int:
         """The slot of `key`, or -1."""
-        keys = self.keys
-        index = key >> self.shift & self.mask
-        found = keys[index]
+        cells = self.cells
+        cell = key >> self.shift & self.mask
+        found = cells[cell]
         while found != key:
             if not found:
                 return -1
-            index += 1
-            found = keys[index]
-        return index
+            cell += 2
+            found = cells[cell]
+        return cell >> 1
 
     def rid(self, key: int) -> int:
         """The record id of `key`; 0 where it is absent (an unused slot has 0)."""
-        keys = self.keys
-        index = key >> self.shift & self.mask
-        found = keys[index]
+        cells = self.cells
+        cell = key >> self.shift & self.mask
+        found = cells[cell]
         while found != key and found:
-            index += 1
-            found = keys[index]
-        return self.rids[index]
+            cell += 2
+            found = cells[cell]
+        return cells[cell + 1]
 
     def delete(self, index: int) -> None:
         """Empty a slot; keys behind it that found it taken move back. So probing never needs tombstones."""
-        keys, rids, parents, mask, shift = self.keys, self.rids, self.parents, self.mask, self.shift
-        hole = index
-        index += 1
-        key = keys[index]
+        cells, parents, mask, shift = self.cells, self.parents, self.mask, self.shift
+        hole = cell = index << 1
+        cell += 2
+        key = cells[cell]
         while key:
             if key >> shift & mask <= hole:
-                keys[hole], rids[hole], parents[hole] = key, rids[index], parents[index]
-                hole = index
-            index += 1
-            key = keys[index]
-        keys[hole] = rids[hole] = 0
+                cells[hole], cells[hole + 1] = key, cells[cell + 1]
+                parents[hole >> 1] = parents[cell >> 1]
+                hole = cell
+            cell += 2
+            key = cells[cell]
+        cells[hole] = cells[hole + 1] = 0
         self.used -= 1
 
     def homes(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Where probing for each key begins."""
-        return ((keys >> np.uint64(self.shift)) & np.uint64(self.mask)).view(np.int64)
+        """The slot where probing for each key begins."""
+        return ((keys >> np.uint64(self.shift + 1)) & np.uint64(self.mask >> 1)).view(np.int64)
 
     def find_many(self, wanted: NDArray[np.uint64]) -> NDArray[np.int64]:
         """The slots of many keys, -1 where absent. One gather at the homes, one of windows for what is not there."""
@@ -128,7 +129,7 @@ class Slots:
         slots = home.copy()
         missing = np.flatnonzero(self.keys_array.take(home) != wanted)
         if missing.size:
-            rows = self.windows[home[missing]]
+            rows = self.windows[home[missing]][:, 0]
             hit_row, hit_column = (rows == wanted[missing, None]).nonzero()
             slots[missing] = -1
             found = missing[hit_row]
@@ -163,7 +164,7 @@ class PresenceTable:
         if self.old is None:
             return self.current.rid(key)
         index = self.current.find(key)
-        return self.current.rids[index] if index >= 0 else self.old.rid(key)
+        return self.current.cells[index * 2 + 1] if index >= 0 else self.old.rid(key)
 
     def parent(self, key: int) -> int:
         """Token hash of the parent; 0 for a root block or an unknown key."""
@@ -173,7 +174,7 @@ class PresenceTable:
                 return slots.parents[index]
         return 0
 
-    def get_many(self, wanted: NDArray[np.uint64]) -> NDArray[np.uint32]:
+    def get_many(self, wanted: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Record ids of many token hashes, 0 where nobody holds one."""
         slots = self.current.find_many(wanted)
         rids = self.current.rids_array.take(slots)  # -1 reads the last pad slot, which is never used: 0
@@ -184,7 +185,7 @@ class PresenceTable:
                 rids[missing] = old.rids_array.take(old.find_many(wanted[missing]))
         return rids
 
-    def prefix(self, wanted: NDArray[np.uint64]) -> NDArray[np.uint32]:
+    def prefix(self, wanted: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Record ids of the leading keys that have an entry each; ends before the first that has none.
 
         What a walk needs: behind a block that nobody holds nothing counts. An empty home slot proves absence, so most
@@ -194,47 +195,48 @@ class PresenceTable:
             return self.get_many(wanted)
         slots = self.current
         home = slots.homes(wanted)
-        seen = slots.keys_array.take(home)
+        rows = slots.rows.take(home, axis=0)
+        seen, rids = rows[:, 0], rows[:, 1]
         away = (seen != wanted).nonzero()[0]
         if not away.size:
-            return slots.rids_array.take(home)
+            return rids
         empty = (seen[away] == 0).nonzero()[0]
         if empty.size:
             first = int(empty[0])
-            home, away = home[: int(away[first])], away[:first]
-        rids = slots.rids_array.take(home)
-        if not away.size:
-            return rids
+            rids, away = rids[: int(away[first])], away[:first]
+            if not away.size:
+                return rids
         bases = home[away]
-        hit_row, hit_column = (slots.windows[bases] == wanted[away, None]).nonzero()
+        windows = slots.windows[bases]
+        hit_row, hit_column = (windows[:, 0] == wanted[away, None]).nonzero()
         if hit_row.size == away.size:
-            rids[away] = slots.rids_array.take(bases + hit_column)
+            rids[away] = windows[hit_row, 1, hit_column]
             return rids
         for position in away.tolist():
             index = slots.find(int(wanted[position]))
             if index < 0:
                 return rids[:position]
-            rids[position] = slots.rids[index]
+            rids[position] = slots.rids_array[index]
         return rids
 
     def put(self, key: int, rid: int, parent: int) -> None:
         """Set a key's record id in the current table. The caller has accounted for what the key had before."""
         slots = self.current
-        keys = slots.keys
-        index = key >> slots.shift & slots.mask
-        found = keys[index]
+        cells = slots.cells
+        cell = key >> slots.shift & slots.mask
+        found = cells[cell]
         while found and found != key:
-            index += 1
-            found = keys[index]
+            cell += 2
+            found = cells[cell]
         if not found:
-            if index >= slots.capacity + PAD - WINDOW:
+            if cell >> 1 >= slots.capacity + PAD - WINDOW:
                 self._rebuild_larger()
                 self.put(key, rid, parent)
                 return
-            keys[index] = key
-            slots.parents[index] = parent
+            cells[cell] = key
+            slots.parents[cell >> 1] = parent
             slots.used += 1
-        slots.rids[index] = rid
+        cells[cell + 1] = rid
 
     def moving(self) -> bool:
         """Whether a move is under way (from allocation on)."""
@@ -283,17 +285,17 @@ class PresenceTable:
         values, inverse, counts = np.unique(part, return_inverse=True, return_counts=True)
         mapped = [remap(rid, count) if rid else 0 for rid, count in zip(values.tolist(), counts.tolist(), strict=True)]
         if mapped != values.tolist():
-            part[:] = np.array(mapped, np.uint32)[inverse.reshape(part.shape)]
+            part[:] = np.array(mapped, np.uint64)[inverse.reshape(part.shape)]
         return end if end < slots.capacity + PAD else -1
 
     def bytes_used(self) -> int:
         """Bytes of the arrays (virtual; pages never touched are not resident)."""
         tables = [self.current] if self.old is None else [self.current, self.old]
-        return sum(t.keys_array.nbytes + t.rids_array.nbytes + t.parents_array.nbytes for t in tables)
+        return sum(t.rows.nbytes + t.parents_array.nbytes for t in tables)
 
     def _touch_slice(self, incoming: Slots) -> None:
         start = self._cursor
-        for array in (incoming.keys_array, incoming.parents_array, incoming.rids_array):
+        for array in (incoming.rows.reshape(-1), incoming.parents_array):
             if start < array.nbytes:
                 array[start // array.itemsize : (start + TOUCH_BYTES) // array.itemsize] = 0
                 self._cursor += TOUCH_BYTES
@@ -334,7 +336,7 @@ class PresenceTable:
         for slots in (self.old, self.current):
             if slots is not None:
                 for index in np.flatnonzero(slots.keys_array).tolist():
-                    entries[slots.keys[index]] = (slots.rids[index], slots.parents[index])
+                    entries[slots.cells[index * 2]] = (slots.cells[index * 2 + 1], slots.parents[index])
         capacity = self.current.capacity
         fits = False
         while not fits:
@@ -346,11 +348,12 @@ class PresenceTable:
     def _place(self, key: int, rid: int, parent: int) -> bool:
         """Insert a key known to be absent; False where its cluster reaches the pad."""
         slots = self.current
-        index = key >> slots.shift & slots.mask
-        while slots.keys[index]:
-            index += 1
-            if index >= slots.capacity + PAD - WINDOW:
+        cells = slots.cells
+        cell = key >> slots.shift & slots.mask
+        while cells[cell]:
+            cell += 2
+            if cell >> 1 >= slots.capacity + PAD - WINDOW:
                 return False
-        slots.keys[index], slots.rids[index], slots.parents[index] = key, rid, parent
+        cells[cell], cells[cell + 1], slots.parents[cell >> 1] = key, rid, parent
         slots.used += 1
         return True

@@ -88,17 +88,17 @@ def _runs_scalar(mirror: Mirror, hashes: Sequence[int], left: int) -> list[Run]:
     if table.old is not None:
         return _runs_of_rids(mirror, [table.get(token_hash) for token_hash in hashes], left)
     slots = table.current
-    keys, rids, mask, shift = slots.keys, slots.rids, slots.mask, slots.shift
+    cells, mask, shift = slots.cells, slots.mask, slots.shift
     records = mirror.book.records
     runs: list[Run] = []
     current, begin, position = -1, 0, 0
     for position, token_hash in enumerate(hashes):
-        index = token_hash >> shift & mask
-        found = keys[index]
+        cell = token_hash >> shift & mask
+        found = cells[cell]
         while found != token_hash and found:
-            index += 1
-            found = keys[index]
-        rid = rids[index]  # an empty slot has record id 0
+            cell += 2
+            found = cells[cell]
+        rid = cells[cell + 1]  # an empty slot has record id 0
         if rid != current:
             if current > 0:
                 runs.append(Run(records[current], begin, position))
