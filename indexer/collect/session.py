@@ -275,7 +275,6 @@ class Session:
     def _new_life(self, reason: RestartReason, out: list[Command]) -> None:
         out += [Count("restarts"), BeginLife(reason)]
         self._tracker.forget()
-        self._absence.examined()
         self._joined = False
         self._gap_before = self._asked_before = 0
 
@@ -388,6 +387,7 @@ class Session:
 
     def _other_process(self, now: float, out: list[Command]) -> None:
         self._new_life("probe_differs", out)
+        self._absence.examined()
         self._lane.clear()  # received before the question that follows: in its answer, or of the old life
         self._recover(Purpose.JOIN, 0, now, out)
 

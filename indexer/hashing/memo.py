@@ -59,9 +59,10 @@ class ChainMemo:
             chunk = self._young.get(key) or self._missed(key, part, block_size, lora_name, parent)
             parts.append(chunk[0])
             parent = chunk[1]
-        rest = chained(local_hashes(tokens[whole:], block_size, lora_name), parent)
-        parts.append(struct.pack(f"<{len(rest)}Q", *rest))
-        return b"".join(parts)
+        if len(tokens) - whole >= block_size * TOKEN_BYTES:
+            rest = chained(local_hashes(tokens[whole:], block_size, lora_name), parent)
+            parts.append(struct.pack(f"<{len(rest)}Q", *rest))
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _missed(self, key: bytes, part: memoryview, block_size: int, lora_name: str | None, parent: int) -> Chunk:
         chunk = self._old.get(key)

@@ -50,6 +50,9 @@ def _held(runs: list[Run], start: int) -> dict[int, Held]:
     """And the masks along the runs; a slot's count is where its bit goes out."""
     if not runs:
         return {}
+    if len(runs) == 1 and runs[0].record.plain:  # the usual prompt: the same engines hold all of what is held
+        held = Held(runs[0].end, (runs[0].end,) * VIEWS)
+        return dict.fromkeys(_slots(start & runs[0].record.any), held)
     matched = _prefixes([record.any for record, _, _ in runs], runs, start)
     if all(record.plain for record, _, _ in runs):
         return {slot: Held(count, (count,) * VIEWS) for slot, count in matched.items()}
@@ -75,11 +78,18 @@ def _prefixes(masks: list[int], runs: list[Run], start: int) -> dict[int, int]:
     return counts
 
 
-def _close(counts: dict[int, int], bits: int, at: int) -> None:
+def _slots(bits: int) -> list[int]:
+    slots: list[int] = []
     while bits:
         lowest = bits & -bits
-        counts[lowest.bit_length() - 1] = at
+        slots.append(lowest.bit_length() - 1)
         bits ^= lowest
+    return slots
+
+
+def _close(counts: dict[int, int], bits: int, at: int) -> None:
+    if bits:
+        counts.update(dict.fromkeys(_slots(bits), at))
 
 
 def _runs_scalar(mirror: Mirror, hashes: Sequence[int], left: int) -> list[Run]:
