@@ -74,8 +74,8 @@ def _row(shape: Shape, measured: Sequence[Round]) -> tuple[Row, float]:
     row: Row = {
         "batch": shape.name,
         "blocks/CPU s": round(1e6 / applied),
-        "µs CPU/block": round(applied, 3),
-        "decoder µs/block": round(decoded, 3),
+        "us CPU/block": round(applied, 3),
+        "decoder us/block": round(decoded, 3),
         "share": round(share, 3),
         "shares of rounds": " ".join(f"{each.decoded_us / each.applied_us:.2f}" for each in measured),
     }
@@ -177,6 +177,11 @@ def _latency(pings: int, rate: int, places: Cores) -> list[Row]:
     visible = [(at - then) / 1e3 for (at, _), then in zip(seen, sent, strict=True)]
     arriving = f"{rate:,} blocks/s" if rate else "none"
     return [
-        {"arriving beside": arriving, "what": what, "p50": round(median(each), 1), "p99": round(percentile(each, 0.99), 1)}
+        {
+            "arriving beside": arriving,
+            "what": what,
+            "p50": round(median(each), 1),
+            "p99": round(percentile(each, 0.99), 1),
+        }
         for what, each in (("bare hop", hops), ("publish to lookup", visible))
     ]

@@ -1,4 +1,4 @@
-"""The conditions under which a run was made, and which core does what. [I/O] Reads the system; changes only affinity."""
+"""The conditions under which a run was made, and which core does what. Reads the system, changes only affinity."""
 
 from __future__ import annotations
 

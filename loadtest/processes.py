@@ -1,15 +1,16 @@
-"""Children of our own: pinned to a core, asked through a pipe. [I/O]
+"""Children of our own: pinned to a core, asked through a pipe.
 
     with Child(Publisher, 8, core=1) as engines:
         engines.call(Publisher.endpoints)
 
 A child lives in a fresh interpreter. Its object is made there; methods are called by name there, one after the other.
-An object that is an asynchronous context manager lives on a uvloop, and its methods may be coroutines.
+An object that is an asynchronous context manager lives on a uvloop, and its methods may be coroutines. Does I/O.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import multiprocessing
@@ -52,12 +53,12 @@ class Pending(Generic[R]):
 class Child(Generic[T]):
     """One process with one object of type `T`."""
 
-    def __init__(
-        self, factory: Callable[..., T], *args: object, core: int | None = None, **named: object
-    ) -> None:
+    def __init__(self, factory: Callable[..., T], *args: object, core: int | None = None, **named: object) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, functools.partial(factory, *args, **named), core), daemon=True)
+        self._process = context.Process(
+            target=_serve, args=(theirs, functools.partial(factory, *args, **named), core), daemon=True
+        )
         self._process.start()
         theirs.close()
         self._receive()
@@ -92,10 +93,8 @@ class Child(Generic[T]):
 
     def close(self) -> None:
         """End it: by asking, then by force."""
-        try:
+        with contextlib.suppress(OSError):  # it may be gone already
             self._pipe.send((_STOP, (), {}))
-        except OSError:
-            pass  # it is gone already
         self._process.join(10)
         if self._process.is_alive():
             self._process.kill()

@@ -1,7 +1,8 @@
-"""The engines' side: one PUB socket an engine, prepared batches sent as fast as they go or at a rate. [I/O]
+"""The engines' side: one PUB socket an engine, prepared batches sent as fast as they go or at a rate.
 
 Runs in a process of its own. Sequences count from 0 over the life of the object, as those of one engine process do.
 Nothing is dropped here: the sockets queue without limit, since a test that loses messages measures something else.
+Does I/O.
 """
 
 from __future__ import annotations

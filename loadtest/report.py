@@ -1,4 +1,4 @@
-"""Results as JSON files, verdicts on targets, and Markdown tables made of both. [I/O] Only below `results/`."""
+"""Results as JSON files, verdicts on targets, and Markdown tables made of both. Writes only below `results/`."""
 
 from __future__ import annotations
 
@@ -103,7 +103,8 @@ def condition_line(result: Result) -> str:
     sizes = ", ".join(f"{name} {value}" for name, value in result.sizes.items())
     return (
         f"Conditions: {told['cpu']}, {told['cores']} cores, load average at the start {told['load_average']}, "
-        f"Linux {told['kernel']}, Python {told['python']}, {versions}; commit {told['commit']}, {told['date']}; {sizes}."
+        f"Linux {told['kernel']}, Python {told['python']}, {versions}; "
+        f"commit {told['commit']}, {told['date']}; {sizes}."
     )
 
 

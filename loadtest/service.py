@@ -1,6 +1,7 @@
-"""The service in a process of its own: the real node, its real sockets, and HTTP with a null route beside. [I/O]
+"""The service in a process of its own: the real node, its real sockets, and HTTP with a null route beside.
 
 Lives in a `Child` on a uvloop. What it tells about itself it measures itself: CPU time, memory, the loop's waits.
+Does I/O.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import zmq
 from api.rest.app import create_app
 from api.server import ServerSettings, _config
 from indexer.clock import SystemClock
+from indexer.collect.sockets import descriptor_of, state_of
 from indexer.model import Descriptor, SourceId
 from indexer.node import Node
 from indexer.settings import Limits, Settings
@@ -30,7 +32,7 @@ from loadtest.null_route import FrontWithNull
 from schemas.lookup import LookupQuery, PodEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from indexer.index.source import SourceIndex
     from loadtest.content import Document
@@ -91,8 +93,8 @@ class Service:
         front = FrontWithNull(create_app(self.node, settings.limits), settings.limits)
         self._server = uvicorn.Server(_config(front, settings))
         self._tasks.create_task(self._server.serve([listener]), name="rest")
-        while not self._server.started:
-            await asyncio.sleep(POLL_S)
+        server = self._server
+        await _until(lambda: server.started)
 
     # -- sources -------------------------------------------------------------------------------------------------------
 
@@ -120,20 +122,17 @@ class Service:
         """Return when the first sources have each applied this sequence; what was spent meanwhile."""
         cpu, wall = time.process_time(), time.perf_counter()
         waiting = [(self._index(source), end) for source, end in zip(self._sources, last, strict=False)]
-        while any(end >= 0 and (source.facts.sequence is None or source.facts.sequence < end) for source, end in waiting):
-            await asyncio.sleep(POLL_S)
+        await _until(lambda: all(_applied(source) >= end for source, end in waiting))
         return Spent(time.process_time() - cpu, time.perf_counter() - wall)
 
     async def settled(self) -> None:
         """Return when housekeeping has nothing left to do."""
-        while self.node.ingest.tidy_slice():
-            await asyncio.sleep(0)
+        await _until(lambda: not self.node.ingest.tidy_slice(), 0)
 
     async def settled_by_itself(self) -> None:
         """The same, with the node's own housekeeping doing it."""
         mirror = self.node.mirror  # reverse maps are freed before the mirror is scrubbed
-        while mirror.retired_slots() or mirror.table.moving() or mirror.table.wants_to_move():
-            await asyncio.sleep(POLL_S)
+        await _until(lambda: not (mirror.retired_slots() or mirror.table.moving() or mirror.table.wants_to_move()))
 
     async def rest(self, seconds: float) -> Spent:
         """Do nothing but what the service does by itself."""
@@ -239,12 +238,23 @@ class Service:
         subscriber.connect(endpoint)
 
         def readable() -> None:
-            while subscriber.get(zmq.EVENTS) & zmq.POLLIN:
+            while state_of(subscriber) & zmq.POLLIN:
                 subscriber.recv_multipart()
                 self._bare_seen.append(time.monotonic_ns())
 
         loop = asyncio.get_running_loop()
-        descriptor = subscriber.get(zmq.FD)
+        descriptor = descriptor_of(subscriber)
         loop.add_reader(descriptor, readable)
         self._running.callback(subscriber.close)
         self._running.callback(loop.remove_reader, descriptor)
+
+
+async def _until(condition: Callable[[], bool], pause_s: float = POLL_S) -> None:
+    """Return once it holds."""
+    while not condition():  # noqa: ASYNC110  the node's parts announce nothing to tests
+        await asyncio.sleep(pause_s)
+
+
+def _applied(source: SourceIndex) -> int:
+    """The last sequence applied, -1 before the first."""
+    return -1 if source.facts.sequence is None else source.facts.sequence

@@ -112,7 +112,7 @@ class Churn:
         self._node.remove_source("first", None)
 
     def _churn(self, blocks: int) -> tuple[array[int], array[int]]:
-        """Blocks so far and memory, at equal distances. Arrays: an int kept from the midst of it would pin its arena."""
+        """Blocks so far and memory, at equal distances. In arrays: an int kept from meanwhile would pin its arena."""
         at, size = array("q", [0] * SAMPLES), array("q", [0] * SAMPLES)
         taken = 0
         for churned in self._turns():

@@ -95,9 +95,7 @@ def _watched(service: Child[Service], action: Callable[[], object], what: str, r
 
 def _documents(blocks: int) -> list[list[Document]]:
     each = -(-blocks // (ENGINES * DOCUMENT_BLOCKS))
-    return [
-        [document(_GROWN + engine, number, DOCUMENT_BLOCKS) for number in range(each)] for engine in range(ENGINES)
-    ]
+    return [[document(_GROWN + engine, number, DOCUMENT_BLOCKS) for number in range(each)] for engine in range(ENGINES)]
 
 
 def _grow(service: Child[Service], engines: Child[Publisher], blocks: int) -> None:

@@ -1,0 +1,89 @@
+"""Runs scenarios: `python -m loadtest NAME [--quick] [--no-save]`.
+
+    lookups ingest stall memory soak    measured, judged against their targets, written to loadtest/results
+    bench                               what each stage costs, for finding out where time goes
+    all                                 the five above, in less than 25 minutes
+    load                                lookups and ingest alone
+    report                              the tables of all results, as Markdown
+
+`--quick` takes a fraction of the time, for trying a change out; its figures are not saved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from loadtest import bench, ingest, lookups, memory, soak, stall
+from loadtest.report import load_all, markdown, save
+from loadtest.shapes import Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from loadtest.report import Result
+
+SCENARIOS: Final[Mapping[str, Callable[..., Result]]] = {
+    "memory": memory.run,
+    "soak": soak.run,
+    "stall": stall.run,
+    "ingest": ingest.run,
+    "lookups": lookups.run,
+    "bench": bench.run,
+}
+GROUPS: Final = {"all": ("memory", "soak", "stall", "ingest", "lookups"), "load": ("lookups", "ingest")}
+QUICK: Final[Mapping[str, Mapping[str, Any]]] = {
+    "memory": {"pairs": 200_000},
+    "soak": {"blocks": 400_000, "live_blocks": 5_000},
+    "stall": {"blocks": 400_000, "rest_s": 2.0, "live_s": 2.0},
+    "ingest": {"blocks": 4_096, "rounds": 2, "pings": 100, "shapes": (Shape(8), Shape(8, removals=True), Shape(64))},
+    "lookups": {"seconds": 1.0, "fleets": ((8, 100_000),)},
+    "bench": {"lengths": (512, 8_192)},
+}
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run what is asked for; 0 also where targets are missed, which the output says."""
+    options = _options(words)
+    if options.name == "report":
+        print("\n".join(map(markdown, load_all())))
+        return 0
+    usable = os.sched_getaffinity(0)
+    results = []
+    started = time.monotonic()
+    for name in GROUPS.get(options.name, (options.name,)):
+        print(f"{name}:", flush=True)
+        os.sched_setaffinity(0, usable)
+        result = SCENARIOS[name](**(QUICK[name] if options.quick else {}))
+        if not options.quick and not options.no_save:
+            save(result)
+        results.append(result)
+    for result in results:
+        print()
+        print(markdown(result))
+    _sum_up(results, time.monotonic() - started)
+    return 0
+
+
+def _options(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m loadtest", description="Load tests over loopback.")
+    parser.add_argument("name", choices=[*SCENARIOS, *GROUPS, "report"])
+    parser.add_argument("--quick", action="store_true", help="a fraction of the time; results are not saved")
+    parser.add_argument("--no-save", action="store_true", help="leave loadtest/results as it is")
+    return parser.parse_args(words)
+
+
+def _sum_up(results: Sequence[Result], seconds: float) -> None:
+    targets = [target for result in results for target in result.targets]
+    for target in targets:
+        print(target.line())
+    if targets:
+        met = sum(target.met for target in targets)
+        print(f"{met} of {len(targets)} targets met, in {seconds:.0f} s")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
