@@ -9,6 +9,8 @@ given is visible to a lookup when it returns; a restart, clear or removal is O(1
 
 from __future__ import annotations
 
+import logging
+import traceback
 from collections import Counter, deque
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from indexer.index.reverse_map import ReverseMap
     from indexer.model import Descriptor, GapPolicy, RawBatch
     from indexer.ports import Clock, CollectorCount, RestartReason
+
+log = logging.getLogger("kvindexer.ingest")
 
 CLOCK_SKEW_WARN_S: Final = 30.0
 LOOK_INTERVAL_S: Final = 1.0
@@ -63,6 +67,7 @@ class Ingest:
             mirror,
             presence if presence is not None else mirror,
             self._cleared_by_engine,
+            _log_fault,
             secret=secret,
             count_copies=count_copies,
         )
@@ -300,6 +305,12 @@ class SourceSink:
             self.source.warnings.pop(key, None)
         else:
             self.source.warnings[key] = warning
+
+
+def _log_fault(error: Exception) -> None:
+    """Where it happened, and nothing of what the event held."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    log.error("an event was skipped: %s in %s, line %s", type(error).__name__, frame.name, frame.lineno)
 
 
 def _ignore(_: SourceIndex) -> None:

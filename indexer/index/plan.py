@@ -42,13 +42,17 @@ class Presence(Protocol):
 
 
 class Planner:
-    """Applies events of any source. `on_clear` begins a new generation of a source whose engine says it is empty."""
+    """Applies events of any source.
+
+    `on_clear` begins a new generation of a source whose engine says it is empty; `on_fault` is told of faults of ours.
+    """
 
     def __init__(
         self,
         mirror: Mirror,
         presence: Presence,
         on_clear: Callable[[SourceIndex], None],
+        on_fault: Callable[[Exception], None],
         *,
         secret: bytes = b"",
         count_copies: bool = True,
@@ -56,26 +60,35 @@ class Planner:
         self._mirror = mirror
         self._presence = presence
         self._on_clear = on_clear
+        self._on_fault = on_fault
         self._secret = secret
         self._count_copies = count_copies
         self.now = 0.0
         """The moment of the batch being applied: only for entries that have a time to live."""
 
     def apply(self, source: SourceIndex, events: Sequence[Event]) -> None:
-        """One batch, in order."""
+        """One batch, in order. An event that meets a fault of ours costs only itself, and is told (P11)."""
         for event in events:
-            match event:
-                case BlocksStored():
-                    source.counters["stored"] += 1
-                    self._stored(source, event)
-                case BlocksRemoved():
-                    source.counters["removed"] += event.events
-                    self._removed(source, event.hashes, event.group, event.tier)
-                case AllCleared():
-                    source.counters["cleared"] += 1
-                    self._on_clear(source)
-                case Skipped():
-                    self._skip(source, event)
+            try:
+                self._apply_event(source, event)
+            except Exception as error:  # noqa: BLE001  counted, logged, and the source is suspect from here on
+                source.counters["skipped.fault"] += 1
+                source.facts.doubts.add("fault")
+                self._on_fault(error)
+
+    def _apply_event(self, source: SourceIndex, event: Event) -> None:
+        match event:
+            case BlocksStored():
+                source.counters["stored"] += 1
+                self._stored(source, event)
+            case BlocksRemoved():
+                source.counters["removed"] += event.events
+                self._removed(source, event.hashes, event.group, event.tier)
+            case AllCleared():
+                source.counters["cleared"] += 1
+                self._on_clear(source)
+            case Skipped():
+                self._skip(source, event)
 
     # -- stores --------------------------------------------------------------------------------------------------------
 
