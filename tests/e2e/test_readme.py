@@ -1,0 +1,120 @@
+"""What the README tells a reader to type does what it says, against a running demo."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from pathlib import Path
+from queue import Queue
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+KVINDEXER = [sys.executable, "-m", "indexer"]
+DEADLINE_S = 60.0
+
+
+def _readme_lines() -> list[str]:
+    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    return [line for block in blocks for line in block.replace("\\\n", " ").splitlines() if line.strip()]
+
+
+CURLS = [line for line in _readme_lines() if line.startswith("curl ")]
+SERVES = [line for line in _readme_lines() if line.startswith("kvindexer serve")]
+
+
+def _lines_of(process: subprocess.Popen[str]) -> Queue[str]:
+    lines: Queue[str] = Queue()
+
+    def read() -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.put(line)
+
+    threading.Thread(target=read, name="output", daemon=True).start()
+    return lines
+
+
+def _address_in(lines: Queue[str]) -> str:
+    while True:
+        found = re.search(r"http://127\.0\.0\.1:(\d+)", lines.get(timeout=DEADLINE_S))
+        if found:
+            return found[1]
+
+
+def _end(process: subprocess.Popen[str]) -> int:
+    process.send_signal(signal.SIGINT)
+    try:
+        return process.wait(DEADLINE_S)
+    finally:
+        process.kill()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def _like_curl(arguments: list[str]) -> tuple[int, bytes]:
+    """Ask as curl would: it need not be on the machine that tests."""
+    options = argparse.ArgumentParser()
+    options.add_argument("-s", action="store_true")
+    options.add_argument("-H", dest="headers", action="append", default=[])
+    options.add_argument("-d", dest="data")
+    options.add_argument("url")
+    asked = options.parse_args(arguments)
+    headers = dict(header.split(": ", 1) for header in asked.headers)
+    body = None if asked.data is None else asked.data.encode()
+    with urllib.request.urlopen(urllib.request.Request(asked.url, body, headers), timeout=DEADLINE_S) as answer:
+        return answer.status, answer.read()
+
+
+@pytest.fixture(scope="module")
+def demo_port() -> Iterator[str]:
+    """The port of a running demo."""
+    process = subprocess.Popen(
+        [*KVINDEXER, "demo", "--port", "0"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        yield _address_in(_lines_of(process))
+    finally:
+        _end(process)
+
+
+@pytest.mark.parametrize("line", CURLS)
+def test_a_question_of_the_readme_is_answered(line: str, demo_port: str) -> None:
+    """Each curl line, its port changed to the demo's, is answered with success."""
+    arguments = shlex.split(line.replace(":8080/", f":{demo_port}/"))[1:]
+
+    status, body = _like_curl(arguments)
+
+    assert 200 == status
+    assert body.startswith(b"{")
+
+
+@pytest.mark.parametrize("line", SERVES)
+def test_a_serve_line_of_the_readme_comes_up(line: str) -> None:
+    """It serves, although nobody answers at that address, and ends on Ctrl-C."""
+    arguments = shlex.split(line)[1:]
+    process = subprocess.Popen(
+        [*KVINDEXER, *arguments, "--port", "0"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        assert _address_in(_lines_of(process))
+    finally:
+        status = _end(process)
+
+    assert status in {0, 130}
+
+
+def test_the_readme_has_such_lines() -> None:
+    """The tests above cannot pass for want of lines."""
+    assert CURLS
+    assert SERVES
