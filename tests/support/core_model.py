@@ -64,6 +64,7 @@ class ModelSource:
     count_copies: bool
     ttls: dict[Tier, float]
     seen_groups: set[int] = field(default_factory=set)
+    sized_groups: set[int] = field(default_factory=set)
     cordoned: bool = False
     syncing: bool = False
     alive_at: float | None = None
@@ -114,6 +115,8 @@ class ModelSource:
     def stored(self, lane: LaneKey, hashes: Sequence[int], parent: int | None, now: float, *, dense: bool) -> None:
         """`dense`: the event's tokens say which blocks these are (and its group is one whose events may)."""
         self.seen_groups.add(lane[0])
+        if dense:
+            self.sized_groups.add(lane[0])
         if dense and self.groups[lane[0]].main:
             before = parent
             for engine_hash in hashes:
@@ -173,9 +176,17 @@ class ModelSource:
             if tier in self.ttls and engine_hash in entries:
                 entries[engine_hash].deadline = now + self.ttls[tier]
 
-    def knows_but_lacks(self, lane: LaneKey, engine_hash: int | None) -> bool:
-        """Whether the block is known and yet not held on that lane: no engine names such a parent."""
-        return engine_hash in self.placed and engine_hash not in self.lanes.get(lane, {})
+    def lacks_parent(self, lane: LaneKey, engine_hash: int) -> bool:
+        """Whether, after a kept gap, the block is known and yet not held on that lane.
+
+        No engine names such a parent, unless its announcement was lost: that case has tests of its own.
+        """
+        return (
+            "gap" in self.doubts
+            and self.groups[lane[0]].main
+            and engine_hash in self.placed
+            and engine_hash not in self.lanes.get(lane, {})
+        )
 
     # -- answers -------------------------------------------------------------------------------------------------------
 
@@ -210,7 +221,7 @@ class ModelSource:
         )
 
     def _reusable(self, contents: Sequence[int], limit: int, held: dict[int, set[int]]) -> int:
-        windows = [(g, self.groups[g]) for g in self.seen_groups if self.groups[g].window]
+        windows = [(g, self.groups[g]) for g in self.seen_groups if self._rule_known(g)]
         step = lcm(BLOCK, *(group.size for _, group in windows))
         return max(
             (
@@ -229,13 +240,22 @@ class ModelSource:
 
     # -- trust ---------------------------------------------------------------------------------------------------------
 
+    def _rule_known(self, group: int) -> bool:
+        """A window is given and both its block size and a full group's were seen."""
+        return bool(self.groups[group].window) and {group, 0} <= self.sized_groups
+
     @property
     def rule_missing(self) -> bool:
-        return any(not self.groups[g].main and not self.groups[g].window for g in self.seen_groups)
+        return any(not self.groups[g].main and not self._rule_known(g) for g in self.seen_groups)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether blocks are held of which it is not known which they are."""
+        return any(h not in self.placed for entries in self.lanes.values() for h in entries)
 
     @property
     def bound(self) -> str:
-        may_miss = not self.complete or bool(self.shortfalls)
+        may_miss = not self.complete or bool(self.shortfalls) or self.waiting
         if self.doubts or (self.rule_missing and may_miss):
             return "estimate"
         if self.rule_missing:
