@@ -1,0 +1,78 @@
+"""A running service from outside: the command as a process, its address, and what it says over HTTP."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import httpx
+import msgspec
+
+from schemas.lookup import PodEntry
+from tests.support.core import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+DEADLINE_S: Final = 40.0
+"""For anything to happen that must happen; reaching it is the failure."""
+PAUSE_S: Final = 0.01
+_ENVIRONMENT: Final = {name: value for name, value in os.environ.items() if not name.startswith("KVINDEXER_")}
+
+
+class RunningService:
+    """`kvindexer serve` for these `--source` flags. A context manager: nothing of it is left afterwards."""
+
+    def __init__(self, sources: Iterable[str], *arguments: str) -> None:
+        """Start it and wait until it listens."""
+        flags = [f"--source={source}" for source in sources]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "indexer", "serve", "--port", "0", *flags, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=_ENVIRONMENT,
+        )
+        assert self._process.stdout is not None
+        banner = self._process.stdout.readline()
+        found = re.search(r"http://[0-9.:]+", banner)
+        if found is None:
+            self._process.kill()
+            raise AssertionError(f"the service did not start: {banner}{self._process.communicate()[0]}")
+        self._client = httpx.Client(base_url=found[0], timeout=DEADLINE_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+        self._process.terminate()
+        said, _ = self._process.communicate(timeout=DEADLINE_S)
+        assert (0, "") == (self._process.returncode, said)
+
+    def ask(self, token_ids: Iterable[int], **query: Any) -> Answer:  # noqa: ANN401  the request's fields
+        """`POST /v1/lookup`."""
+        body = msgspec.json.encode({"token_ids": token_ids, **query})
+        answered = self._client.post("/v1/lookup", content=body, headers={"content-type": "application/json"})
+        assert 200 == answered.status_code, answered.text
+        return msgspec.json.decode(answered.content, type=Answer)
+
+    def sources(self) -> dict[str, dict[str, Any]]:
+        """`GET /v1/sources`, by pod."""
+        return {source["pod"]: source for source in self._client.get("/v1/sources").json()["sources"]}
+
+    def wait_for(self, look: Callable[[], bool], what: str) -> None:
+        """Return when it holds; fail by its name at the deadline."""
+        ends_at = time.monotonic() + DEADLINE_S
+        while not look():
+            assert time.monotonic() < ends_at, f"waited for {what}; sources: {self.sources()}"
+            time.sleep(PAUSE_S)
+
+
+def standing(entry: PodEntry) -> tuple[str, str, int | None]:
+    """State, bound and sequence."""
+    return entry.state, entry.bound, entry.sequence
