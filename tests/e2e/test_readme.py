@@ -72,7 +72,8 @@ def _like_curl(arguments: list[str]) -> tuple[int, bytes]:
     asked = options.parse_args(arguments)
     headers = dict(header.split(": ", 1) for header in asked.headers)
     body = None if asked.data is None else asked.data.encode()
-    with urllib.request.urlopen(urllib.request.Request(asked.url, body, headers), timeout=DEADLINE_S) as answer:
+    request = urllib.request.Request(asked.url, body, headers)  # noqa: S310  a URL of our own README
+    with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:  # noqa: S310
         return answer.status, answer.read()
 
 
