@@ -77,12 +77,12 @@ soak: setup ## long property suites with a printed seed, then millions of blocks
 	$(PY) -m loadtest soak
 
 .PHONY: bench
-bench: setup ## micro-benchmarks of the stages
+bench: setup ## what each stage costs, alone
 	$(PY) -m loadtest bench
 
 .PHONY: load
-load: setup ## lookups and ingest over loopback, as in the README's numbers
-	$(PY) -m loadtest load
+load: setup ## all load tests over loopback, as in the README's numbers; 25 minutes on two quiet cores
+	$(PY) -m loadtest all
 
 # --- made files ------------------------------------------------------------------------------------------------------------
 

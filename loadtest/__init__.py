@@ -9,5 +9,5 @@ The service runs on one core, whatever loads it on another. Only loopback is loa
     publisher, service        the two ends: engines' PUB sockets, and the real node behind real HTTP
     generator                 wrk, or a client of our own, with a file of prepared requests
     lookups, ingest, stall, memory, soak, bench    the scenarios
-    report                    results as JSON, and the tables made of them
+    report, readme            results as JSON, the tables made of them, and the README's choice
 """

@@ -4,7 +4,7 @@
     bench                               what each stage costs, for finding out where time goes
     all                                 the five above, in less than 25 minutes
     load                                lookups and ingest alone
-    report                              the tables of all results, as Markdown
+    report                              the tables of all results, as Markdown; with --readme into the README
 
 `--quick` takes a fraction of the time, for trying a change out; its figures are not saved.
 """
@@ -17,7 +17,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from loadtest import bench, ingest, lookups, memory, soak, stall
+from loadtest import bench, ingest, lookups, memory, readme, soak, stall
+from loadtest.machine import ROOT
 from loadtest.report import load_all, markdown, save
 from loadtest.shapes import Shape
 
@@ -49,7 +50,10 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run what is asked for; 0 also where targets are missed, which the output says."""
     options = _options(words)
     if options.name == "report":
-        print("\n".join(map(markdown, load_all())))
+        if options.readme:
+            readme.rewrite(ROOT / "README.md")
+        else:
+            print("\n".join(map(markdown, load_all())))
         return 0
     usable = os.sched_getaffinity(0)
     results = []
@@ -72,6 +76,7 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m loadtest", description="Load tests over loopback.")
     parser.add_argument("name", choices=[*SCENARIOS, *GROUPS, "report"])
     parser.add_argument("--quick", action="store_true", help="a fraction of the time; results are not saved")
+    parser.add_argument("--readme", action="store_true", help="with report: rewrite the README's numbers")
     parser.add_argument("--no-save", action="store_true", help="leave loadtest/results as it is")
     return parser.parse_args(words)
 

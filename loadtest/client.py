@@ -13,7 +13,7 @@ import sys
 import time
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import uvloop
 
@@ -41,8 +41,7 @@ class Asker(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Ask first."""
-        assert isinstance(transport, asyncio.WriteTransport)
-        self._transport = transport
+        self._transport = cast("asyncio.WriteTransport", transport)
         self._ask()
 
     def data_received(self, data: bytes) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import tempfile
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -82,17 +83,16 @@ class Bench:
 
     def check(self, form: Form, prompts: Sequence[Prompt]) -> float:
         """Ask a sample one by one; the mean size of the answers. Raises AssertionError for a wrong one."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
         size = 0
-        for prompt in prompts:
-            connection.request("POST", form.target, form.body(prompt), {"content-type": form.content_type})
-            response = connection.getresponse()
-            answer = response.read()
-            assert response.status == 200, f"{form.name}: {response.status} {answer[:500]!r}"
-            problem = wrong(prompt, answer, self.sources)
-            assert problem is None, f"{form.name}, {len(prompt.tokens)} tokens: {problem}"
-            size += len(answer)
-        connection.close()
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)) as connection:
+            for prompt in prompts:
+                connection.request("POST", form.target, form.body(prompt), {"content-type": form.content_type})
+                response = connection.getresponse()
+                answer = response.read()
+                assert response.status == 200, f"{form.name}: {response.status} {answer[:500]!r}"
+                problem = wrong(prompt, answer, self.sources)
+                assert problem is None, f"{form.name}, {len(prompt.tokens)} tokens: {problem}"
+                size += len(answer)
         return size / len(prompts)
 
 

@@ -97,14 +97,18 @@ def table(rows: list[Row]) -> str:
 
 def condition_line(result: Result) -> str:
     """Machine, software and sizes in one paragraph."""
+    sizes = ", ".join(f"{name} {value}" for name, value in result.sizes.items())
+    return f"Conditions: {machine_line(result)}; {sizes}."
+
+
+def machine_line(result: Result) -> str:
+    """Machine and software."""
     told = result.conditions
     packages = told.get("packages", {})
     versions = ", ".join(f"{name} {number}" for name, number in packages.items()) if isinstance(packages, dict) else ""
-    sizes = ", ".join(f"{name} {value}" for name, value in result.sizes.items())
     return (
-        f"Conditions: {told['cpu']}, {told['cores']} cores, load average at the start {told['load_average']}, "
-        f"Linux {told['kernel']}, Python {told['python']}, {versions}; "
-        f"commit {told['commit']}, {told['date']}; {sizes}."
+        f"{told['cpu']}, {told['cores']} cores, load average at the start {told['load_average']}, "
+        f"Linux {told['kernel']}, Python {told['python']}, {versions}; commit {told['commit']}, {told['date']}"
     )
 
 

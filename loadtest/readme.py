@@ -1,0 +1,115 @@
+"""The README's numbers: a short choice of the results, written between two marks in its section "How fast".
+
+Nothing else of the README is touched. What is missed is named there too; why, is for a person to write below the
+marks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from loadtest.report import load_all, machine_line, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from loadtest.report import Result, Row
+
+BEGIN: Final = "<!-- numbers: python -m loadtest report --readme -->"
+END: Final = "<!-- numbers end -->"
+CONNECTIONS: Final = 16
+_LOOKUP_COLUMNS: Final = {
+    "tokens": "tokens",
+    "form": "form",
+    "lookups/s": "lookups/s",
+    "p50 us": "p50 us",
+    "p99 us": "p99 us",
+    "share": "of the null route",
+    "with events: lookups/s": "lookups/s with events",
+    "p99 us ": "p99 us with events",
+}
+
+
+def rewrite(readme: Path) -> None:
+    """Put the present results in. Raises ValueError where the marks are missing."""
+    text = readme.read_text()
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{readme.name} lacks the marks {BEGIN} and {END}")
+    readme.write_text(f"{before}{BEGIN}\n\n{numbers(load_all())}\n{END}{after}")
+
+
+def numbers(results: Sequence[Result]) -> str:
+    """The section's text from all results there are."""
+    by_name = {result.scenario: result for result in results}
+    parts = [part for name, write in _PARTS.items() if name in by_name for part in write(by_name[name])]
+    missed = [target for result in results for target in result.targets if not target.met]
+    count = sum(len(result.targets) for result in results)
+    if count:
+        parts.append(f"{count - len(missed)} of {count} targets are met." + (" Missed:" if missed else ""))
+    if missed:
+        parts.append("\n".join(f"- {target.line().removeprefix('MISSED').strip()}" for target in missed))
+    parts += [f"Measured on: {machine_line(result)}." for result in results[:1]]
+    return "\n\n".join(parts) + "\n"
+
+
+def _lookups(result: Result) -> list[str]:
+    intro = (
+        f"**Lookups over HTTP**, {CONNECTIONS} connections, service on one core. The null route is bare ASGI in the "
+        "same process: same body read, constant answer of equal size. With events: 20,000 blocks/s arriving."
+    )
+    parts = [intro]
+    for title, rows in result.tables.items():
+        chosen: list[Row] = [
+            {shown: row.get(column) for column, shown in _LOOKUP_COLUMNS.items()}
+            for row in rows
+            if row.get("conns") == CONNECTIONS
+        ]
+        parts += [f"{title}:", table(chosen)]
+    return parts
+
+
+def _ingest(result: Result) -> list[str]:
+    applied, latency = result.tables.values()
+    intro = (
+        "**Events applied** from real sockets, a CPU second of the whole process, against what the plain MessagePack "
+        "decoder alone does with the same messages on the same core:"
+    )
+    return [
+        intro,
+        table(_without(applied, "shares of rounds")),
+        "**From publish to a lookup that sees it**, microseconds, beside a bare PUB/SUB hop:",
+        table(latency),
+    ]
+
+
+def _stall(result: Result) -> list[str]:
+    (rows,) = result.tables.values()
+    return ["**Iterations of the event loop**, milliseconds, while the index grows to 3 million blocks:", table(rows)]
+
+
+def _memory(result: Result) -> list[str]:
+    (rows,) = result.tables.values()
+    return ["**Memory** after churn, 8 sources, half of what each holds shared with another:", table(rows)]
+
+
+def _soak(result: Result) -> list[str]:
+    (rows,) = result.tables.values()
+    picked = [rows[0], *rows[4:-2:5], *rows[-2:]]
+    curve = ", ".join(f"{row['after']} {row['MiB']} MiB" for row in picked)
+    return [f"**Soak**, {result.sizes['blocks churned']:,} blocks through a bounded live set: {curve}."]
+
+
+def _without(rows: Sequence[Row], column: str) -> list[Row]:
+    return [{name: cell for name, cell in row.items() if name != column} for row in rows]
+
+
+_PARTS: Final[Mapping[str, Callable[[Result], list[str]]]] = {
+    "lookups": _lookups,
+    "ingest": _ingest,
+    "stall": _stall,
+    "memory": _memory,
+    "soak": _soak,
+}

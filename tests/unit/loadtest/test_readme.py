@@ -1,0 +1,54 @@
+"""The README's numbers come from results, and nothing else of it changes."""
+
+from pathlib import Path
+
+import pytest
+
+from loadtest.readme import BEGIN, END, numbers, rewrite
+from loadtest.report import Result, Target, begin, load_all
+
+ROOT = Path(__file__).parents[3]
+
+
+def result() -> Result:
+    """A run that met one target of two."""
+    one = begin("memory", {"engines": 8})
+    one.tables["Resident memory after churn"] = [{"what": "mirror", "bytes": 110.0, "per": "unique block"}]
+    one.targets += [Target("mirror", 110.0, 120.0, at_least=False), Target("pairs", 180.0, 150.0, at_least=False)]
+    return one
+
+
+def test_what_is_missed_is_named() -> None:
+    """With its figure and its limit."""
+    text = numbers([result()])
+
+    assert "| mirror | 110 | unique block |" in text
+    assert "1 of 2 targets are met. Missed:" in text
+    assert "- pairs: 180 (target ≤ 150)" in text
+
+
+def test_only_what_stands_between_the_marks_is_rewritten(tmp_path: Path) -> None:
+    """Twice in a row gives the same; without marks nothing is touched."""
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    rewrite(readme)
+    first = readme.read_text()
+    rewrite(readme)
+
+    assert first == readme.read_text()
+    assert first.startswith("before\n")
+    assert first.endswith(f"{END}\nafter\n")
+    assert "\nold\n" not in first
+
+    readme.write_text("no marks\n")
+    with pytest.raises(ValueError, match="lacks the marks"):
+        rewrite(readme)
+
+
+def test_the_readme_shows_the_results_that_are_kept() -> None:
+    """Whoever measures anew writes it down anew."""
+    text = (ROOT / "README.md").read_text()
+    shown = text.partition(BEGIN)[2].partition(END)[0].strip()
+    kept = load_all()
+
+    assert shown == (numbers(kept).strip() if kept else "")
