@@ -45,6 +45,8 @@ class Round:
 
     applied_us: float
     """CPU a block, from socket to visible."""
+    loop_us: float
+    """Of it in the event loop's thread; the rest is ZMQ's own."""
     decoded_us: float
     """CPU a block, plain decoder alone."""
 
@@ -75,6 +77,7 @@ def _row(shape: Shape, measured: Sequence[Round]) -> tuple[Row, float]:
         "batch": shape.name,
         "blocks/CPU s": round(1e6 / applied),
         "us CPU/block": round(applied, 3),
+        "of it in the loop": round(median([each.loop_us for each in measured]), 3),
         "decoder us/block": round(decoded, 3),
         "share": round(share, 3),
         "shares of rounds": " ".join(f"{each.decoded_us / each.applied_us:.2f}" for each in measured),
@@ -103,7 +106,7 @@ def _measure(shape: Shape, blocks: int, rounds: int, places: Cores) -> list[Roun
             _check(service, shape, *plan)
             decoded = sum(service.call(Service.decode_alone, batches) for batches in _batches(shape, *plan))
             if number:  # the first one warms up
-                measured.append(Round(spent.cpu_s / total * 1e6, decoded / total * 1e6))
+                measured.append(Round(*(each / total * 1e6 for each in (spent.cpu_s, spent.loop_cpu_s, decoded))))
             service.call(Service.clear)
             service.call(Service.settled)
             first += sum(len(part[0]) for part in plan)

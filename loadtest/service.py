@@ -45,10 +45,23 @@ CLEARS_MAX: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Between two moments of the process, all its threads together."""
+    """Between two moments of the process: all its threads together, and the event loop's thread alone."""
 
     cpu_s: float
+    loop_cpu_s: float
     wall_s: float
+
+
+class _Moment:
+    """When something began."""
+
+    def __init__(self) -> None:
+        self._at = time.process_time(), time.thread_time(), time.perf_counter()
+
+    def since(self) -> Spent:
+        """What was spent from then on."""
+        now = time.process_time(), time.thread_time(), time.perf_counter()
+        return Spent(*(end - begin for end, begin in zip(now, self._at, strict=True)))
 
 
 def pod(engine: int) -> str:
@@ -120,10 +133,10 @@ class Service:
 
     async def applied(self, last: Sequence[int]) -> Spent:
         """Return when the first sources have each applied this sequence; what was spent meanwhile."""
-        cpu, wall = time.process_time(), time.perf_counter()
+        begin = _Moment()
         waiting = [(self._index(source), end) for source, end in zip(self._sources, last, strict=False)]
         await _until(lambda: all(_applied(source) >= end for source, end in waiting))
-        return Spent(time.process_time() - cpu, time.perf_counter() - wall)
+        return begin.since()
 
     async def settled(self) -> None:
         """Return when housekeeping has nothing left to do."""
@@ -136,9 +149,9 @@ class Service:
 
     async def rest(self, seconds: float) -> Spent:
         """Do nothing but what the service does by itself."""
-        cpu, wall = time.process_time(), time.perf_counter()
+        begin = _Moment()
         await asyncio.sleep(seconds)
-        return Spent(time.process_time() - cpu, time.perf_counter() - wall)
+        return begin.since()
 
     def _index(self, source: SourceId) -> SourceIndex:
         return self.node.registry.sources[source]
