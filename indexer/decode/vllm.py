@@ -10,7 +10,7 @@ Relies on: kv_events fact sheet sections 1.2-1.7, 4.5, 4.6. Promises: any bytes 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import msgspec
 
@@ -59,7 +59,7 @@ def decode(payload: bytes) -> EventBatch | None:
     """The batch in `payload`, or None when the bytes are no event batch at all."""
     try:
         batch = (_array_decoder if _events_are_arrays(payload) else _map_decoder).decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _decode_tolerant(payload)
     return EventBatch(batch.ts, _typed_events(batch.events), batch.data_parallel_rank)
 
@@ -295,7 +295,7 @@ def _plain_stored(fields: dict[Any, Any]) -> Event:
     token_ids = fields.get("token_ids")
     block_size = fields.get("block_size")
     if (
-        not isinstance(hashes, list)
+        not _are_hashes(hashes)
         or not isinstance(token_ids, list)
         or type(block_size) is not int
         or not (parent is None or isinstance(parent, bytes) or type(parent) is int)
@@ -325,9 +325,14 @@ def _plain_stored(fields: dict[Any, Any]) -> Event:
 
 def _plain_removed(fields: dict[Any, Any]) -> Event:
     hashes = fields.get("block_hashes")
-    if not isinstance(hashes, list):
+    if not _are_hashes(hashes):
         return Skipped("removed_malformed", suspect=True)
     return _removed(hashes, _plain_tier(fields), _optional(fields, "group_idx", int))
+
+
+def _are_hashes(value: Any) -> TypeGuard[list[int | bytes]]:  # noqa: ANN401  anything msgpack can hold
+    """Whether this is a list of ints and bytes: a float or a bool would pass for an int later on."""
+    return isinstance(value, list) and all(type(item) is int or type(item) is bytes for item in value)
 
 
 def _plain_tier(fields: dict[Any, Any]) -> Tier:

@@ -79,6 +79,7 @@ class SourceIndex:
             self.slot = mirror.open_slot(self.lane_table)
         self.map = ReverseMap(orphans_max=self._orphans_max)
         self.facts.forget_history(generation)
+        self.lookahead = 0  # a new process may hash without; stores tell it anew
         self.ghosts = None
         self._most_copies = 0
         return old

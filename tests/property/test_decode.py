@@ -1,0 +1,193 @@
+"""Any bytes at all into `decode`: events or a count, never an exception; two paths, one meaning."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from indexer.decode import vllm
+from indexer.decode.vllm import decode
+from indexer.model import AllCleared, BlocksRemoved, BlocksStored, EventBatch, Skipped
+from tests.support.core import Core, check_mirror
+from tests.support.core_events import as_array, payload
+from tests.support.core_traces import recording
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PAYLOADS = [
+    bytes.fromhex(path.read_text())
+    for path in sorted((Path(__file__).parents[1] / "golden" / "payloads").glob("*.hex"))
+]
+EVENT_KINDS = (BlocksStored, BlocksRemoved, AllCleared, Skipped)
+
+numbers = st.integers(-(2**63), 2**64 - 1)
+scalars = st.one_of(
+    st.none(), st.booleans(), numbers, st.floats(), st.text(max_size=8), st.binary(max_size=40), st.just("GPU")
+)
+values = st.recursive(
+    scalars,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.dictionaries(st.one_of(st.text(max_size=6), numbers), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+hashes = st.lists(st.one_of(numbers, st.binary(min_size=8, max_size=32)), max_size=5)
+
+
+def sometimes_anything(usual: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """The field as engines send it, mostly."""
+    return st.one_of(usual, usual, usual, values)
+
+
+STORED_FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    "block_hashes": sometimes_anything(hashes),
+    "parent_block_hash": sometimes_anything(st.one_of(st.none(), numbers)),
+    "token_ids": sometimes_anything(st.lists(st.integers(0, 2**32 - 1), max_size=20)),
+    "block_size": sometimes_anything(st.integers(0, 8)),
+    "medium": sometimes_anything(st.sampled_from([None, "GPU", "cpu", "STORAGE"])),
+    "lora_name": sometimes_anything(st.sampled_from([None, "ad"])),
+    "extra_keys": sometimes_anything(st.one_of(st.none(), st.lists(values, max_size=5))),
+    "group_idx": sometimes_anything(st.sampled_from([None, 0, 1])),
+    "kv_cache_spec_kind": sometimes_anything(st.sampled_from([None, "full_attention", "sliding_window", "mamba"])),
+    "kv_cache_spec_sliding_window": sometimes_anything(st.sampled_from([None, 4, 9])),
+}
+MAP_ONLY: dict[str, st.SearchStrategy[Any]] = {
+    "locality": sometimes_anything(st.sampled_from(["LOCAL", "REMOTE"])),
+    "lookahead_token_ids": sometimes_anything(st.lists(st.lists(st.integers(0, 9), max_size=2), max_size=5)),
+    "cache_salt": sometimes_anything(st.text(max_size=4)),
+    "session_id": values,
+}
+REMOVED_FIELDS = {name: STORED_FIELDS[name] for name in ("block_hashes", "medium", "group_idx")}
+
+
+@st.composite
+def events(draw: Callable[..., Any]) -> object:
+    """One event, mostly well formed, in either form."""
+    kind = draw(st.sampled_from(["BlockStored", "BlockStored", "BlockRemoved", "AllBlocksCleared", "other"]))
+    if kind == "other":
+        return draw(values)
+    fields = {"BlockStored": STORED_FIELDS, "BlockRemoved": REMOVED_FIELDS}.get(kind, {})
+    event: dict[str, Any] = {"type": kind, **draw(st.fixed_dictionaries(fields))}
+    if draw(st.booleans()):
+        return as_array(event)
+    event |= draw(st.fixed_dictionaries({}, optional=MAP_ONLY))
+    return event
+
+
+def check(batch: EventBatch | None) -> None:
+    """What is promised of every decoded batch: complete values of the promised types."""
+    if batch is None:
+        return
+    assert type(batch.ts) is float
+    assert batch.dp_rank is None or type(batch.dp_rank) is int
+    for event in batch.events:
+        assert isinstance(event, EVENT_KINDS)
+        if isinstance(event, BlocksStored | BlocksRemoved):
+            assert all(type(value) is int and 0 <= value < 2**64 for value in event.hashes)
+            assert type(event.group) is int
+        if isinstance(event, BlocksStored):
+            assert event.block_size >= 0
+            assert event.tokens_ok or not event.tokens
+
+
+def digest(batch: EventBatch | None) -> object:
+    """A batch with its removals taken apart: the two paths need not join the same ones."""
+    if batch is None:
+        return None
+    out: list[object] = []
+    for event in batch.events:
+        if isinstance(event, BlocksRemoved):
+            out += [(value, event.tier, event.group) for value in event.hashes]
+        else:
+            out.append(repr(event))
+    return repr(batch.ts), out, batch.dp_rank
+
+
+@given(st.binary(max_size=400))
+@example(b"")
+@example(b"\xc1")
+@example(b"\x93\xcb" + bytes(8) + b"\x91" * 3_000)
+def test_any_bytes(raw: bytes) -> None:
+    """No exception, whatever comes."""
+    check(decode(raw))
+
+
+@given(values)
+def test_any_message_pack(value: object) -> None:
+    """Well-formed bytes that mean something else."""
+    check(decode(msgspec.msgpack.encode(value)))
+
+
+@given(st.lists(events(), max_size=5), st.one_of(st.floats(), numbers), st.one_of(st.none(), numbers))
+def test_both_paths_agree(batch: list[object], ts: float, rank: int | None) -> None:
+    """The path that decodes a whole batch at once means what the path means that looks at each event alone."""
+    raw = payload(*batch, ts=ts, rank=rank)
+
+    check(decode(raw))
+    assert digest(vllm._decode_tolerant(raw)) == digest(decode(raw))
+
+
+@given(st.sampled_from(PAYLOADS), st.data())
+def test_damaged_golden_payloads(raw: bytes, data: st.DataObject) -> None:
+    """Flipped, cut, repeated and inserted bytes."""
+    damaged = bytearray(raw)
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, max(0, len(damaged) - 1)))
+        what = data.draw(st.sampled_from(["flip", "cut", "insert", "double"]))
+        if what == "flip" and damaged:
+            damaged[at] ^= 1 << data.draw(st.integers(0, 7))
+        elif what == "cut":
+            del damaged[at : at + data.draw(st.integers(1, 8))]
+        elif what == "insert":
+            damaged[at:at] = data.draw(st.binary(max_size=4))
+        else:
+            damaged[at:at] = damaged[at : at + 16]
+
+    check(decode(bytes(damaged)))
+
+
+@given(st.lists(st.one_of(events(), st.sampled_from(PAYLOADS)), min_size=1, max_size=6))
+def test_whatever_decodes_can_be_applied_and_asked_about(batches: list[object]) -> None:
+    """No event of any kind stops the stream or a lookup, or makes the bookkeeping wrong; nothing is left behind."""
+    core = Core()
+    engine = core.engine()
+    for batch in batches:
+        engine.say_bytes(batch if isinstance(batch, bytes) else payload(batch))
+        core.ask([1, 2, 3, 300])
+        core.ask(range(16), lora_name="ad")
+        check_mirror(core.mirror)
+    assert not engine.source.counters["skipped.fault"]
+
+    core.remove("pod")
+    core.tidy()
+
+    assert 0 == core.mirror.table.live
+    assert 1 == len(core.mirror.book)
+
+
+def test_damaged_recorded_payloads() -> None:
+    """Bits flipped all over real batches with many events: decoded or refused, applied without a fault."""
+    draw = random.Random(7)
+    messages = recording("eviction").messages[:600]
+    core = Core()
+    engine = core.engine()
+    refused = 0
+
+    for message in messages:
+        damaged = bytearray(message.payload)
+        for _ in range(draw.randrange(1, 4)):
+            damaged[draw.randrange(len(damaged))] ^= 1 << draw.randrange(8)
+        refused += decode(bytes(damaged)) is None
+        engine.say_bytes(bytes(damaged))
+
+    assert 0 < refused < len(messages)
+    assert refused == engine.source.counters["skipped.undecodable"]
+    assert not engine.source.counters["skipped.fault"]
+    assert "estimate" == core.ask([1])["pod"].bound
+    check_mirror(core.mirror)
