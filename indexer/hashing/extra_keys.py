@@ -15,6 +15,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
+from indexer.errors import BadRequestError, FieldIssue
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -63,10 +65,20 @@ def query_extras(
     cache_salt: str | None = None,
     lookahead: int = 0,
 ) -> dict[int, bytes]:
-    """The same for a prompt: `lookahead` is the number of tokens beyond a block that the engine's hash covers."""
+    """The same for a prompt: `lookahead` is the number of tokens beyond a block that the engine's hash covers.
+
+    Raises BadRequestError where multimodal items overlap: no prompt has such, and thousands of them on top of each
+    other would hold the event loop for seconds (P9).
+    """
     out: dict[int, bytes] = {}
     blocks = len(tokens) // (4 * block_size)
+    end = 0
     for item in sorted(mm_items, key=lambda item: item.offset):
+        if item.offset < end:
+            raise BadRequestError(
+                "mm_items.overlap", [FieldIssue("mm_items", "items lie side by side", str(item.offset))]
+            )
+        end = item.offset + item.length
         first = max(item.offset, 0) // block_size
         last = (item.offset + item.length - 1) // block_size
         for index in range(first, min(last + 1, blocks)):

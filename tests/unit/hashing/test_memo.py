@@ -1,0 +1,79 @@
+"""Remembered beginnings: the same hashes as without, whatever was asked before, in bounded memory."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+
+from indexer.hashing.chain import hash_prompt
+from indexer.hashing.memo import CHUNK_BLOCKS, CHUNKS_MAX, ChainMemo
+from tests.support.core_events import u32
+from tests.support.core_hashing import item, naive_chain, naive_locals
+
+STEP = CHUNK_BLOCKS * 4
+"""Tokens in a chunk of blocks of four."""
+
+
+def unpacked(image: bytes) -> list[int]:
+    """Hashes of a little-endian u64 image."""
+    return list(struct.unpack(f"<{len(image) // 8}Q", image))
+
+
+@pytest.mark.parametrize("count", [0, 3, 4, STEP - 1, STEP, STEP + 1, 3 * STEP, 3 * STEP + 7])
+def test_same_hashes_first_time_and_again(count: int) -> None:
+    """Of a naive loop: chunks leave no seam, the rest is hashed, a partial tail is not."""
+    ids = list(range(count))
+    memo = ChainMemo(salt=5)
+
+    expected = naive_chain(naive_locals(ids, 4), 4)
+
+    assert expected == unpacked(memo.hash_image(u32(ids), 4))
+    assert expected == unpacked(memo.hash_image(u32(ids), 4))
+
+
+def test_whatever_was_asked_before() -> None:
+    """Shared beginnings, other adapters, sizes and extras do not disturb each other."""
+    draw = random.Random(3)
+    memo = ChainMemo(salt=draw.getrandbits(64), secret=b"s")
+    stems = [[draw.randrange(2**32) for _ in range(4 * STEP)] for _ in range(3)]
+
+    for _ in range(200):
+        stem = draw.choice(stems)[: draw.randrange(4 * STEP)]
+        tokens = u32(stem + [draw.randrange(2**32) for _ in range(draw.randrange(20))])
+        block_size = draw.choice([1, 4, 8, 16])
+        lora_name = draw.choice([None, "ad", "ad2"])
+        extras = draw.choice([None, {0: item(b"S", b"x")}, {1: b"y", 40: b"z"}])
+        got = unpacked(memo.hash_image(tokens, block_size, lora_name, extras))
+        assert got == hash_prompt(tokens, block_size, lora_name=lora_name, extras=extras, secret=b"s")
+
+
+def test_memory_is_bounded() -> None:
+    """When the younger half is full it becomes the older one; what is asked for again comes back young."""
+    memo = ChainMemo(salt=1)
+    first = u32(range(CHUNK_BLOCKS))
+    expected = hash_prompt(first, 1)
+
+    assert expected == unpacked(memo.hash_image(first, 1))
+    for number in range(CHUNKS_MAX + 1):
+        memo.hash_image(u32([number] * CHUNK_BLOCKS), 1)
+    assert len(memo._young) <= 2
+    assert CHUNKS_MAX == len(memo._old)
+    assert expected == unpacked(memo.hash_image(first, 1))
+    for number in range(2 * CHUNKS_MAX):
+        memo.hash_image(u32([number, 7] * (CHUNK_BLOCKS // 2)), 1)
+
+    assert len(memo._young) <= CHUNKS_MAX
+    assert len(memo._old) <= CHUNKS_MAX
+    assert expected == unpacked(memo.hash_image(first, 1))
+
+
+def test_digests_differ_between_processes() -> None:
+    """What one process remembers a prompt by is not known outside it."""
+    one, other = ChainMemo(salt=1), ChainMemo(salt=2)
+    one.hash_image(u32(range(CHUNK_BLOCKS)), 1)
+    other.hash_image(u32(range(CHUNK_BLOCKS)), 1)
+
+    assert set(one._young).isdisjoint(other._young)
+    assert list(one._young.values()) == list(other._young.values())
