@@ -79,7 +79,7 @@ def query_extras(
                 "mm_items.overlap", [FieldIssue("mm_items", "items lie side by side", str(item.offset))]
             )
         end = item.offset + item.length
-        first = max(item.offset, 0) // block_size
+        first = item.offset // block_size
         last = (item.offset + item.length - 1) // block_size
         for index in range(first, min(last + 1, blocks)):
             out[index] = out.get(index, b"") + _mm(item.hash, item.offset - index * block_size)

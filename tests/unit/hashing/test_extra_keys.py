@@ -67,7 +67,7 @@ def test_an_image_is_in_every_block_it_overlaps() -> None:
 
 @pytest.mark.parametrize(
     ("offset", "length", "blocks"),
-    [(0, 1, [0]), (3, 1, [0]), (4, 4, [1]), (4, 5, [1, 2]), (0, 100, [0, 1, 2]), (12, 4, []), (8, 0, []), (-3, 4, [0])],
+    [(0, 1, [0]), (3, 1, [0]), (4, 4, [1]), (4, 5, [1, 2]), (0, 100, [0, 1, 2]), (12, 4, []), (8, 0, [])],
 )
 def test_which_blocks_an_image_overlaps(offset: int, length: int, blocks: list[int]) -> None:
     """Whole blocks of the prompt only."""
