@@ -91,6 +91,10 @@ class CollectOptions:
     replay_inbox_bytes: int = 4 * MIB
     """Replayed batches taken from ZMQ but not applied yet, per conversation. Full: reading pauses."""
 
+    overlap_s: float = 60.0
+    """For so long all stamps of a replayed run are remembered: its batches may still come live, out of queues that
+    were full. Heartbeats cut a connection that stands still for longer."""
+
     # --- judgement ---
     min_engine_restart_s: float = 5.0
     """No engine is back faster (promise P6): a jump forward after a shorter absence is a gap, not a restart."""

@@ -14,8 +14,8 @@ from typing import Final, TypeAlias
 MEMORY_MIN_BATCHES: Final = 1_024
 """Stamps kept per source in steady state: 8 bytes each."""
 MEMORY_MAX_BATCHES: Final = 65_536
-"""Stamps kept at most, between two calls of `trim`: a replayed run stays known while live messages that overlap it are
-held back. Older numbers are judged as unknown, hence as a restart."""
+"""Stamps kept at most, between two calls of `trim`: a replayed run stays known while live messages that overlap it may
+come. Older numbers are judged as unknown, hence as a restart."""
 
 
 @dataclass(frozen=True, slots=True)

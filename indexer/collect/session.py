@@ -34,7 +34,7 @@ class Phase(Enum):
     ASKING = auto()
     """Held: a recovery runs."""
     DRAINING = auto()
-    """Left in the socket: the recovery is over and what was held is applied first."""
+    """Held, behind what was held before: the recovery is over and that is applied first."""
 
 
 class Session:
@@ -61,6 +61,7 @@ class Session:
         self._started_at = now
         self._heard_at = now
         self._asked_at = now
+        self._replayed_at = now
         self._heard = False
         self._silence_told = False
         self._loss_told = False
@@ -76,13 +77,6 @@ class Session:
     def unsettled(self) -> bool:
         """Whether `socket_empty` would tell anything new."""
         return not self._absence.settled
-
-    @property
-    def reads_socket(self) -> bool:
-        """Whether live messages should be read now. When not, they wait in ZMQ and, beyond rcvhwm, the engine drops."""
-        return self._phase in {Phase.LIVE, Phase.SETTLING} or (
-            self._phase is Phase.ASKING and not self._lane.overflowed
-        )
 
     @property
     def drains_lane(self) -> bool:
@@ -152,6 +146,7 @@ class Session:
     def replayed(self, conversation: int, batches: Sequence[RawBatch], now: float) -> list[Command]:
         """Replies of a conversation, in order of arrival."""
         out: list[Command] = []
+        self._replayed_at = now
         for batch in batches:
             if self._recovery is None or conversation != self._conversation:
                 break
@@ -170,7 +165,8 @@ class Session:
             out.append(Count("replays_failed"))
         else:
             self._joining_answered(recovery)
-        match recovery.on_end(end, self._tracker, self._lane.first_sequence):
+        outcome = recovery.on_end(end, self._tracker, self._lane.first_sequence)
+        match outcome:
             case Outcome.AGAIN:
                 self._ask_again(recovery, now, out)
             case Outcome.OTHER_PROCESS:
@@ -180,12 +176,14 @@ class Session:
             case Outcome.DONE:
                 self._answered_in_full(out)
                 self._complete(recovery, out)
+            case _:
+                assert_never(outcome)
         return out
 
     def drain_lane(self, now: float) -> list[Command]:
-        """Apply a quantum of what was held back."""
+        """Apply some of what was held back: two quanta, as one may come in meanwhile."""
         out: list[Command] = []
-        messages, size_bytes = self._options.quantum_messages, self._options.quantum_bytes
+        messages, size_bytes = 2 * self._options.quantum_messages, 2 * self._options.quantum_bytes
         while self._phase is Phase.DRAINING and self._lane and messages > 0 and size_bytes > 0:
             batch = self._lane.pop()
             messages -= 1
@@ -203,7 +201,8 @@ class Session:
             out += [HangUp(), Count("replays_timeout")]
             self._give_up(now, out)
         elif recovery is None and self._phase is Phase.LIVE:
-            self._tracker.trim()
+            if now - self._replayed_at >= self._options.overlap_s:
+                self._tracker.trim()
             self._probe(now, out)
         unheard = not self._heard and self._tracker.expected is None
         if unheard and not self._silence_told and now - self._started_at >= self._options.silent_after_s:
@@ -358,7 +357,8 @@ class Session:
             out.append(HangUp())
             self._break_off(answer, recovery, now, out)
             return
-        if recovery.reached(self._tracker, self._lane.first_sequence):
+        # A lane that lost its end is no reason to stop: the more is replayed, the less is missing behind it.
+        if not self._lane.overflowed and recovery.reached(self._tracker, self._lane.first_sequence):
             out.append(HangUp())
             self._complete(recovery, out)
 
