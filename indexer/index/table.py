@@ -127,7 +127,7 @@ class Slots:
         """The slots of many keys, -1 where absent. One gather at the homes, one of windows for what is not there."""
         home = self.homes(wanted)
         slots = home.copy()
-        missing = np.flatnonzero(self.keys_array.take(home) != wanted)
+        missing = np.flatnonzero(self.keys_array[home] != wanted)  # `take` would copy the whole strided column first
         if missing.size:
             rows = self.windows[home[missing]][:, 0]
             hit_row, hit_column = (rows == wanted[missing, None]).nonzero()
@@ -177,12 +177,12 @@ class PresenceTable:
     def get_many(self, wanted: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Record ids of many token hashes, 0 where nobody holds one."""
         slots = self.current.find_many(wanted)
-        rids = self.current.rids_array.take(slots)  # -1 reads the last pad slot, which is never used: 0
+        rids = self.current.rids_array[slots]  # -1 reads the last pad slot, which is never used: 0
         old = self.old
         if old is not None:
             missing = np.flatnonzero(slots < 0)
             if missing.size:
-                rids[missing] = old.rids_array.take(old.find_many(wanted[missing]))
+                rids[missing] = old.rids_array[old.find_many(wanted[missing])]
         return rids
 
     def prefix(self, wanted: NDArray[np.uint64]) -> NDArray[np.uint64]:
