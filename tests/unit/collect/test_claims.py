@@ -1,0 +1,48 @@
+"""What messages say of themselves, held against the registration."""
+
+from __future__ import annotations
+
+from indexer.collect.claims import Claims
+from indexer.collect.commands import Count, Warn
+from indexer.model import Descriptor, RawBatch
+from tests.support.collect_batches import batch, payload
+
+SOURCE = Descriptor(pod="a", dp_rank=1, model="m")
+
+
+def message(topic: bytes, rank: int | None = 1) -> RawBatch:
+    """A message with that topic and rank."""
+    return RawBatch(topic, 0, payload(0, rank=rank))
+
+
+def test_agreement_is_silent() -> None:
+    """An empty topic and a missing rank claim nothing."""
+    claims = Claims(SOURCE)
+
+    assert [] == claims.check([message(b""), message(b"kv@a@m"), message(b"a"), message(b"", None)])
+
+
+def test_a_mismatch_is_told_when_it_begins_and_taken_back_when_it_ends() -> None:
+    """Not for each message: topics are looked at when they change."""
+    claims = Claims(SOURCE)
+
+    assert [Count("topic_mismatch"), Warn("topic", "its topic names pod 'b': ignored")] == claims.check(
+        [message(b"kv@b@m"), message(b"kv@b@m")]
+    )
+    assert [Count("topic_mismatch"), Warn("topic", "its topic names model 'x': ignored")] == claims.check(
+        [message(b"kv@a@x")]
+    )
+    assert [Warn("topic", None)] == claims.check([message(b"kv@a@m")])
+    assert [] == claims.check([message(b"kv@a@m")])
+
+
+def test_the_rank_is_looked_at_with_the_topic_and_after_a_reconnect() -> None:
+    """It takes a walk over the payload, so not with every message."""
+    claims = Claims(SOURCE)
+
+    assert [Count("rank_mismatch"), Warn("rank", "its batches name data-parallel rank 0: ignored")] == claims.check(
+        [batch(0)]
+    )
+    assert [] == claims.check([message(b"", 1)])
+    claims.look_again()
+    assert [Warn("rank", None)] == claims.check([message(b"", 1)])
