@@ -15,10 +15,13 @@ import argparse
 import os
 import sys
 import time
+import traceback
 from typing import TYPE_CHECKING, Any, Final
 
 from loadtest import bench, ingest, lookups, memory, readme, soak, stall
+from loadtest.generator import GeneratorFailed
 from loadtest.machine import ROOT
+from loadtest.processes import ChildFailed
 from loadtest.report import load_all, markdown, save
 from loadtest.shapes import Shape
 
@@ -47,7 +50,10 @@ QUICK: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run what is asked for; 0 also where targets are missed, which the output says."""
+    """Run what is asked for.
+
+    0 also where targets are missed, which the output says; 1 where an answer was wrong or a process died.
+    """
     options = _options(words)
     if options.name == "report":
         if options.readme:
@@ -56,12 +62,17 @@ def main(words: Sequence[str] | None = None) -> int:
             print("\n".join(map(markdown, load_all())))
         return 0
     usable = os.sched_getaffinity(0)
-    results = []
+    results, failed = [], []
     started = time.monotonic()
     for name in GROUPS.get(options.name, (options.name,)):
         print(f"{name}:", flush=True)
         os.sched_setaffinity(0, usable)
-        result = SCENARIOS[name](**(QUICK[name] if options.quick else {}))
+        try:
+            result = SCENARIOS[name](**(QUICK[name] if options.quick else {}))
+        except (AssertionError, ChildFailed, GeneratorFailed):
+            failed.append(name)
+            traceback.print_exc()
+            continue
         if not options.quick and not options.no_save:
             save(result)
         results.append(result)
@@ -69,7 +80,9 @@ def main(words: Sequence[str] | None = None) -> int:
         print()
         print(markdown(result))
     _sum_up(results, time.monotonic() - started)
-    return 0
+    if failed:
+        print(f"FAILED, see above: {', '.join(failed)}")
+    return bool(failed)
 
 
 def _options(words: Sequence[str] | None) -> argparse.Namespace:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 ENGINES: Final = 8
 DOCUMENT_BLOCKS: Final = 512
 EVENT_BLOCKS: Final = (8, 64, 512)
+PIECE_DOCUMENTS: Final = 9
+"""Of each engine: a multiple of the event sizes, which take turns; two pieces stay below the receivers' limit."""
 STALL_MAX_MS: Final = 20.0
 LIVE_BLOCKS_PER_S: Final = 20_000
 _GROWN: Final = 3_500
@@ -99,8 +101,15 @@ def _documents(blocks: int) -> list[list[Document]]:
 
 
 def _grow(service: Child[Service], engines: Child[Publisher], blocks: int) -> None:
-    last = engines.call(Publisher.grow, _documents(blocks), EVENT_BLOCKS)
-    service.call(Service.applied, last)
+    """A piece is sent while the one before it is applied: the loop always has work, and no backlog piles up."""
+    documents = _documents(blocks)
+    before = engines.call(Publisher.last)
+    for start in range(0, len(documents[0]), PIECE_DOCUMENTS):
+        piece = [own[start : start + PIECE_DOCUMENTS] for own in documents]
+        applying = service.ask(Service.applied, before)
+        before = engines.call(Publisher.grow, piece, EVENT_BLOCKS)
+        applying.result()
+    service.call(Service.applied, before)
 
 
 def _leave(service: Child[Service]) -> None:
