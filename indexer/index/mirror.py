@@ -137,7 +137,9 @@ class Mirror:
                 cell += 2
                 found = cells[cell]
             if moving and not found:
-                cell = self._bring_over(token_hash)
+                cell = self._bring_over(token_hash)  # may bring other arrays
+                current, moving = table.current, table.old is not None
+                cells, mask, shift = current.cells, current.mask, current.shift
             record = records[cells[cell + 1]]  # an empty slot has record id 0
             smaller = record.sub.get(ref) or book.without_ref(record, ref)
             if smaller is record:
