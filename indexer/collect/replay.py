@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -67,7 +67,7 @@ class Question:
 
     endpoint: str
     first: int
-    turn: asyncio.Semaphore
+    turn: AbstractAsyncContextManager[object]
 
 
 Deliver: TypeAlias = Callable[[list[RawBatch], int], Awaitable[None]]
@@ -89,14 +89,15 @@ async def converse(
         await _ready(socket, zmq.POLLOUT, options.replay_timeout_s)
         async with AsyncExitStack() as turn:
             await turn.enter_async_context(question.turn)
-            socket.send_multipart(request_frames(question.first))
+            await _ready(socket, zmq.POLLOUT, options.replay_turn_s)  # it may have gone while the turn was waited for
+            socket.send_multipart(request_frames(question.first), zmq.NOBLOCK)
             try:
                 await _ready(socket, zmq.POLLIN, options.replay_turn_s)
             except TimeoutError:
                 await turn.aclose()
                 await _ready(socket, zmq.POLLIN, options.replay_timeout_s - options.replay_turn_s)
             return await _listen(socket, deliver, options)
-    except TimeoutError:
+    except (TimeoutError, zmq.Again):
         return ReplayEnd.TIMEOUT
     finally:
         socket.close()
