@@ -7,6 +7,7 @@ The service runs on one core, whatever loads it on another. Only loopback is loa
     content, wire, traffic    what engines hold and say, and what they are asked (pure, seeded)
     processes, machine        children pinned to cores and asked through a pipe; the conditions of a run
     publisher, service        the two ends: engines' PUB sockets, and the real node behind real HTTP
+    filling                   from one to the other without a backlog
     generator                 wrk, or a client of our own, with a file of prepared requests
     lookups, ingest, stall, memory, soak, bench    the scenarios
     report, readme            results as JSON, the tables made of them, and the README's choice

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from loadtest.content import Document
+from loadtest.filling import fill
 from loadtest.machine import Cores, cores, pin
 from loadtest.processes import Child
 from loadtest.publisher import Publisher
@@ -166,8 +167,7 @@ def _latency(pings: int, rate: int, places: Cores) -> list[Row]:
         service.call(Service.watch_visible, documents, engines.call(Publisher.bare_endpoint))
         engines.call(Publisher.wait_bare_subscribed)
         if rate:
-            filled = others.call(Publisher.fill, ENGINES, 100_000)
-            service.call(Service.applied, [-1] * ENGINES + filled)
+            fill(others, service, ENGINES, 100_000, others=[-1] * ENGINES)
             others.call(Publisher.start_live, rate)
         bare_sent, sent = engines.call(Publisher.announce, documents, 0.002)
         service.call(Service.applied, engines.call(Publisher.last))

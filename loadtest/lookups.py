@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from loadtest import generator
+from loadtest.filling import fill
 from loadtest.generator import Question
 from loadtest.machine import Cores, cores, pin
 from loadtest.null_route import NULL_PATH
@@ -133,7 +134,7 @@ def _fleet(  # noqa: PLR0917  the grid
     ):
         service.call(Service.connect, engines.call(Publisher.endpoints))
         engines.call(Publisher.wait_subscribed)
-        service.call(Service.applied, engines.call(Publisher.fill, sources, pairs))
+        fill(engines, service, sources, pairs)
         service.call(Service.settled)
         counts = service.call(Service.counts)
         assert counts["pairs"] == traffic.pairs, (counts, traffic.pairs)

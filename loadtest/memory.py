@@ -20,6 +20,7 @@ from indexer.index.records import LaneTable
 from indexer.ingest import Ingest
 from indexer.model import Descriptor, RawBatch, Tier
 from loadtest.content import BLOCK, Document
+from loadtest.filling import publish_prepared
 from loadtest.machine import cores, pin, rss_bytes
 from loadtest.processes import Child
 from loadtest.publisher import Publisher
@@ -36,8 +37,6 @@ MIRROR_MAX: Final = 120.0
 REVERSE_MAX: Final = 150.0
 EVERYTHING_MAX: Final = 350.0
 SHIFT: Final = 7
-PIECE_BATCHES: Final = 64
-"""Of each engine, sent before the next ones: a backlog in ZMQ's queues would be measured as well."""
 
 
 class Nowhere:
@@ -129,22 +128,14 @@ def _everything(blocks: int, service_core: int, engines_core: int) -> dict[str, 
         engines.call(Publisher.wait_subscribed)
         idle = service.call(Service.rss_bytes)
         engines.call(Publisher.prepare, SHAPE, 0, blocks)
-        _publish(engines, service)
+        publish_prepared(engines, service)
         engines.call(Publisher.prepare, SHAPE, len(ring_documents(SHAPE, 0, 0, blocks)), blocks, leaving=0)
-        _publish(engines, service)
+        publish_prepared(engines, service)
         service.call(Service.settled)
         after = service.call(Service.rss_bytes)
         counts = service.call(Service.counts)
     assert not counts["gaps"], counts
     return {"idle": idle, "bytes": after - idle, "pairs": counts["pairs"], "unique": counts["unique"]}
-
-
-def _publish(engines: Child[Publisher], service: Child[Service]) -> None:
-    """Piece by piece, so that messages under way do not count as memory of the index."""
-    more = True
-    while more:
-        more = engines.call(Publisher.publish_prepared, PIECE_BATCHES)
-        service.call(Service.applied, engines.call(Publisher.last))
 
 
 def _rings(blocks: int) -> Iterator[tuple[list[Document], list[Document]]]:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 TICK_S: Final = 0.005
 """How often what is due is sent."""
 SUBSCRIBE_WAIT_S: Final = 10.0
+PIECE_BATCHES: Final = 64
+"""Of each engine. A piece or two under way stay far below the receivers' limit, 2,000 messages a socket."""
 _SEQUENCE: Final = struct.Struct(">Q")
 
 
@@ -77,17 +79,11 @@ class Publisher:
 
     # -- as fast as it goes --------------------------------------------------------------------------------------------
 
-    def fill(self, sources: int, pairs: int) -> list[int]:
-        """Bring a fleet to what `Traffic` says it holds, and prepare its ring for `start_live`.
-
-        Returns the last sequence of each engine.
-        """
+    def prepare_fleet(self, sources: int, pairs: int) -> None:
+        """Make ready what brings a fleet to what `Traffic` says it holds, and its rings for `start_live`."""
         traffic = Traffic(sources, pairs)
-        for number, engine in enumerate(traffic.engines):
-            for batch in engine.fill():
-                self._send(number, batch)
+        self._prepared = [list(engine.fill()) for engine in traffic.engines]
         self._live = [list(engine.live()) for engine in traffic.engines]
-        return self.last()
 
     def prepare(self, shape: Shape, first: int, blocks: int, *, leaving: int | None = None) -> int:
         """Make ready what stores documents from number `first` on, at least so many blocks an engine.
@@ -108,6 +104,10 @@ class Publisher:
     def prepared_last(self) -> list[int]:
         """The last sequences after all that is prepared was published."""
         return [count + len(batches) - 1 for count, batches in zip(self._next, self._prepared, strict=True)]
+
+    def publish_piece(self) -> bool:
+        """Send the next `PIECE_BATCHES` of each engine; True while there is more."""
+        return self.publish_prepared(PIECE_BATCHES)
 
     def publish_prepared(self, batches_max: int | None = None) -> bool:
         """Send what was prepared, or so many batches of each engine, engines in turns; True while there is more."""

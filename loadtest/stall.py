@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from loadtest.filling import fill, publish_in_pieces
 from loadtest.machine import cores, pin
 from loadtest.processes import Child
 from loadtest.publisher import Publisher
@@ -56,8 +57,7 @@ def run(*, blocks: int = 3_000_000, rest_s: float = 5.0, live_s: float = 5.0) ->
         held = service.call(Service.matched, [documents[-1] for documents in _documents(blocks)])
         assert all(seen == {engine: DOCUMENT_BLOCKS} for engine, seen in enumerate(held)), held
 
-        ring = others.call(Publisher.fill, ENGINES, 100_000)
-        service.call(Service.applied, [-1] * ENGINES + ring)
+        fill(others, service, ENGINES, 100_000, others=[-1] * ENGINES)
         others.call(Publisher.start_live, LIVE_BLOCKS_PER_S)
         _watched(service, lambda: service.call(Service.rest, live_s), f"{LIVE_BLOCKS_PER_S:,} blocks/s arriving", rows)
         others.call(Publisher.stop_live)
@@ -101,15 +101,15 @@ def _documents(blocks: int) -> list[list[Document]]:
 
 
 def _grow(service: Child[Service], engines: Child[Publisher], blocks: int) -> None:
-    """A piece is sent while the one before it is applied: the loop always has work, and no backlog piles up."""
     documents = _documents(blocks)
-    before = engines.call(Publisher.last)
-    for start in range(0, len(documents[0]), PIECE_DOCUMENTS):
-        piece = [own[start : start + PIECE_DOCUMENTS] for own in documents]
-        applying = service.ask(Service.applied, before)
-        before = engines.call(Publisher.grow, piece, EVENT_BLOCKS)
-        applying.result()
-    service.call(Service.applied, before)
+    starts = iter(range(0, len(documents[0]), PIECE_DOCUMENTS))
+
+    def piece() -> bool:
+        start = next(starts)
+        engines.call(Publisher.grow, [own[start : start + PIECE_DOCUMENTS] for own in documents], EVENT_BLOCKS)
+        return start + PIECE_DOCUMENTS < len(documents[0])
+
+    publish_in_pieces(engines, service, piece)
 
 
 def _leave(service: Child[Service]) -> None:

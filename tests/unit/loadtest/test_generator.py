@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from loadtest import generator
+from loadtest.filling import fill
 from loadtest.generator import GeneratorFailed, Load, Question
 from loadtest.lookups import Bench
 from loadtest.null_route import NULL_PATH
@@ -28,7 +29,7 @@ def bench() -> Iterator[Bench]:
     with Child(Publisher, SOURCES) as engines, Child(Service, http=True) as service:
         service.call(Service.connect, engines.call(Publisher.endpoints))
         engines.call(Publisher.wait_subscribed)
-        service.call(Service.applied, engines.call(Publisher.fill, SOURCES, PAIRS))
+        fill(engines, service, SOURCES, PAIRS)
         yield Bench(service.call(Service.port), service, engines, SOURCES, 1.0)
 
 
