@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Final
 
 import zmq
@@ -54,6 +55,7 @@ class Fleet:
         ]
         self._turns = asyncio.Semaphore(options.replays_parallel)
         self._probe_turns = asyncio.Semaphore(options.probes_parallel)
+        self._openings = asyncio.Lock()
         self._tasks: asyncio.TaskGroup | None = None
 
     # --- ports.Collector ---
@@ -107,9 +109,8 @@ class Fleet:
                 bound.open()
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
-                for source in list(self._subscribers):
-                    self._open(source)
                 self._pump.start()
+                await self._open_all()
                 ticker = tasks.create_task(self._tick(), name="collect: tick")
                 await stop.wait()
                 ticker.cancel()
@@ -119,6 +120,13 @@ class Fleet:
             self._context.term()
 
     # --- inside ---
+
+    async def _open_all(self) -> None:
+        """Connect everyone who was there before the start, without holding the loop for it."""
+        for source in list(self._subscribers):
+            if source in self._subscribers:
+                self._open(source)
+                await asyncio.sleep(0)
 
     def _open(self, source: SourceId) -> None:
         subscriber = self._subscribers[source]
@@ -150,13 +158,17 @@ class Fleet:
         endpoint = subscriber.descriptor.replay_endpoint
         if endpoint is None:  # and then a session never asks
             return
-        turn = self._probe_turns if ask.probe else self._turns
-        end = await converse(
-            self._context,
-            Question(endpoint, ask.first, turn),
-            lambda batches, malformed: subscriber.deliver(ask.conversation, batches, malformed),
-            self._options,
-        )
+        # A thousand idle sources may fall due at once: few are probed at a time, so that the loop never has to serve
+        # all of them in one round, and one socket is made in a round, as that takes 0.1 ms.
+        async with self._probe_turns if ask.probe else nullcontext():
+            async with self._openings:
+                await asyncio.sleep(0)
+            end = await converse(
+                self._context,
+                Question(endpoint, ask.first, nullcontext() if ask.probe else self._turns),
+                lambda batches, malformed: subscriber.deliver(ask.conversation, batches, malformed),
+                self._options,
+            )
         subscriber.conversation_ended(ask.conversation, end)
 
     async def _tick(self) -> None:

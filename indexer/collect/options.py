@@ -84,8 +84,9 @@ class CollectOptions:
     """Largest such wait."""
     replays_parallel: int = 8
     """Recoveries that receive at once, over the process; others wait for their turn."""
-    probes_parallel: int = 64
-    """Idle probes at once, over the process: they mostly carry one end marker."""
+    probes_parallel: int = 32
+    """Idle probes at once, over the process: they mostly carry one end marker. At 0.1 s each (an idle engine's longest
+    wait) a thousand sources are still probed within probe_interval_s."""
     replay_rcvhwm_messages: int = 20_000
     """Messages ZMQ queues per replay. Large, because up to vLLM 0.32 an engine drops silently for a slow reader."""
     replay_inbox_bytes: int = 4 * MIB

@@ -6,6 +6,8 @@ from typing import Final
 
 from indexer.collect.commands import Warn
 
+SHOWN_MAX: Final = 100
+"""Characters of a name that somebody else chose which are shown in a remark or a log line."""
 NO_REPLAY: Final = Warn(
     "replay", "no replay endpoint: lost batches cannot be fetched again, nor what was published before the start"
 )
