@@ -59,7 +59,7 @@ class Candidates:
         bucket = seed % ORDER_BUCKETS
         order = self.orders.get(bucket)
         if order is None:
-            names = [c.source.descriptor.pod.encode() + b"#%d" % c.source.descriptor.dp_rank for c in self.listed]
+            names = [candidate.source.rendezvous_name for candidate in self.listed]
             ranked = sorted(range(len(names)), key=lambda i: xxh3_64_intdigest(names[i], bucket), reverse=True)
             order = self.orders[bucket] = tuple(ranked)
         return order
@@ -183,6 +183,7 @@ def gather(registry: Registry, query: LookupQuery) -> Candidates:
             variant = (source.block_size, source.lookahead)
             candidates.variants[variant] = candidates.variants.get(variant, 0) | 1 << source.slot
             candidates.longest = max(candidates.longest, sum(variant))
+    candidates.variants = dict(sorted(candidates.variants.items()))
     return candidates
 
 
@@ -194,7 +195,7 @@ def _by_name(
     listed: dict[int, Candidate] = {}
     unknown: list[str] = []
     for name in dict.fromkeys(names):
-        named = _of_tenant(registry, name, tenant)
+        named = of_tenant(registry, name, tenant)
         if not named:
             unknown.append(name)
         for source in named:
@@ -207,7 +208,7 @@ def _by_name(
     return list(listed.values()), unknown
 
 
-def _of_tenant(registry: Registry, name: str, tenant: str) -> list[SourceIndex]:
+def of_tenant(registry: Registry, name: str, tenant: str) -> list[SourceIndex]:
     """Sources of other tenants do not exist for this one."""
     try:
         return [source for source in registry.named(name) if source.descriptor.tenant == tenant]

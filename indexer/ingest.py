@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections import Counter, deque
+from collections import deque
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from indexer.index.mirror import Mirror
     from indexer.index.plan import Presence
     from indexer.index.reverse_map import ReverseMap
+    from indexer.index.states import SourceFacts
     from indexer.model import Descriptor, GapPolicy, RawBatch
     from indexer.ports import Clock, CollectorCount, RestartReason
 
@@ -34,8 +35,10 @@ log = logging.getLogger("kvindexer.ingest")
 CLOCK_SKEW_WARN_S: Final = 30.0
 LOOK_INTERVAL_S: Final = 1.0
 """The collector looks at every connection more often than this; after a longer silence its look may end a state."""
-EXPIRE_SLICE: Final = 512
-"""Entries given up in one slice of housekeeping."""
+EXPIRE_LOOK_S: Final = 0.25
+"""How often lanes with a time to live are asked whether anything is due."""
+COUNT_MAX: Final = (1 << 63) - 1
+"""Engines choose sequence numbers: a jump must not make a counter too large to encode."""
 
 
 class Ingest:
@@ -56,13 +59,13 @@ class Ingest:
         self.mirror = mirror
         self.clock = clock
         self.gap_policy = gap_policy
-        self.totals: Counter[str] = Counter()
         self.touched: Callable[[SourceIndex], None] = _ignore
         """Called whenever a fact of a source changed: the read side drops what it prepared for that source."""
         self.reshaped: Callable[[SourceIndex], None] = _ignore
         """Called when a source got another slot, block size or adapter: candidates are chosen anew."""
         self._tier_ttls = tier_ttls
         self._mortal: dict[int, SourceIndex] = {}
+        self._look_for_due_at = 0.0
         self._planner = Planner(
             mirror,
             presence if presence is not None else mirror,
@@ -102,11 +105,7 @@ class Ingest:
 
         The engine may still hold what is forgotten, so the bound is `lower` until it says otherwise.
         """
-        sequence = sink.source.facts.sequence
-        self._new_generation(sink.source)
-        facts = sink.source.facts
-        facts.sequence = sequence
-        facts.shortfalls.add("cleared_by_operator")
+        self._forget(sink.source, "cleared_by_operator")
         self.touched(sink.source)
         self.reshaped(sink.source)
 
@@ -115,11 +114,19 @@ class Ingest:
         alive_at = source.facts.alive_at
         if alive_at is None or self.clock.now() - alive_at < retain_s:
             return False
-        if source.pairs:
-            self._new_generation(source)
+        if source.pairs or source.map.waiting:
+            self._forget(source, "forgotten")
             self.touched(source)
             self.reshaped(source)
         return True
+
+    def _forget(self, source: SourceIndex, why: str) -> None:
+        """What was applied is forgotten here and not there: the stream goes on at its number, the bound is `lower`."""
+        sequence = source.facts.sequence
+        self._new_generation(source, same_engine=True)
+        source.facts.sequence = sequence
+        if sequence is not None:
+            source.facts.shortfalls.add(why)
 
     def next_generation(self) -> int:
         """Only grows, also over a restart of this process (design.md section 3)."""
@@ -137,11 +144,14 @@ class Ingest:
     def _expire_slice(self) -> bool:
         """Entries of tiers whose producers announce no removals live for a set time."""
         now = self.clock.now()
+        if now < self._look_for_due_at:
+            return False
         for source in self._mortal.values():
-            for lane in list(source.map.lanes.values()):
-                if lane.deadlines and self._planner.expire(source, lane, now, EXPIRE_SLICE):
+            for lane in source.map.lanes.values():
+                if now >= lane.due_at and self._planner.expire_slice(source, lane, now):
                     self.touched(source)
                     return True
+        self._look_for_due_at = now + EXPIRE_LOOK_S
         return False
 
     def apply(self, source: SourceIndex, batch: RawBatch) -> None:
@@ -150,12 +160,7 @@ class Ingest:
         now = self._planner.now = self.clock.now()
         decoded = decode(batch.payload)
         first = facts.sequence is None
-        if facts.sequence is None:
-            facts.complete = batch.sequence == 0
-        elif batch.sequence != facts.sequence + 1:
-            # an empty history was confirmed, and its first batches never came: truncated, like any other beginning
-            facts.complete = False
-        facts.sequence = batch.sequence
+        self._advance(facts, batch.sequence)
         facts.message_at = facts.proof_at = now
         source.counters["batches"] += 1
         if decoded is None:
@@ -168,27 +173,40 @@ class Ingest:
             self._note_waiting(source)
             if source.shape != shape:
                 self.reshaped(source)
-            self._check_batch(source, decoded.dp_rank, first=first)
+            if first:
+                self._check_clock(source)
             if source.ghosts is not None:
                 self._planner.drop_ghosts(source)
             elif facts.complete and not facts.doubts:
                 source.note_copies()
         self.touched(source)
 
+    def _advance(self, facts: SourceFacts, sequence: int) -> None:
+        """The cursor moves, and what that says about completeness."""
+        if facts.sequence is None:
+            facts.complete = sequence == 0
+        elif sequence != facts.sequence + 1:
+            # An empty history was confirmed and its first batches never came: truncated, like any other beginning.
+            # Later a jump without a gap reported would be a fault of the collector: then removals may be missing too.
+            facts.complete = False
+            if facts.sequence >= 0:
+                facts.doubts.add("sequence_jump")
+        facts.sequence = sequence
+
     def restart(self, source: SourceIndex, reason: RestartReason) -> None:
         """A new life of the engine."""
         source.counters["restarts"] += 1
         source.counters[f"restarts.{reason}"] += 1
-        self._new_generation(source)
+        self._new_generation(source, same_engine=False)
         self.touched(source)
         self.reshaped(source)
 
     def gap(self, source: SourceIndex, first: int, last: int) -> None:
         """Batches are lost for good: P6."""
         source.counters["gaps"] += 1
-        source.counters["batches_lost"] += last - first + 1
+        source.counters["batches_lost"] = min(source.counters["batches_lost"] + last - first + 1, COUNT_MAX)
         if self.gap_policy == "clear":
-            self._new_generation(source)
+            self._new_generation(source, same_engine=True)
             source.facts.shortfalls.add("cleared_at_gap")
             self.reshaped(source)
         else:
@@ -203,11 +221,12 @@ class Ingest:
         """
         facts = source.facts
         sequence, message_at = facts.sequence, facts.message_at
-        self._new_generation(source)
+        self._new_generation(source, same_engine=True)
         facts.sequence, facts.complete, facts.proof_at = sequence, True, message_at
 
-    def _new_generation(self, source: SourceIndex) -> None:
-        self._graveyard.append(source.begin_generation(self.mirror, self.next_generation()))
+    def _new_generation(self, source: SourceIndex, *, same_engine: bool) -> None:
+        generation = self.next_generation()
+        self._graveyard.append(source.begin_generation(self.mirror, generation, same_engine=same_engine))
         source.since = self.clock.now()
 
     def _note_waiting(self, source: SourceIndex) -> None:
@@ -217,13 +236,7 @@ class Ingest:
         else:
             source.facts.shortfalls.discard("waiting")
 
-    def _check_batch(self, source: SourceIndex, dp_rank: int | None, *, first: bool) -> None:
-        if not first:
-            return
-        told = source.descriptor.dp_rank
-        if dp_rank is not None and dp_rank != told:
-            source.counters["rank_mismatch"] += 1
-            source.warnings["rank"] = f"batches name data-parallel rank {dp_rank}, registered is {told}"
+    def _check_clock(self, source: SourceIndex) -> None:
         engine_ts = source.facts.engine_ts
         skew = abs((engine_ts or 0) - self.clock.wall_us() / 1e6)
         if engine_ts is not None and source.facts.complete and skew > CLOCK_SKEW_WARN_S:
@@ -297,7 +310,8 @@ class SourceSink:
 
     def count(self, what: CollectorCount, n: int = 1) -> None:
         """Count something that happened on the wire."""
-        self.source.counters[f"wire.{what}"] += n
+        key = f"wire.{what}"
+        self.source.counters[key] = min(self.source.counters[key] + n, COUNT_MAX)
 
     def warn(self, warning: str | None, *, key: str) -> None:
         """Set or take back a lasting remark."""

@@ -14,13 +14,14 @@ import msgspec
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
-from indexer.candidates import Candidates, gather
-from indexer.errors import BadRequestError, FieldIssue, SourceUnknownError
+from indexer.candidates import Candidates, gather, of_tenant
+from indexer.errors import BadRequestError, FieldIssue
 from indexer.hashing.chain import SCHEME, TOKEN_BYTES, chained, root_seed
 from indexer.hashing.extra_keys import query_extras
 from indexer.hashing.memo import ChainMemo
 from indexer.index.walk import walk
 from indexer.lookup_view import FleetView, nothing_entry
+from indexer.model import DEFAULT_TENANT
 from indexer.score.hybrid import hybrid_tokens
 from indexer.score.prefix import DEFAULT_WEIGHTS, blocks_by_tier, reusable_blocks, score_of
 from schemas.lookup import LookupAnswer, PodEntry, PrefixTokens, Shards, TierTokens
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 CANDIDATE_SETS_MAX: Final = 256
 """Kinds of question (model, tenant, roles, names) whose candidates are kept; then all are forgotten and made anew."""
+NAMES_KEPT_MAX: Final = 128
+"""Questions that name more pods have their candidates chosen each time: what is kept is bounded in bytes, too."""
 _SHARDS: Final = Shards()
 _NO_LAG: Final = float("inf")
 _LE_U64: Final = np.dtype("<u8")
@@ -105,7 +108,7 @@ class Lookup:
         adapter_unknown = bool(lora_name) and lora_name not in candidates.adapter_known
         pods = self._entries(query, scene, prompt, blocked, encoding, adapter_unknown=adapter_unknown)
         state = "no_signal" if not scene.heard else "degraded" if scene.degraded or blocked else "exact"
-        reason = None if prompt.matches else self._why_nothing(scene, prompt, adapter_unknown=adapter_unknown)
+        reason = None if prompt.matches else self._why_nothing(scene, prompt, blocked, adapter_unknown=adapter_unknown)
         return LookupAnswer(
             request_id=query.request_id or "",
             model=candidates.resolved.model,
@@ -123,7 +126,7 @@ class Lookup:
     def behind(self, query: LookupQuery) -> bool:
         """Whether a sequence the question waits for (`min_sequence`) is not applied yet."""
         for name, sequence in (query.min_sequence or {}).items():
-            for source in self._named(name):
+            for source in of_tenant(self._registry, name, query.tenant or DEFAULT_TENANT):
                 applied = source.facts.sequence
                 if applied is None or applied < sequence:
                     return True
@@ -160,11 +163,11 @@ class Lookup:
             hashes = self._hashes_of(query, variant)
             if not len(hashes):
                 continue
-            seed = seed or hashes.item(0)
+            seed = seed or hashes.item(0)  # of the smallest variant: they are sorted
             found = walk(self._mirror, hashes, mask & usable)
             for slot, held in found.held.items():
                 matches[slot] = Match(held, found.runs, hashes.item(held.matched - 1))
-        return Prompt(prompt_tokens, matches, seed)
+        return Prompt(prompt_tokens, matches, seed or xxh3_64_intdigest(query.tokens or b""))
 
     def _hashes_of(self, query: LookupQuery, variant: Variant) -> NDArray[np.uint64]:
         block_size, lookahead = variant
@@ -195,8 +198,8 @@ class Lookup:
         for slot, match in prompt.matches.items():
             index = candidates.by_slot[slot]
             entry = self._entry(query, scene, index, match, prompt.tokens, blocked.get(index))
-            pod = candidates.listed[index].source.descriptor.pod.encode()
-            ranked.append((-entry.score, -xxh3_64_intdigest(pod, match.last_hash), index, entry))
+            name = candidates.listed[index].source.rendezvous_name
+            ranked.append((-entry.score, -xxh3_64_intdigest(name, match.last_hash), index, entry))
         ranked.sort()
         if query.group == "pod" or blocked or query.block_hashes is not None:
             entries = [entry for *_, entry in ranked]
@@ -292,31 +295,29 @@ class Lookup:
                 if lag_ms > query.max_lag_ms:
                     out[index] = "lagging"
         for name, sequence in (query.min_sequence or {}).items():
-            for source in self._named(name):
+            for source in of_tenant(self._registry, name, query.tenant or DEFAULT_TENANT):
                 position = candidates.by_slot.get(source.slot)
                 applied = source.facts.sequence
                 if position is not None and (applied is None or applied < sequence):
                     out[position] = "deadline"
         return out
 
-    def _named(self, name: str) -> list[SourceIndex]:
-        try:
-            return self._registry.named(name)
-        except SourceUnknownError:
-            return []
-
-    def _why_nothing(self, scene: Scene, prompt: Prompt, *, adapter_unknown: bool) -> Reason:
+    def _why_nothing(
+        self, scene: Scene, prompt: Prompt, blocked: dict[int, Reason], *, adapter_unknown: bool
+    ) -> Reason:
         """One reason for an answer in which nobody holds anything."""
         candidates = scene.candidates
         if not candidates.resolved.known:
             return "model_unknown"
         reasons = [
-            scene.reason(index, prompt.tokens, adapter_unknown=adapter_unknown)
+            blocked.get(index) or scene.reason(index, prompt.tokens, adapter_unknown=adapter_unknown)
             for index, candidate in enumerate(candidates.listed)
             if candidate.excluded is None
         ]
         if not reasons:
-            return "pod_unknown" if candidates.unknown_names else "filtered" if candidates.listed else "no_events_yet"
+            if candidates.unknown_names:
+                return "pod_unknown"
+            return "filtered" if candidates.resolved.sources else "no_events_yet"
         if len(set(reasons)) == 1:
             return reasons[0]
         return "no_match"
@@ -325,6 +326,8 @@ class Lookup:
         if self._candidates_version != self._registry.version or len(self._candidates) > CANDIDATE_SETS_MAX:
             self._candidates.clear()
             self._candidates_version = self._registry.version
+        if query.pods is not None and len(query.pods) > NAMES_KEPT_MAX:
+            return gather(self._registry, query)
         key = (query.model, query.tenant, query.pods, query.pod_roles)
         candidates = self._candidates.get(key)
         if candidates is None:

@@ -2,7 +2,7 @@
 
 Words are those of DESIGN.md section 3. Two kinds of hash exist and are never mixed:
 an *engine hash* (u64 after normalisation) means nothing outside its source and generation;
-a *token hash* (60 bits) is ours, chained over a block and everything before it.
+a *token hash* (u64) is ours, chained over a block and everything before it.
 """
 
 from __future__ import annotations
@@ -42,6 +42,9 @@ Reason = Literal[
 GapPolicy = Literal["keep", "clear"]
 
 DEFAULT_TENANT: Final = "default"
+UNASKABLE: Final = "\0lora_id:"
+"""Begins the name of an adapter that an engine told by number only (vLLM up to 0.13). Numbers differ from process to
+process, so nobody can ask for such blocks; but they must never count for the base model."""
 
 
 class Tier(IntEnum):

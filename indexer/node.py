@@ -7,6 +7,7 @@ Everything here runs on one event loop. `run` holds the background work (subscri
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from collections import Counter, deque
 from importlib.metadata import version
@@ -95,6 +96,8 @@ class Node:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Subscribe and keep house until `stop` is set."""
+        gc.collect()
+        gc.freeze()  # modules and code live as long as the process: no full collection needs to look at them
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.fleet.run(stop), name="fleet")
             tasks.create_task(self._keep_house(stop), name="housekeeping")

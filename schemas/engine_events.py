@@ -2,8 +2,8 @@
 
 Arrays up to 0.23, maps from 0.24; the envelope is an array of three in both. These structs are the *fast path* only:
 a payload that does not fit them entirely is decoded again, event by event, by the tolerant path of
-`indexer/decode/vllm.py`. Fields that carry no meaning for an index (`lora_id`, `session_id`) are left out of the map
-forms and are skipped unread.
+`indexer/decode/vllm.py`. Fields that carry no meaning for an index (`session_id`) are left out of the map forms and
+are skipped unread.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ class StoredMap(msgspec.Struct, tag="BlockStored", tag_field="type", gc=False):
     parent_block_hash: int | bytes | None
     token_ids: list[int]
     block_size: int
+    lora_id: int | None = None
     medium: str | None = None
     lora_name: str | None = None
     extra_keys: list[Any] | None = None
@@ -51,7 +52,7 @@ class StoredArray(msgspec.Struct, tag="BlockStored", array_like=True, gc=False):
     parent_block_hash: int | bytes | None
     token_ids: list[int]
     block_size: int
-    lora_id: Any = None
+    lora_id: int | None = None
     medium: str | None = None
     lora_name: str | None = None
     extra_keys: list[Any] | None = None

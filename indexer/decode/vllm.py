@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import msgspec
 
-from indexer.model import AllCleared, BlocksRemoved, BlocksStored, Event, EventBatch, Skipped, Tier
+from indexer.model import UNASKABLE, AllCleared, BlocksRemoved, BlocksStored, Event, EventBatch, Skipped, Tier
 from schemas.engine_events import (
     ArrayBatch,
     MapBatch,
@@ -47,6 +47,8 @@ _FIXARRAY: Final = 0x9
 _ARRAY16: Final = 0xDC
 _U64: Final = 1 << 64
 _HASH_BYTES_MIN: Final = 8
+LOOKAHEAD_MAX: Final = 16
+"""Tokens beyond its end that a block's hash may cover."""
 _TOKEN_STRUCTS_MAX: Final = 4096
 
 _map_decoder: Final = msgspec.msgpack.Decoder(MapBatch)
@@ -122,7 +124,7 @@ def _typed_stored(event: Any) -> Event:  # noqa: ANN401  one of the two wire str
         event.token_ids,
         event.block_size,
         tier_of(event.medium, locality),
-        event.lora_name,
+        _adapter(event.lora_name, event.lora_id),
         extra,
         event.group_idx,
         event.kv_cache_spec_kind,
@@ -161,7 +163,7 @@ def _stored(  # noqa: PLR0917  the wire's own field list
     lookahead: list[Any] | None,
 ) -> Event:
     normal = _hashes(hashes)
-    if normal is None or block_size < 0:
+    if normal is None or block_size < 0 or _too_far(lookahead):
         return Skipped("stored_malformed", suspect=False)
     parent_hash = None
     if parent is not None:
@@ -184,6 +186,16 @@ def _stored(  # noqa: PLR0917  the wire's own field list
         window=window,
         lookahead=tuple(lookahead) if lookahead and any(lookahead) else None,
     )
+
+
+def _adapter(lora_name: str | None, lora_id: int | None) -> str | None:
+    """The adapter's name, or a name nobody can ask for where the engine told only its number."""
+    return lora_name if lora_name is not None or lora_id is None else f"{UNASKABLE}{lora_id}"
+
+
+def _too_far(lookahead: list[Any] | None) -> bool:
+    """More lookahead than any drafter has: it would make every lookup of this engine's model expensive."""
+    return lookahead is not None and any(isinstance(part, list) and len(part) > LOOKAHEAD_MAX for part in lookahead)
 
 
 def _removed(hashes: Sequence[int | bytes], tier: Tier, group: int | None) -> Event:
@@ -314,7 +326,7 @@ def _plain_stored(fields: dict[Any, Any]) -> Event:
         token_ids,
         block_size,
         _plain_tier(fields),
-        lora_name if isinstance(lora_name, str) else None,
+        _adapter(lora_name if isinstance(lora_name, str) else None, _optional(fields, "lora_id", int)),
         extra,
         _optional(fields, "group_idx", int),
         _optional(fields, "kv_cache_spec_kind", str),

@@ -15,6 +15,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from indexer.errors import BadRequestError, FieldIssue
 
 if TYPE_CHECKING:
@@ -112,7 +114,7 @@ def _event_item(key: Any, *, salted: bool) -> bytes:  # noqa: ANN401  wire value
         return _mm(key[0], key[1])
     if isinstance(key, bytes):
         return _item(_EMBEDS, key)
-    return _item(_OTHER, repr(key).encode("utf-8", "backslashreplace"))
+    return _item(_OTHER, msgspec.msgpack.encode(key))  # as it came: the same bytes in every process
 
 
 def _mm(identifier: str, offset: int) -> bytes:
@@ -132,4 +134,4 @@ def _u32(tokens: Any) -> bytes:  # noqa: ANN401  wire value
     try:
         return struct.pack(f"<{len(tokens)}I", *tokens)
     except (struct.error, TypeError):
-        return repr(tokens).encode("utf-8", "backslashreplace")
+        return msgspec.msgpack.encode(tokens)

@@ -4,20 +4,19 @@ A lost removal never comes again, so a ghost would be claimed until the engine r
 blocks:
 
   * An engine holds no more than it can. Its capacity is told (`blocks_total`), or was seen: the most it held while
-    nothing was in doubt and it already had to evict.
+    nothing was in doubt and it already had to evict. Where it is not known nothing is given up.
   * What is used is named. A store names its parent, and a block is computed on top of all before it: parent and
     ancestors were *seen* just now, as was everything announced.
   * Engines evict what was not used for longest. A block that was not seen while twice as many others were stored as
     the engine can hold would have been evicted, and its removal announced.
 
 So when a source is believed to hold more than it can, what to give up are entries from before a gap: first those whose
-parent is not held (no walk reaches them), then those not seen for so long. Dropping simply the oldest would
-lose the hottest prefixes (DESIGN.md section 2).
+parent is not held (no walk reaches them), then those not seen for so long. Dropping simply the oldest would lose the
+hottest prefixes (DESIGN.md section 2).
 """
 
 from __future__ import annotations
 
-from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -29,30 +28,42 @@ if TYPE_CHECKING:
 TURNOVERS: Final = 2
 """So many capacities must have been stored since a block was last seen. With one, prompts that are wholly cached and
 so name nothing are given up too: on recorded traffic 3 % of hit tokens are lost for 0.1 % fewer invented ones."""
-REST_STORES: Final = 8
-"""A list of suspects is made again only after an eighth of the capacity was stored: it costs 60 ns an entry."""
+LOOKS_MAX: Final = 1_024
+"""Entries looked at after one batch: about half a millisecond."""
+REST_PARTS: Final = 8
+"""After all entries were looked at, this part of the capacity is stored before they are looked at again."""
 
 
 class Ghosts:
-    """What a lane's blocks were last seen at, since its first kept gap. Time is counted in blocks stored."""
+    """What was seen of one lane since its first kept gap. Time is counted in blocks stored.
+
+    Seen token hashes lie in one set a turnover, the newest first; the oldest set is dropped at each turnover, so
+    memory stays in proportion to the capacity.
+    """
 
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
+        self._seen: list[set[int]] = [set() for _ in range(TURNOVERS + 1)]
         self._stored = 0
-        self._seen: dict[int, int] = {}
-        self._suspects: Iterator[tuple[int, int]] | None = None
+        self._turnovers = 0
+        self._turned_at = 0
+        self._suspects: Iterator[tuple[int, int, bool]] | None = None
         self._rest_until = 0
 
-    def note_stored(self, token_hashes: Sequence[int]) -> None:
+    def note_stored(self, token_hashes: Sequence[int], capacity: int) -> None:
         """These were announced just now."""
         self._stored += len(token_hashes)
-        self._seen.update(dict.fromkeys(token_hashes, self._stored))
+        if self._stored - self._turned_at >= capacity:
+            self._turned_at = self._stored
+            self._turnovers += 1
+            self._seen = [set(), *self._seen[:-1]]
+        self._seen[0].update(token_hashes)
 
-    def confirm(self, slot: int, token_hash: int, mirror: Mirror, capacity: int) -> None:
+    def confirm(self, slot: int, token_hash: int, mirror: Mirror) -> None:
         """A store named this block as its parent: it is there, and so is all before it."""
-        seen, recent = self._seen, self._stored - capacity // REST_STORES
-        while token_hash and seen.get(token_hash, -capacity) < recent and mirror.holds(slot, token_hash):
-            seen[token_hash] = self._stored
+        seen = self._seen[0]
+        while token_hash and token_hash not in seen and mirror.holds(slot, token_hash):
+            seen.add(token_hash)
             token_hash = mirror.table.parent(token_hash)
 
     def surplus(self, slot: int, mirror: Mirror, capacity: int) -> list[int]:
@@ -63,39 +74,33 @@ class Ghosts:
         if over <= 0 or self._stored < self._rest_until:
             return dropped
         if self._suspects is None:
-            self._suspects = chain(self._islands(slot, mirror), self._unseen(capacity))
-        for engine_hash, token_hash in self._suspects:
-            if lane.get(engine_hash) == token_hash and self._doubtful(engine_hash, token_hash):
+            self._suspects = self._entries()
+        for _ in range(LOOKS_MAX):
+            suspect = next(self._suspects, None)
+            if suspect is None:
+                self._suspects = None
+                self._rest_until = self._stored + capacity // REST_PARTS
+                break
+            engine_hash, token_hash, islands = suspect
+            if self._is_ghost(slot, engine_hash, token_hash, mirror, islands=islands):
                 dropped.append(engine_hash)
                 if len(dropped) == over:
-                    return dropped
-        self._suspects = None
-        self._rest_until = self._stored + capacity // REST_STORES
-        self._forget_gone(slot, mirror)
+                    break
         return dropped
 
-    def _doubtful(self, engine_hash: int, token_hash: int) -> bool:
-        return not self._lane.announced(engine_hash) and token_hash not in self._lane.aliases
+    def _entries(self) -> Iterator[tuple[int, int, bool]]:
+        """All entries twice, one piece of the map at a time: first to look for islands, then for what was not seen."""
+        for islands in (True, False):
+            for piece in range(len(self._lane.maps)):
+                if piece < len(self._lane.maps):
+                    for engine_hash, token_hash in list(self._lane.maps[piece].items()):
+                        yield engine_hash, token_hash, islands
 
-    def _islands(self, slot: int, mirror: Mirror) -> Iterator[tuple[int, int]]:
-        for engine_hash, token_hash in self._by_age():
+    def _is_ghost(self, slot: int, engine_hash: int, token_hash: int, mirror: Mirror, *, islands: bool) -> bool:
+        lane = self._lane
+        if lane.get(engine_hash) != token_hash or lane.announced(engine_hash) or lane.alias_count(token_hash):
+            return False
+        if islands:
             parent = mirror.table.parent(token_hash)
-            if parent and not mirror.holds(slot, parent):
-                yield engine_hash, token_hash
-
-    def _unseen(self, capacity: int) -> Iterator[tuple[int, int]]:
-        for engine_hash, token_hash in self._by_age():
-            if self._seen.get(token_hash, 0) < self._stored - TURNOVERS * capacity:
-                yield engine_hash, token_hash
-
-    def _by_age(self) -> Iterator[tuple[int, int]]:
-        """Entries as they were announced, nearly: in turn from each piece of the map, which keeps its own order."""
-        for row in zip_longest(*[list(piece.items()) for piece in self._lane.maps]):
-            for entry in row:
-                if entry is not None:
-                    yield entry
-
-    def _forget_gone(self, slot: int, mirror: Mirror) -> None:
-        """Keep the memory in proportion to what is held."""
-        if len(self._seen) > 4 * self._lane.pairs:
-            self._seen = {t: at for t, at in self._seen.items() if mirror.holds(slot, t)}
+            return bool(parent) and not mirror.holds(slot, parent)
+        return self._turnovers >= TURNOVERS and not any(token_hash in seen for seen in self._seen)

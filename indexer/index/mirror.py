@@ -49,6 +49,10 @@ class Mirror:
         self.book.tables[slot] = lanes
         return slot
 
+    def reopen_slot(self, slot: int, lanes: LaneTable) -> None:
+        """A slot under which nothing was ever entered goes on with other lanes."""
+        self.book.tables[slot] = lanes
+
     def retire(self, slot: int) -> None:
         """Nothing of this slot counts from now on. O(1); the slot is used again only after a scrub."""
         self.live_slots &= ~(1 << slot)
@@ -152,8 +156,9 @@ class Mirror:
                 cells[cell + 1] = smaller.rid
             else:
                 gone += 1
-                if moving:
-                    cells[cell + 1] = 0  # the old table may still name it
+                if moving or self._scrubbing:
+                    # The old table may still name it; and a scrub must not have entries shifted to before its cursor.
+                    cells[cell + 1] = 0
                 else:
                     current.delete(cell >> 1)
         table.live -= gone
@@ -209,7 +214,7 @@ class Mirror:
             self._free_scrubbed()
 
     def _free_scrubbed(self) -> None:
-        freed, self._scrubbing = self._scrubbing, 0
+        freed, self._scrubbing, self._scrubbed_slots = self._scrubbing, 0, None
         self.book.trim(0)  # no record may outlive its slots: the next owner's lanes mean something else
         while freed:
             slot = freed.bit_length() - 1

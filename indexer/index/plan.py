@@ -2,8 +2,8 @@
 
 Rules (design.md section 2, kv_events fact sheet 4):
   * A dense store of a full-attention group gives its blocks their token hashes, chained from the parent's; the first
-  block of a
-    prompt has no parent. Any other store (placeholders, window groups, sparse lists) is placed by equal engine hash.
+    block of a prompt has no parent. Any other store (placeholders, window groups, sparse lists) is placed by equal
+    engine hash.
   * A parent that is not known parks its children; they are placed when it comes and never under the root.
   * A removal takes one copy, of its sender, tier and group only, and never cascades.
   * Presence of a token hash is the union over the engine hashes that map to it.
@@ -13,10 +13,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from indexer.hashing.chain import TOKEN_BYTES, chained, local_hashes, root_seed
 from indexer.hashing.extra_keys import event_extras
 from indexer.index.reverse_map import SHARDS
-from indexer.model import AllCleared, BlocksRemoved, BlocksStored, Skipped, Tier
+from indexer.index.source import ADAPTER_NAME_MAX, ADAPTERS_MAX
+from indexer.model import UNASKABLE, AllCleared, BlocksRemoved, BlocksStored, Skipped, Tier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -103,17 +106,15 @@ class Planner:
             self._shortfall(source, "lanes")
         elif event.parent in hashes or len(set(hashes)) != len(hashes):
             self._shortfall(source, "self_reference")
-        elif self._tokens_usable(source, event):
+        elif not self._tokens_usable(source, event):
+            self._place_by_hash(source, hashes, lane)
+        elif event.tier is Tier.GPU:
             self._store_dense(source, event, lane)
         else:
-            self._place_by_hash(source, hashes, lane)
+            self._store_elsewhere(source, event, lane)
 
     def _tokens_usable(self, source: SourceIndex, event: BlocksStored) -> bool:
-        """Whether the tokens say which blocks these are: a dense list, in the source's block size, of a main group.
-
-        Offload events leave out extra keys even of salted blocks, so outside the GPU tier an engine hash that is
-        known already is the better witness.
-        """
+        """Whether the tokens say which blocks these are: a dense list, in the source's block size, of a main group."""
         size = event.block_size
         if (
             not size
@@ -124,8 +125,6 @@ class Planner:
             return False
         if event.group not in source.lane_table.main_groups:
             return False
-        if event.tier is not Tier.GPU and all(source.map.resolve(h) is not None for h in event.hashes):
-            return False
         if source.block_size is None or (source.block_size != size and not source.map.pairs):
             source.block_size = size
         if source.block_size == size:
@@ -134,6 +133,29 @@ class Planner:
             self._shortfall(source, "block_size_changed")
             source.warnings["block_size"] = f"events name block size {size}, before {source.block_size}"
         return False
+
+    def _store_elsewhere(self, source: SourceIndex, event: BlocksStored, lane: Lane) -> None:
+        """Outside the GPU tier an engine hash that is known is the better witness than the tokens.
+
+        Offload events leave out extra keys even of salted blocks. So what is known is placed by hash, and only what
+        follows the last known block is chained, from that block on.
+        """
+        known = [position for position, h in enumerate(event.hashes) if source.map.resolve(h) is not None]
+        if not known:
+            self._store_dense(source, event, lane)
+            return
+        first = known[-1] + 1
+        self._place_by_hash(source, event.hashes[:first], lane)
+        if first < len(event.hashes):
+            rest = msgspec.structs.replace(
+                event,
+                hashes=event.hashes[first:],
+                parent=event.hashes[first - 1],
+                tokens=event.tokens[first * event.block_size * TOKEN_BYTES :],
+                extra_keys=None if event.extra_keys is None else event.extra_keys[first:],
+                lookahead=None if event.lookahead is None else event.lookahead[first:],
+            )
+            self._store_dense(source, rest, lane)
 
     def _store_dense(self, source: SourceIndex, event: BlocksStored, lane: Lane) -> None:
         lora_name = event.lora_name or source.descriptor.lora_name
@@ -149,7 +171,7 @@ class Planner:
             if event.lookahead is not None:
                 source.lookahead = max((len(part) for part in event.lookahead if isinstance(part, list)), default=0)
         if lora_name and lora_name not in source.adapters:
-            source.adapters[lora_name] = None
+            self._learn_adapter(source, lora_name)
         locals_ = local_hashes(event.tokens, event.block_size, lora_name, extras)
         if event.parent is None:
             before, seed = 0, root_seed(event.block_size, self._secret)
@@ -162,7 +184,7 @@ class Planner:
             self._witness(source, lane, event.parent, known)
         token_hashes = chained(locals_, seed)
         if source.ghosts is not None:
-            source.ghosts.note_stored(token_hashes)
+            source.ghosts.note_stored(token_hashes, source.capacity or 0)
         self._hold(source, lane, event.hashes, token_hashes, [before, *token_hashes[:-1]])
         if source.map.children or source.map.unplaced:
             self._heal(source, zip(event.hashes, token_hashes, strict=True))
@@ -172,7 +194,15 @@ class Planner:
         if source.facts.missed_stores and lane.get(parent) is None:
             self._revive(source, lane, token_hash)
         if source.ghosts is not None:
-            source.ghosts.confirm(source.slot, token_hash, self._mirror, source.capacity or 0)
+            source.ghosts.confirm(source.slot, token_hash, self._mirror)
+
+    def _learn_adapter(self, source: SourceIndex, lora_name: str) -> None:
+        if lora_name.startswith(UNASKABLE):
+            return
+        if len(source.adapters) < ADAPTERS_MAX and len(lora_name) <= ADAPTER_NAME_MAX:
+            source.adapters[lora_name] = None
+        else:
+            source.counters["adapters_unlisted"] += 1
 
     def _revive(self, source: SourceIndex, lane: Lane, token_hash: int) -> None:
         """A store names a parent that this source is not known to hold: its announcement was missed.
@@ -180,6 +210,8 @@ class Planner:
         A block is computed on top of all before it, so the parent and its ancestors are there (real streams, fact 6).
         Those that were held before are held again; ancestors are found while any source holds them.
         """
+        if self._mirror.holds(source.slot, token_hash):
+            return
         gone = source.map.gone_by_token()
         while token_hash and not self._mirror.holds(source.slot, token_hash):
             engine_hash = gone.get(token_hash)
@@ -307,6 +339,7 @@ class Planner:
         reverse = source.map
         freed, missing = reverse.drop(lane, hashes)
         if freed:
+            source.evicted = source.evicted or tier is Tier.GPU
             self._presence.remove(source.slot, lane.number, freed)
         for engine_hash in missing:
             if not (reverse.waiting and reverse.drop_waiting(engine_hash, lane)):
@@ -323,14 +356,14 @@ class Planner:
             self._presence.remove(source.slot, lane.number, freed)
             source.counters["ghosts_dropped"] += len(dropped)
 
-    def expire(self, source: SourceIndex, lane: Lane, now: float, limit: int) -> bool:
-        """Give up entries of a tier without removals whose time is over; True when there were any."""
-        overdue = lane.overdue(now, limit)
+    def expire_slice(self, source: SourceIndex, lane: Lane, now: float) -> bool:
+        """Give up entries of a tier without removals whose time is over; False when it was not time to look."""
+        overdue = lane.overdue_slice(now)
         if overdue:
             self._removed(source, overdue, lane.group, lane.tier)
             source.counters["expired"] += len(overdue)
             source.facts.shortfalls.add("expired")
-        return bool(overdue)
+        return overdue is not None
 
     # -- doubts --------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ nothing stored.
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from indexer.errors import LimitReachedError, SourceConflictError, SourceUnknownError
 
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
     from indexer.index.source import SourceIndex
     from indexer.model import Descriptor, SourceId
+
+
+NAME_COMPARED: Final = 128
+NAMES_COMPARED: Final = 256
+"""Characters and names looked at for the nearest name: 20 us a name."""
 
 
 class Resolved(NamedTuple):
@@ -153,8 +158,8 @@ class Registry:
             return by_adapter
         if not models and pool:
             return Resolved(model, None, "fleet", pool)
-        known = [*filter(None, models), *self._model_aliases, *(name for source in pool for name in source.adapters)]
-        nearest = difflib.get_close_matches(model, known, n=1)
+        known = {*filter(None, models), *self._model_aliases, *(name for source in pool for name in source.adapters)}
+        nearest = difflib.get_close_matches(model[:NAME_COMPARED], sorted(known)[:NAMES_COMPARED], n=1)
         return Resolved(model, None, None, (), nearest[0] if nearest else None)
 
     def _resolve_adapter(self, name: str, pool: tuple[SourceIndex, ...]) -> Resolved | None:

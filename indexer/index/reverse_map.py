@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SHARDS: Final = 64
 _MASK: Final = SHARDS - 1
 NOT_HELD: Final = -1
+NEVER: Final = float("inf")
 GRACE_MAX: Final = 2048
 """Mappings kept after their last copy went: at least the newest so many, at most twice that.
 
@@ -36,9 +37,12 @@ class Lane:
     """One (group, tier) of one source in one generation. `number` is its lane number in the presence records."""
 
     __slots__ = (
+        "_earliest",
+        "_scanned",
         "aliases",
         "copies",
         "deadlines",
+        "due_at",
         "extra_copies",
         "fresh",
         "group",
@@ -60,8 +64,11 @@ class Lane:
         self.fresh: list[set[int]] | None = None
         self.pairs = 0
         self.ttl_s = ttl_s
-        self.deadlines: dict[int, float] = {}
-        """Only where producers announce no removals: when each entry is given up, in the order of announcement."""
+        self.deadlines: list[dict[int, float]] | None = None if ttl_s is None else [{} for _ in range(SHARDS)]
+        """Only where producers announce no removals: when each entry is given up."""
+        self.due_at = NEVER
+        self._earliest = NEVER
+        self._scanned = 0
 
     def get(self, engine_hash: int) -> int | None:
         """Token hash, or None when this lane does not hold the engine hash."""
@@ -97,26 +104,37 @@ class Lane:
         if self.fresh is not None:
             self.fresh[engine_hash & _MASK].discard(engine_hash)
 
+    def alias_count(self, token_hash: int) -> int:
+        """How many other engine hashes of this lane map to the token hash."""
+        return self.aliases.get(token_hash, 0)
+
     def announced(self, engine_hash: int) -> bool:
         """Whether it was announced since the last kept gap."""
         return self.fresh is None or engine_hash in self.fresh[engine_hash & _MASK]
 
     def renew(self, engine_hashes: Sequence[int], now: float) -> None:
         """These were announced just now: their time to live begins again."""
-        if self.ttl_s is None:
+        if self.deadlines is None or self.ttl_s is None:
             return
-        deadlines, deadline = self.deadlines, now + self.ttl_s
+        deadline = now + self.ttl_s
         for engine_hash in engine_hashes:
-            deadlines.pop(engine_hash, None)
-            deadlines[engine_hash] = deadline
+            self.deadlines[engine_hash & _MASK][engine_hash] = deadline
+        self.due_at = min(self.due_at, deadline)
 
-    def overdue(self, now: float, limit: int) -> list[int]:
-        """Up to `limit` entries whose time to live is over, with all their copies taken off but the last."""
-        out: list[int] = []
-        for engine_hash, deadline in self.deadlines.items():
-            if deadline > now or len(out) == limit:
-                break
-            out.append(engine_hash)
+    def overdue_slice(self, now: float) -> list[int] | None:
+        """Entries of one piece whose time to live is over, with all their copies taken off but the last.
+
+        None when it is not time to look. A look goes over all pieces, then rests a 64th of the time to live.
+        """
+        if self.deadlines is None or self.ttl_s is None or now < self.due_at:
+            return None
+        piece = self.deadlines[self._scanned]
+        out = [engine_hash for engine_hash, deadline in piece.items() if deadline <= now]
+        self._earliest = min(self._earliest, min((d for d in piece.values() if d > now), default=NEVER))
+        self._scanned += 1
+        if self._scanned == SHARDS:
+            self.due_at = max(self._earliest, now + self.ttl_s / SHARDS) if self._earliest < NEVER else NEVER
+            self._scanned, self._earliest = 0, NEVER
         for engine_hash in out:
             self.extra_copies -= self.copies.pop(engine_hash, 1) - 1
         return out
@@ -152,7 +170,7 @@ class Lane:
             else:
                 freed.append(token_hash)
         self.pairs -= ended
-        if ended and (self.fresh is not None or self.deadlines):
+        if ended and (self.fresh is not None or self.deadlines is not None):
             self._forget_marks(engine_hashes)
         return freed, missing
 
@@ -175,7 +193,8 @@ class Lane:
     def _forget_marks(self, engine_hashes: Sequence[int]) -> None:
         for engine_hash in engine_hashes:
             if engine_hash not in self.maps[engine_hash & _MASK]:
-                self.deadlines.pop(engine_hash, None)
+                if self.deadlines is not None:
+                    self.deadlines[engine_hash & _MASK].pop(engine_hash, None)
                 if self.fresh is not None:
                     self.fresh[engine_hash & _MASK].discard(engine_hash)
 
@@ -334,8 +353,9 @@ class ReverseMap:
     def free_slice(self) -> bool:
         """Free one piece of a map that is no longer used; True while there is more."""
         for lane in self.lanes.values():
-            if lane.maps:
-                lane.maps.pop()
-                return True
+            for pieces in (lane.maps, lane.fresh, lane.deadlines):
+                if pieces:
+                    pieces.pop()
+                    return True
         self.lanes.clear()
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from indexer.index.ghosts import Ghosts
 from indexer.index.records import FULL_KINDS, LANES_MAX, WINDOW_KINDS, LaneTable
@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 
     from indexer.index.mirror import Mirror
     from indexer.model import BlocksStored, Descriptor
+
+
+ENDLESS: Final = 1 << 62
+"""A window in tokens that no prompt fills."""
+ADAPTERS_MAX: Final = 256
+"""Adapters known of one source; more are indexed but cannot be asked for by model name."""
+ADAPTER_NAME_MAX: Final = 512
+"""Characters of a name that is listed; longer ones cannot be asked for either."""
 
 
 class SourceIndex:
@@ -38,6 +46,8 @@ class SourceIndex:
     ) -> None:
         self.descriptor = descriptor
         self.facts = SourceFacts(generation)
+        self.rendezvous_name = b"%b#%d" % (descriptor.pod.encode("utf-8", "surrogatepass"), descriptor.dp_rank)
+        """What orders equal scores: the same in every replica, whatever the order of registration."""
         self.lane_table = LaneTable()
         self.groups: dict[int, GroupInfo] = {}
         self.home_group: int | None = None
@@ -52,6 +62,8 @@ class SourceIndex:
         self.since = 0.0
         self.ghosts: Ghosts | None = None
         self._most_copies = 0
+        self.evicted = False
+        """The engine removed blocks of this generation from GPU memory: it is full."""
         self._orphans_max = orphans_max
         self._tier_ttls = tier_ttls
         self.map = ReverseMap(orphans_max=orphans_max)
@@ -71,18 +83,36 @@ class SourceIndex:
         """Physical copies over all lanes."""
         return sum(lane.pairs + lane.extra_copies for lane in self.map.lanes.values())
 
-    def begin_generation(self, mirror: Mirror, generation: int) -> ReverseMap:
-        """Nothing of before counts any more; the old map comes back to be freed in slices. O(1)."""
+    def begin_generation(self, mirror: Mirror, generation: int, *, same_engine: bool) -> ReverseMap:
+        """Nothing of before counts any more; the old map comes back to be freed in slices. O(1).
+
+        `same_engine`: a clear. Otherwise another process lives there, and what kinds its groups have is told anew.
+        """
         old = self.map
-        if old.pairs:
+        if not same_engine:
+            self._forget_engine()
+        if old.lanes:
             mirror.retire(self.slot)
             self.slot = mirror.open_slot(self.lane_table)
+        else:
+            mirror.reopen_slot(self.slot, self.lane_table)
         self.map = ReverseMap(orphans_max=self._orphans_max)
         self.facts.forget_history(generation)
-        self.lookahead = 0  # a new process may hash without; stores tell it anew
         self.ghosts = None
         self._most_copies = 0
+        self.evicted = False
         return old
+
+    def _forget_engine(self) -> None:
+        self.lane_table = LaneTable()
+        self.groups = {}
+        self.home_group = None
+        self.rules = ()
+        self.facts.rule_missing = False
+        self.lookahead = 0
+        self.adapters = {}
+        self.warnings.pop("block_size", None)
+        self.warnings.pop("clock", None)
 
     @property
     def gpu_lane(self) -> Lane | None:
@@ -93,7 +123,7 @@ class SourceIndex:
         """Batches are lost and what is known is kept: counts begin again, and some of it may be ghosts."""
         self.map.forget_counts()
         gpu = self.gpu_lane
-        if self.ghosts is None and gpu is not None:
+        if self.ghosts is None and gpu is not None and self.capacity is not None:
             self.ghosts = Ghosts(gpu)
         self.facts.doubts.add("gap")
         self.facts.missed_stores = True
@@ -109,7 +139,7 @@ class SourceIndex:
         """Blocks the engine can hold: told, or seen in this generation once it had to evict; None where neither."""
         if self.descriptor.blocks_total is not None:
             return self.descriptor.blocks_total
-        return self._most_copies if self._most_copies and self.counters["removed"] else None
+        return self._most_copies if self._most_copies and self.evicted else None
 
     def lane(self, group: int, tier: Tier) -> Lane | None:
         """The lane, made on first use; None when the source has too many."""
@@ -129,6 +159,7 @@ class SourceIndex:
         if (
             known is not None
             and (event.kind is None or event.kind == known.kind)
+            and (event.window is None or event.window == known.window)
             and event.block_size in (0, known.block_size)
         ):
             return
@@ -136,23 +167,32 @@ class SourceIndex:
         window = event.window if event.window is not None or known is None else known.window
         size = event.block_size or (known.block_size if known else 0)
         self.groups[event.group] = GroupInfo(kind, window, size)
-        main = tuple(sorted(group for group, info in self.groups.items() if self._is_main(group, info)))
-        if self.home_group not in main:
-            self.home_group = main[0] if main else None
+        full = sorted(group for group, info in self.groups.items() if self._is_main(group, info))
+        if self.home_group not in full:
+            self.home_group = full[0] if full else None
+        home = self.groups.get(self.home_group) if self.home_group is not None else None
+        step = home.block_size if home is not None else 0
+        main = tuple(group for group in full if self.groups[group].block_size == step)
         others = sorted(group for group in self.groups if group not in main)
-        self.rules = tuple((group, self.groups[group]) for group in others if self._has_rule(self.groups[group]))
+        rules = [(group, _rule_of(self.groups[group], step)) for group in others]
+        self.rules = tuple((group, rule) for group, rule in rules if rule is not None)
         self.facts.rule_missing = len(self.rules) < len(others)
         if self.lane_table.set_main_groups(main):
             mirror.book.refresh_slot(self.slot)
 
-    def _has_rule(self, info: GroupInfo) -> bool:
-        """A sliding window whose blocks lie on the borders of the main group's: finer ones have no place in a walk."""
-        home = self.groups.get(self.home_group) if self.home_group is not None else None
-        step = home.block_size if home is not None else 0
-        return (
-            info.kind in WINDOW_KINDS and bool(info.window and info.block_size and step) and not info.block_size % step
-        )
-
     def _is_main(self, group: int, info: GroupInfo) -> bool:
         """Full attention by kind; engines that name no kinds have one group, number 0."""
         return info.kind in FULL_KINDS or (info.kind is None and group == 0)
+
+
+def _rule_of(info: GroupInfo, step: int) -> GroupInfo | None:
+    """What a group besides the main ones must hold for a hit; None where that is not known.
+
+    Its blocks must lie on the borders of the main group's (`step` tokens): finer ones have no place in a walk. A
+    full-attention group of larger blocks must hold everything, like a window without end.
+    """
+    if not step or not info.block_size or info.block_size % step:
+        return None
+    if info.kind in FULL_KINDS:
+        return info._replace(window=ENDLESS)
+    return info if info.kind in WINDOW_KINDS and info.window else None

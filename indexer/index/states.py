@@ -40,7 +40,7 @@ class SourceFacts:
     doubts: set[str] = field(default_factory=set)
     """Why something claimed may be false: state `suspect`, bound `estimate`."""
     missed_stores: bool = False
-    """Announcements were missed (a kept gap, a truncated history): a named parent may be one of them."""
+    """Announcements were missed in a kept gap: a named parent may be one of them."""
     rule_missing: bool = False
     """A group's hit rule is not known: bound `upper`."""
     syncing: bool = False
