@@ -228,17 +228,23 @@ class Node:
         return views
 
     def source_for_topic(self, pod: str, model: str | None, dp_rank: int) -> EventSink | None:
-        """The sink of a publisher on a bound socket; a source registered otherwise wins over its topic."""
-        sink = self._sinks.get(SourceId(pod, dp_rank))
-        if sink is not None:
-            return sink
+        """The sink of a publisher on a bound socket; a source registered otherwise wins over its topic.
+
+        One that came by topic itself and serves another model now is registered anew; a cordon stays on the pod.
+        """
+        known = self._sinks.get(SourceId(pod, dp_rank))
+        if known is not None and (known.descriptor.origin != "topic" or known.descriptor.model == model):
+            return known
         descriptor = Descriptor(pod=pod, dp_rank=dp_rank, model=model, origin="topic")
         try:
             self._check(descriptor)
         except (LimitReachedError, SourceConflictError):
-            self.telemetry.limits_reached["limits.sources"] += 1
             return None
-        return self._enter(descriptor)
+        if known is not None:
+            self._close(known.descriptor.id)
+        sink = self._enter(descriptor)
+        sink.source.facts.cordoned = known is not None and known.source.facts.cordoned
+        return sink
 
     # -- health --------------------------------------------------------------------------------------------------------
 
@@ -308,11 +314,12 @@ class Node:
 
     def _forget_lost(self) -> None:
         """Sources gone for `retain_s`: their memory comes back, and those that came by topic leave altogether."""
+        retain_s = self.settings.staleness.retain_s
         for key, source in list(self.registry.sources.items()):
-            if (
-                self.ingest.forget_lost(source, self.settings.staleness.retain_s)
-                and source.descriptor.origin == "topic"
-            ):
+            lost = self.ingest.forget_lost(source, retain_s)
+            if source.facts.alive_at is None:  # never seen connected: its registration is all there is to count from
+                lost = self.clock.now() - source.since >= retain_s
+            if lost and source.descriptor.origin == "topic":
                 self._close(key)
 
     async def _keep_house(self, stop: asyncio.Event) -> None:

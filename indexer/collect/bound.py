@@ -1,7 +1,8 @@
 """One bound socket for many engines that connect to us (`--source-bind`). I/O around one session per publisher.
 
 Publishers are told apart by (topic, rank) and never by connection alone: numbers of different publishers are never
-mixed. There is no replay here: nobody knows where a connecting engine's replay socket is.
+mixed. Where two topics name the same pod and rank the newer one counts: an engine that serves another model now. There
+is no replay here: nobody knows where a connecting engine's replay socket is.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import zmq
 from indexer.collect.commands import Ask, Command, HangUp
 from indexer.collect.lanes import Lane
 from indexer.collect.messages import parse_message
+from indexer.collect.remarks import SHOWN_MAX
 from indexer.collect.session import Session
 from indexer.collect.sockets import Link, Monitor, attach, descriptor_of, open_subscriber
 from indexer.collect.subscriber import Shared, tell_core
@@ -42,7 +44,8 @@ class BoundCounts:
     unnamed: int = 0
     """The topic is empty: it names nobody."""
     refused: int = 0
-    """The registrar takes no more sources, or the source has a subscriber of its own."""
+    """The registrar takes no more sources, the name is another's, the source has a subscriber of its own, or another
+    topic took its place just now."""
 
 
 @dataclass(slots=True)
@@ -52,6 +55,8 @@ class _Stream:
     sink: EventSink
     session: Session
     connection: int = _NO_CONNECTION
+    lost: int = _NO_CONNECTION
+    """The connection it had last: what is still read of it tells nothing new."""
     waiting: list[RawBatch] = field(default_factory=list)
 
 
@@ -63,6 +68,7 @@ class BoundSocket:
         self._registrar = registrar
         self._shared = shared
         self._streams: dict[Publisher, _Stream] = {}
+        self._feeders: dict[SourceId, Publisher] = {}  # whose stream is a source's
         self._refused: dict[Publisher, float] = {}  # publisher → when, oldest first
         self._connections: set[int] = set()  # descriptors of those that stand
         self._socket: zmq.Socket[bytes] | None = None
@@ -102,6 +108,7 @@ class BoundSocket:
             self._socket.close()
             self._socket = None
         self._streams.clear()
+        self._feeders.clear()
 
     @property
     def endpoint(self) -> str:
@@ -115,8 +122,10 @@ class BoundSocket:
         return (stream.sink.descriptor.id for stream in self._streams.values())
 
     def stop(self, source: SourceId) -> None:
-        """Forget that source's streams. Its next message proposes it anew."""
-        self._streams = {key: each for key, each in self._streams.items() if each.sink.descriptor.id != source}
+        """Forget that source's stream. Its next message proposes it anew."""
+        publisher = self._feeders.pop(source, None)
+        if publisher is not None:
+            self._streams.pop(publisher, None)
 
     # --- reading ---
 
@@ -130,17 +139,22 @@ class BoundSocket:
         for link, connection in changes:
             self._on_change(link, connection, now)
         self._looked_at = now
-        busy: list[_Stream] = []
-        for batch, connection in arrived:
-            self._sort_in(batch, connection, busy, now)
-        for stream in busy:
-            batches, stream.waiting = stream.waiting, []
-            self._perform(stream, stream.session.messages(batches, now))
+        self._take(arrived, now)
         if emptied and not changes:
             for stream in self._streams.values():
                 if stream.session.unsettled:
                     self._perform(stream, stream.session.socket_empty(now))
         return not emptied or bool(changes)
+
+    def _take(self, arrived: list[tuple[RawBatch, int]], now: float) -> None:
+        """Give each stream the messages that are its own, in one go."""
+        busy: list[_Stream] = []
+        for batch, connection in arrived:
+            self._sort_in(batch, connection, busy, now)
+        for stream in busy:
+            batches, stream.waiting = stream.waiting, []
+            if batches:  # none where another topic took its place
+                self._perform(stream, stream.session.messages(batches, now))
 
     def tick(self) -> None:
         """Look at the connections and let the sessions know that time passes."""
@@ -148,9 +162,9 @@ class BoundSocket:
             self._shared.pump.wake(self)
             self.drain()
         now = self._looked_at = self._shared.clock.now()
-        for key, stream in list(self._streams.items()):
+        for stream in list(self._streams.values()):
             if not stream.sink.open:
-                del self._streams[key]
+                self.stop(stream.sink.descriptor.id)
                 continue
             self._perform(stream, stream.session.tick(now))
             stream.sink.alive(stream.session.connected)
@@ -183,12 +197,12 @@ class BoundSocket:
         since = now if now - self._looked_at <= 2 * self._shared.options.tick_s else self._looked_at
         for stream in self._streams.values():
             if stream.connection == connection:
-                stream.connection = _NO_CONNECTION
+                stream.connection, stream.lost = _NO_CONNECTION, connection
                 self._perform(stream, stream.session.connection_down(since))
                 stream.sink.alive(connected=False)
 
     def _sort_in(self, batch: RawBatch, connection: int, busy: list[_Stream], now: float) -> None:
-        """Find the stream of a message; note by which connection it came, unless that is gone already."""
+        """Find the stream of a message; note by which connection it came, even where that is gone already."""
         publisher = (batch.topic, peek_rank(batch.payload) or 0)
         stream = self._streams.get(publisher)
         if stream is None or not stream.sink.open:
@@ -199,6 +213,11 @@ class BoundSocket:
             stream.connection = connection
             self._perform(stream, stream.session.connection_up(now))
             stream.sink.alive(connected=True)
+        elif stream.connection == _NO_CONNECTION and connection != stream.lost:
+            stream.lost = connection
+            self._perform(stream, [*stream.session.connection_up(now), *stream.session.connection_down(now)])
+            stream.sink.alive(connected=True)
+            stream.sink.alive(connected=False)
         if not stream.waiting:
             busy.append(stream)
         stream.waiting.append(batch)
@@ -215,22 +234,52 @@ class BoundSocket:
         if topic.pod is None:
             self.counts.unnamed += 1
             return None
+        before = self._displace(SourceId(topic.pod, rank), publisher, now)
         sink = self._registrar.source_for_topic(topic.pod, topic.model, rank)
         if sink is None or sink.descriptor.endpoint is not None:
             self._refuse(publisher, sink, now)
             return None
         self._refused.pop(publisher, None)
         lane = Lane(options.lane_bytes, self._shared.budget)
+        self._feeders[sink.descriptor.id] = publisher
         stream = self._streams[publisher] = _Stream(sink, Session(options, lane, now, replay=False))
         self._perform(stream, stream.session.begin())
+        if before is not None:
+            sink.warn(f"its topic changed from {before[:SHOWN_MAX]!r} to {raw_topic[:SHOWN_MAX]!r}", key="topic")
         return stream
+
+    def _displace(self, source: SourceId, newer: Publisher, now: float) -> bytes | None:
+        """End the stream that another topic feeds into this source; the topic it had, if there was one.
+
+        Its publisher is heard again after a while only: two that live side by side must not take turns message by
+        message, and what is still on its way from the older one must not end the newer.
+        """
+        publisher = self._feeders.pop(source, None)
+        stream = None if publisher is None else self._streams.pop(publisher, None)
+        if publisher is None or stream is None:
+            return None
+        if publisher == newer or not stream.sink.open:
+            return None
+        stream.waiting = []
+        self._remember(publisher, now)
+        stream.sink.count("restarts")
+        stream.sink.restart("registration_differs")
+        return publisher[0]
 
     def _refuse(self, publisher: Publisher, sink: EventSink | None, now: float) -> None:
         if sink is not None:
             sink.warn("an engine of that name also sends to the bound socket: ignored", key="bound")
         elif not self._refused:  # the first says it; the rest is counted
-            log.warning("no room for more sources by topic, first %r rank %d: their events are dropped", *publisher)
+            topic, rank = publisher
+            log.warning(
+                "no room, or the name is another's: events of new topics are dropped, first %r rank %d",
+                topic[:SHOWN_MAX],
+                rank,
+            )
         self.counts.refused += 1
+        self._remember(publisher, now)
+
+    def _remember(self, publisher: Publisher, now: float) -> None:
         self._refused.pop(publisher, None)
         self._refused[publisher] = now
         if len(self._refused) > self._shared.options.refused_topics_max:

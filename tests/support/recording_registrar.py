@@ -13,14 +13,19 @@ class RecordingRegistrar:
         self.sinks: dict[SourceId, RecordingSink] = {sink.descriptor.id: sink for sink in known}
         self.sources_max = sources_max
         self.asked = 0
+        self.left: list[RecordingSink] = []
+        """Registrations that ended because the topic names another model now."""
 
     def source_for_topic(self, pod: str, model: str | None, dp_rank: int) -> RecordingSink | None:
         self.asked += 1
         source = SourceId(pod, dp_rank)
         known = self.sinks.get(source)
         if known is not None and known.open:
-            return known
-        if len(self.sinks) >= self.sources_max:
+            if known.descriptor.origin != "topic" or known.descriptor.model == model:
+                return known
+            known.open = False
+            self.left.append(known)
+        elif len(self.sinks) >= self.sources_max:
             return None
         sink = self.sinks[source] = RecordingSink(Descriptor(pod=pod, dp_rank=dp_rank, model=model, origin="topic"))
         return sink

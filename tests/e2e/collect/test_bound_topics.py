@@ -1,0 +1,123 @@
+"""Topics on a bound socket that change, and publishers that are gone as soon as they have spoken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from indexer.clock import SystemClock
+from indexer.collect.bound import BoundSocket
+from indexer.collect.lanes import LaneBudget
+from indexer.collect.pump import Pump
+from indexer.collect.sockets import open_context
+from indexer.collect.subscriber import Shared
+from tests.e2e.collect.test_bound import BOUND, all_subscribed, bound_at, engines
+from tests.support.collecting import LOOPS, collecting, run_on, until
+from tests.support.recording_registrar import RecordingRegistrar
+
+pytestmark = pytest.mark.parametrize("loop", LOOPS)
+
+HEARD_AGAIN_LATE = replace(BOUND, refused_retry_s=300.0)
+
+
+def test_an_engine_that_serves_another_model_now(loop: str) -> None:
+    """The pod's older stream ends with its registration: its numbers and the new ones are never mixed."""
+
+    async def main() -> None:
+        registrar = RecordingRegistrar()
+        async with collecting(options=BOUND, registrar=registrar) as fleet:
+            endpoint = await bound_at(fleet)
+            with engines(1, endpoint) as (before,):
+                await all_subscribed([before])
+                before.publish(b"kv@pod-a@llama", 0, 3)
+                await until(lambda: registrar.has("pod-a") and registrar["pod-a", 0].cursor == 3, "the older model")
+            with engines(1, endpoint) as (after,):
+                await all_subscribed([after])
+                after.publish(b"kv@pod-a@llama-v2", 0, 1, life=1)
+                await until(lambda: registrar["pod-a", 0].applied == [0, 1], "the newer model")
+                await until(lambda: registrar["pod-a", 0].connected, "alive")
+            assert 1 == len(fleet.sources())
+        (older,) = registrar.left
+        assert ("restart", "registration_differs") == older.story[-1]
+        assert "llama-v2" == registrar["pod-a", 0].descriptor.model
+        assert "llama-v2" in registrar["pod-a", 0].warnings["topic"]
+
+    run_on(loop, main())
+
+
+def test_two_topics_of_one_model_begin_a_new_life(loop: str) -> None:
+    """The source stays, what it held does not."""
+
+    async def main() -> None:
+        registrar = RecordingRegistrar()
+        async with collecting(options=BOUND, registrar=registrar) as fleet:
+            with engines(1, await bound_at(fleet)) as (engine,):
+                await all_subscribed([engine])
+                engine.publish(b"pod-a", 0, 3)
+                engine.publish(b"kv@pod-a@", 4, 5, life=1)
+                await until(lambda: registrar.has("pod-a") and registrar["pod-a", 0].applied == [4, 5], "the newer")
+        sink = registrar["pod-a", 0]
+        assert not registrar.left
+        assert 1 == sink.counts["restarts"]
+        assert [("restart", "registration_differs"), ("apply", 4), ("apply", 5)] == sink.story[-3:]
+
+    run_on(loop, main())
+
+
+def test_two_topics_side_by_side_do_not_take_turns_by_the_message(loop: str) -> None:
+    """The newer one counts; the older is dropped and counted, until it has been quiet about for a while."""
+
+    async def main() -> None:
+        registrar = RecordingRegistrar()
+        async with collecting(options=HEARD_AGAIN_LATE, registrar=registrar) as fleet:
+            with engines(1, await bound_at(fleet)) as (engine,):
+                await all_subscribed([engine])
+                for number in range(5):
+                    engine.publish(b"kv@pod-a@one", number, number)
+                    engine.publish(b"kv@pod-a@two", number, number)
+                await until(lambda: registrar.has("pod-a") and registrar["pod-a", 0].cursor == 4, "the newer")
+                assert 4 == fleet.bound_counts[0].refused
+        assert "two" == registrar["pod-a", 0].descriptor.model
+        assert [0, 1, 2, 3, 4] == registrar["pod-a", 0].applied
+        assert 1 == len(registrar.left)
+
+    run_on(loop, main())
+
+
+def test_a_publisher_that_is_gone_when_its_first_message_is_read(loop: str) -> None:
+    """It was alive, and is not: its source can be given up like any other. Back again, that is a reconnect."""
+
+    async def main() -> None:
+        registrar = RecordingRegistrar()
+        context = open_context(BOUND)
+        shared = Shared(
+            context,
+            BOUND,
+            SystemClock(),
+            LaneBudget(BOUND.lanes_total_bytes),
+            Pump(SystemClock(), 0.1),
+            lambda *_: None,
+        )
+        bound = BoundSocket("tcp://127.0.0.1:0", registrar, shared)  # read when the test says so
+        bound.open()
+        monitor = bound._monitor
+        assert monitor is not None
+        with engines(1, bound.endpoint) as (passing,):
+            await until(lambda: bound.drain() is False and passing.subscribed(), "its connection is known")
+            passing.publish(b"passing", 0, 0)
+            passing.close()
+            await until(lambda: monitor.pending, "its end has arrived behind its message")
+        bound.drain()
+        sink = registrar["passing", 0]
+        assert [0] == sink.applied
+        assert [True, False] == sink.alive_calls
+        with engines(1, bound.endpoint) as (back,):
+            await until(lambda: bound.drain() is False and back.subscribed(), "back")
+            back.publish(b"passing", 1, 1)
+            await until(lambda: bound.drain() is False and sink.connected, "alive again")
+            assert 1 == sink.counts["reconnects"]
+        bound.close()
+        context.term()
+
+    run_on(loop, main())
