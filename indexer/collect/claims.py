@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from indexer.collect.commands import Command, Count, Warn
+from indexer.collect.remarks import SHOWN_MAX
 from indexer.decode.envelope import peek_rank
 from indexer.decode.topic import mismatch, parse_topic
 from indexer.model import Descriptor, RawBatch
@@ -39,7 +40,7 @@ class Claims:
         topic = parse_topic(raw)
         field = mismatch(topic, self._source)
         if field is not None:
-            claimed = topic.pod if field == "pod" else topic.model
+            claimed = str(topic.pod if field == "pod" else topic.model)[:SHOWN_MAX]
             out += [Count("topic_mismatch"), Warn("topic", f"its topic names {field} {claimed!r}: ignored")]
         elif self._warned_topic:
             out.append(Warn("topic", None))

@@ -42,7 +42,7 @@ def read_messages(socket: zmq.Socket[bytes], options: CollectOptions) -> tuple[l
         except zmq.Again:
             return batches, malformed, True
         batch = parse_message(frames)
-        if batch is None:
+        if batch is None or len(batch.topic) > options.topic_max_bytes:
             malformed += 1
         else:
             batches.append(batch)

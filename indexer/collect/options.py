@@ -102,9 +102,11 @@ class CollectOptions:
     silent_after_s: float = 30.0
     """A source that delivered nothing for so long after its start is remarked on."""
 
-    # --- bound sockets ---
+    # --- topics ---
     topic_max_bytes: int = 512
     """A longer topic names nobody; the message counts as malformed."""
+
+    # --- bound sockets ---
     refused_topics_max: int = 4_096
     """Publishers remembered as refused (limit on sources, own subscriber); beyond, the oldest is asked about again."""
     refused_retry_s: float = 1.0

@@ -46,3 +46,12 @@ def test_the_rank_is_looked_at_with_the_topic_and_after_a_reconnect() -> None:
     assert [] == claims.check([message(b"", 1)])
     claims.look_again()
     assert [Warn("rank", None)] == claims.check([message(b"", 1)])
+
+
+def test_long_names_are_cut_in_remarks() -> None:
+    """A publisher chooses them, an operator has to read them."""
+    (_, pod) = Claims(SOURCE).check([message(b"kv@" + b"p" * 400 + b"@m")])
+    (_, model) = Claims(SOURCE).check([message(b"kv@a@" + b"\xff" * 400)])
+
+    assert Warn("topic", f"its topic names pod {'p' * 100!r}: ignored") == pod
+    assert Warn("topic", "its topic names model '" + r"\\xff" * 25 + "': ignored") == model
