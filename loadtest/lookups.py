@@ -21,7 +21,7 @@ from loadtest.machine import Cores, cores, pin
 from loadtest.null_route import NULL_PATH
 from loadtest.processes import Child
 from loadtest.publisher import Publisher
-from loadtest.questions import FORMS, Form, wrong
+from loadtest.questions import FORMS, OCTETS, Form, wrong
 from loadtest.report import Result, Target, begin
 from loadtest.service import Service
 from loadtest.stats import median
@@ -47,6 +47,8 @@ P99_FACTOR_MAX: Final = 5.0
 SHARES: Final = {("octet-stream", 8_192): 0.40, ("JSON ids", 8_192): 0.22, ("JSON ids", 512): 0.60}
 """Of the null route's rate, at the connections of JUDGED."""
 JUDGED: Final = 16
+MANY: Final = 64
+"""Connections for one row more: the judged length as octet-stream, in the largest fleet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,8 @@ def _fleet(  # noqa: PLR0917  the grid
                 bodies = Path(folder) / "bodies"
                 generator.write_bodies(bodies, map(form.body, prompts))
                 bench.asked = CHECKED
-                for count in connections:
+                many = form is OCTETS and length == LENGTHS[1] and (sources, pairs) == FLEETS[-1]
+                for count in (*connections, *([MANY] if many else [])):
                     row = _cell(bench, form, prompts[:CHECKED], bodies, count, rounds)
                     _judge(result, row, form, length, count, f"{sources} sources, {pairs:,} pairs")
                     print(f"  {sources} sources, {pairs:,} pairs: {row}", flush=True)

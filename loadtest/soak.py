@@ -177,7 +177,7 @@ def churn(*, blocks: int, sources: int, live_blocks: int) -> Curve:
         return child.call(Churn.run, blocks)
 
 
-def run(*, blocks: int = 5_000_000, sources: int = 8, live_blocks: int = 20_000) -> Result:
+def run(*, blocks: int = 5_000_000, sources: int = 8, live_blocks: int = 60_000) -> Result:
     """Churn, and judge the curve."""
     pin(cores().generator)
     result = begin("soak", {"sources": sources, "live blocks a source": live_blocks, "blocks churned": blocks})
