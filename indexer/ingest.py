@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from indexer.index.reverse_map import ReverseMap
     from indexer.index.states import SourceFacts
     from indexer.model import Descriptor, GapPolicy, RawBatch
-    from indexer.ports import Clock, CollectorCount, RestartReason
+    from indexer.ports import Clock, CollectorCount, DoubtReason, RestartReason
 
 log = logging.getLogger("kvindexer.ingest")
 
@@ -292,6 +292,12 @@ class SourceSink:
         facts.proof_at = self._ingest.clock.now()
         if facts.sequence is None:
             facts.sequence, facts.complete = -1, True
+            self._ingest.touched(self.source)
+
+    def doubt(self, reason: DoubtReason) -> None:
+        """What is claimed may be false, and nothing will tell."""
+        if self.open and reason not in self.source.facts.doubts:
+            self.source.facts.doubts.add(reason)
             self._ingest.touched(self.source)
 
     def alive(self, connected: bool) -> None:  # noqa: FBT001  the port's form

@@ -29,6 +29,8 @@ class Clock(Protocol):
 
 RestartReason = Literal["sequence_went_back", "probe_differs", "reconnect_jump", "registration_differs"]
 
+DoubtReason = Literal["process_unproven"]
+
 
 class EventSink(Protocol):
     """What the collector tells the core about ONE life of one registration; implemented by the ingest story.
@@ -82,6 +84,13 @@ class EventSink(Protocol):
         """The engine confirmed that nothing after `cursor` exists (replay end marker).
 
         With cursor None: its history is empty.
+        """
+        ...
+
+    def doubt(self, reason: DoubtReason) -> None:
+        """What is claimed of this generation may be false, and nothing will tell: the source turns suspect.
+
+        `process_unproven`: the numbers went on after an absence in which the engine may have started anew.
         """
         ...
 

@@ -13,7 +13,16 @@ from indexer.collect.sequence import Gap, Restart, after_absence
 class Absence:
     """One source's connection, as its monitor tells it."""
 
-    __slots__ = ("_away_s", "_down_since", "_leftovers", "_options", "connected", "ever_connected", "unexamined")
+    __slots__ = (
+        "_away_s",
+        "_down_since",
+        "_leftovers",
+        "_options",
+        "connected",
+        "ever_connected",
+        "unexamined",
+        "unproven",
+    )
 
     def __init__(self, options: CollectOptions) -> None:
         self._options = options
@@ -24,6 +33,8 @@ class Absence:
         self.ever_connected = False
         self.unexamined = False
         """Nothing told yet whether the same process is back: promise P6's rule applies to a jump."""
+        self.unproven = False
+        """And it was away for so long that another may be, whose numbers may just go on."""
 
     def up(self, now: float) -> bool:
         """The connection stands. True when it stood before: who is there now?"""
@@ -33,6 +44,7 @@ class Absence:
             self._away_s = max(self._away_s, now - self._down_since if self._down_since is not None else 0.0)
             self._leftovers = self._options.rcvhwm_messages
             self.unexamined = True
+            self.unproven = self._away_s >= self._options.min_engine_restart_s
         self._down_since = None
         return again
 
@@ -57,7 +69,7 @@ class Absence:
 
     def examined(self) -> None:
         """It is known who is there."""
-        self.unexamined = False
+        self.unexamined = self.unproven = False
         self._away_s = 0.0
 
     def means_restart(self, gap: Gap, *, same_process: bool) -> bool:

@@ -7,7 +7,7 @@ from enum import Enum, auto
 from typing import TypeAlias
 
 from indexer.model import RawBatch
-from indexer.ports import CollectorCount, RestartReason
+from indexer.ports import CollectorCount, DoubtReason, RestartReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,13 @@ class SetSyncing:
 @dataclass(frozen=True, slots=True)
 class Prove:
     """The engine has nothing after what is applied: EventSink.proved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """What is known of the engine may be false from here on: EventSink.doubt."""
+
+    reason: DoubtReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,6 @@ class ReplayEnd(Enum):
     """No socket could be made, or its address is none."""
 
 
-CoreCommand: TypeAlias = RawBatch | BeginLife | ReportGap | SetSyncing | Prove | Count | Warn
+CoreCommand: TypeAlias = RawBatch | BeginLife | ReportGap | SetSyncing | Prove | Doubt | Count | Warn
 """What the core is told."""
 Command: TypeAlias = CoreCommand | Ask | HangUp

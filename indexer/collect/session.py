@@ -13,7 +13,18 @@ from typing import Literal, assert_never
 
 from indexer.collect import remarks
 from indexer.collect.absence import Absence
-from indexer.collect.commands import Ask, BeginLife, Command, Count, HangUp, Prove, ReplayEnd, ReportGap, SetSyncing
+from indexer.collect.commands import (
+    Ask,
+    BeginLife,
+    Command,
+    Count,
+    Doubt,
+    HangUp,
+    Prove,
+    ReplayEnd,
+    ReportGap,
+    SetSyncing,
+)
 from indexer.collect.lanes import Lane
 from indexer.collect.options import CollectOptions
 from indexer.collect.patience import Patience
@@ -124,7 +135,7 @@ class Session:
         for batch in batches:
             if self._phase is not Phase.LIVE:
                 self._keep(batch, out)
-            elif batch.sequence == tracker.expected:
+            elif batch.sequence == tracker.expected and not self._absence.unproven:
                 tracker.advance(batch.sequence, stamp(batch.payload))
                 out.append(batch)
             else:
@@ -217,6 +228,7 @@ class Session:
         verdict = self._tracker.judge(batch.sequence, stamp(batch.payload))
         match verdict:
             case Next():
+                self._doubt_unproven(out)
                 self._apply(batch, out)
             case Duplicate():
                 if self._phase is Phase.LIVE:  # otherwise the overlap of replay and lane, as it should be
@@ -245,6 +257,15 @@ class Session:
         else:
             self._lose(gap.first, gap.last, out)
             self._apply(batch, out)
+
+    def _doubt_unproven(self, out: list[Command]) -> None:
+        """The number that had to come, perhaps after an absence in which the engine may have started anew.
+
+        Promise P6's rule sees no jump then, and without a replay endpoint nothing tells the two apart.
+        """
+        if self._absence.unproven and not self._replay and not self.same_process:
+            out.append(Doubt("process_unproven"))
+        self._absence.unproven = False
 
     def _join_before(self, batch: RawBatch, now: float, out: list[Command]) -> None:
         """The first message of a life: what was published before it is asked for first, where that is possible."""
@@ -275,6 +296,8 @@ class Session:
         out += [Count("restarts"), BeginLife(reason)]
         self._tracker.forget()
         self._joined = False
+        if self._absence.settled:
+            self._absence.unproven = False
         self._gap_before = self._asked_before = 0
 
     # --- recoveries: begin ---

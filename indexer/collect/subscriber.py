@@ -17,6 +17,7 @@ from indexer.collect.commands import (
     Command,
     CoreCommand,
     Count,
+    Doubt,
     HangUp,
     Prove,
     ReplayEnd,
@@ -62,6 +63,16 @@ def tell_core(command: CoreCommand, sink: EventSink) -> None:
             sink.syncing(active)
         case Prove():
             sink.proved()
+        case Doubt() | Count() | Warn():
+            _remark(command, sink)
+        case _:
+            assert_never(command)
+
+
+def _remark(command: Doubt | Count | Warn, sink: EventSink) -> None:
+    match command:
+        case Doubt(reason):
+            sink.doubt(reason)
         case Count(what, n):
             sink.count(what, n)
         case Warn(key, text):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from indexer.model import Descriptor, RawBatch
-from indexer.ports import CollectorCount, RestartReason
+from indexer.ports import CollectorCount, DoubtReason, RestartReason
 
 
 class RecordingSink:
@@ -55,6 +55,9 @@ class RecordingSink:
 
     def proved(self) -> None:
         self.proofs += 1
+
+    def doubt(self, reason: DoubtReason) -> None:
+        self.story.append(("doubt", reason))
 
     def alive(self, connected: bool) -> None:
         self.alive_calls.append(connected)

@@ -10,6 +10,7 @@ from indexer.collect.commands import (
     BeginLife,
     Command,
     Count,
+    Doubt,
     HangUp,
     Prove,
     ReplayEnd,
@@ -24,6 +25,7 @@ from tests.support.collect_batches import batch, batches
 
 OPTIONS = CollectOptions()
 START = 100.0
+UNPROVEN = Doubt("process_unproven")
 SYNC, SYNCED = SetSyncing(active=True), SetSyncing(active=False)
 COMPLETE, TIMEOUT, FAILED = ReplayEnd.COMPLETE, ReplayEnd.TIMEOUT, ReplayEnd.FAILED
 OK, PARTIAL = Count("replays_ok"), Count("replays_partial")
@@ -657,24 +659,53 @@ def test_a_vouched_process_is_never_taken_for_another() -> None:
 
 
 def test_without_replay_leftovers_do_not_use_up_the_rule() -> None:
-    """A message from before the reconnect goes on as usual; the first one from after it is judged by the absence."""
+    """A message that may be from before the reconnect goes on, in doubt; the first from after it is judged."""
     story = joined(replay=False)
     story.down()
     story.now += 6.0
     story.up()
 
-    assert [batch(5)] == story.live(5)
+    assert [UNPROVEN, batch(5)] == story.live(5)
     assert [] == story.empty()
     assert [Count("restarts"), BeginLife("reconnect_jump"), batch(8)] == story.live(8)
 
 
 def test_without_replay_going_on_after_an_absence_is_no_restart_and_settles_the_matter() -> None:
-    """The number that had to come came; a later jump is a gap on an unbroken connection."""
+    """The number that had to come came: of a new process perhaps, as is said once. A later jump is a gap."""
     story = joined(replay=False)
     story.reconnect(away_s=6.0)
 
-    assert [batch(5)] == story.live(5)
-    assert [Count("gaps"), Count("batches_lost", 1), ReportGap(6, 6), batch(7)] == story.live(7)
+    assert [UNPROVEN, *batches(5, 6)] == story.live(5, 6)
+    assert [Count("gaps"), Count("batches_lost", 1), ReportGap(7, 7), batch(8)] == story.live(8)
+
+
+def test_going_on_is_in_doubt_only_where_another_process_could_go_on() -> None:
+    """Not after a short absence, nor where the orchestrator vouches, nor where there is a replay endpoint to ask."""
+    short, vouched, asking = joined(replay=False), joined(replay=False), joined()
+    short.reconnect(away_s=4.9)
+    vouched.session.same_process = True
+    vouched.reconnect(away_s=500.0)
+    asking.reconnect(away_s=500.0)
+    asking.end(TIMEOUT)
+
+    for story in (short, vouched, asking):
+        assert [batch(5)] == story.live(5)
+
+
+def test_a_number_that_goes_on_behind_a_repeated_one_is_in_doubt() -> None:
+    """Wherever it stands among the messages that are read at once."""
+    story = joined(replay=False)
+    story.reconnect(away_s=6.0)
+
+    assert [Count("duplicates"), UNPROVEN, batch(5)] == story.live(4, 5)
+
+
+def test_after_a_jump_nothing_is_in_doubt() -> None:
+    """It was taken for a restart, and the matter is settled."""
+    story = joined(replay=False)
+    story.reconnect(away_s=6.0)
+
+    assert [Count("restarts"), BeginLife("reconnect_jump"), batch(7), batch(8)] == story.live(7, 8)
 
 
 def test_the_longest_of_several_absences_counts() -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from indexer.collect.commands import Ask, BeginLife, Command, HangUp, ReplayEnd, ReportGap, SetSyncing
+from indexer.collect.commands import Ask, BeginLife, Command, Doubt, HangUp, ReplayEnd, ReportGap, SetSyncing
 from indexer.collect.lanes import Lane, LaneBudget
 from indexer.collect.options import CollectOptions
 from indexer.collect.session import Session
@@ -43,6 +43,9 @@ class Core:
         self.syncing = False
         self.guessed = False
         """Replay could not examine everything: P6 guesses."""
+        self.doubted = False
+        """It was said that this life may be two."""
+        self.must_doubt = False
 
     def perform(self, command: Command) -> None:
         if isinstance(command, RawBatch):
@@ -50,6 +53,9 @@ class Core:
         elif isinstance(command, BeginLife):
             self.cursor = None
             self.lives, self.applied, self.lost = set(), set(), set()
+            self.doubted = False
+        elif isinstance(command, Doubt):
+            self.doubted = True
         elif isinstance(command, ReportGap):
             assert command.first == (0 if self.cursor is None else self.cursor + 1)
             self.lost |= set(range(command.first, command.last + 1))
@@ -64,6 +70,7 @@ class Core:
         assert life >= self.newest_life, "nothing of an old life after the new one began"
         if self.lives and life not in self.lives:
             assert self.guessed, "a new life was noticed"
+            assert self.doubted or not self.must_doubt, "or what it may be mixed with is in doubt"
         self.newest_life = life
         self.lives.add(life)
         self.applied.add(message.sequence)
@@ -77,7 +84,7 @@ class Machine(RuleBasedStateMachine):
     def begin(self, replay: bool, buffer: int) -> None:
         self.now = 1_000.0
         self.core = Core()
-        self.core.guessed = not replay
+        self.core.guessed = self.core.must_doubt = not replay
         self.lane = Lane(OPTIONS.lane_bytes, LaneBudget(OPTIONS.lanes_total_bytes))
         self.session = Session(OPTIONS, self.lane, self.now, replay=replay)
         self.replay = replay
