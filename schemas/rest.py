@@ -93,13 +93,13 @@ class LookupOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     cache_salt: Text | None = None
     tenant: Text | None = None
     mm_items: Annotated[list[MmItemBody], msgspec.Meta(max_length=4_096)] | None = None
-    pods: Annotated[list[Text], msgspec.Meta(max_length=65_536)] | None = None
+    pods: Annotated[list[Text], msgspec.Meta(max_length=4_096)] | None = None
     pod_roles: Annotated[list[RoleName], msgspec.Meta(max_length=16)] | None = None
     max_lag_ms: Milliseconds | None = None
     partial: bool | None = None
     limit: Count | None = None
     group: Literal["rank", "pod"] | None = None
-    min_sequence: Annotated[dict[str, Count], msgspec.Meta(max_length=65_536)] | None = None
+    min_sequence: Annotated[dict[str, Count], msgspec.Meta(max_length=64)] | None = None
     request_id: RequestIdText | None = None
     timeout_ms: Milliseconds | None = None
     block_size: BlockSizeValue | None = None

@@ -20,6 +20,10 @@ from api.rest.limits import RestLimits
 
 GZIP_WINDOW: Final = 31
 """zlib's `wbits` for a gzip wrapper with the largest window."""
+INFLATION_MAX: Final = 100
+FREE_BYTES: Final = 2**20
+"""Beyond this size a body may become so many times as large by decompression. Gzip reaches a thousand, token ids in any
+form three to ten; whoever sends a few bytes must not make us do the work of many."""
 
 
 DROPPED_BYTES_MAX: Final = 64 * 2**20
@@ -143,13 +147,20 @@ def _decompressed(body: bytes, coding: bytes, limit: int) -> bytes:
             "bodies come plain or with Content-Encoding: gzip",
             headers=[(b"accept-encoding", b"gzip, identity")],
         )
+    inflated_max = max(FREE_BYTES, INFLATION_MAX * len(body))
     stream = zlib.decompressobj(GZIP_WINDOW)
     try:
-        plain = stream.decompress(body, limit + 1)
+        plain = stream.decompress(body, min(limit, inflated_max) + 1)
     except zlib.error:
         raise _not_gzip() from None
     if len(plain) > limit:
         raise _too_large(limit)
+    if len(plain) > inflated_max:
+        raise RequestRefused(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            "body.inflates",
+            f"the body is more than {FREE_BYTES} bytes and {INFLATION_MAX} times its size once decompressed",
+        )
     if not stream.eof or stream.unused_data:
         raise _not_gzip()
     return plain

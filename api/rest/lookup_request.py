@@ -21,11 +21,12 @@ import numpy as np
 from api.problems import RequestRefused
 from api.rest.explain import explain, vague
 from api.rest.header_options import SALT_HEADER, add_header_options
+from api.rest.items import items_of
 from api.rest.media import BodyForm
 from api.rest.plain_json import PlainJson
 from api.rest.query_options import options_from_query
 from indexer.errors import BadRequestError, FieldIssue
-from schemas.lookup import LookupQuery, MmItem
+from schemas.lookup import LookupQuery
 from schemas.rest import U64_MAX, LookupBody, LookupOptions, PackedLookupBody
 
 EXPLAINED_BYTES_MAX: Final = 2**20
@@ -33,6 +34,8 @@ EXPLAINED_BYTES_MAX: Final = 2**20
 KEPT_QUERIES: Final = 256
 KEPT_QUERY_MAX: Final = 1_024
 """Query strings whose meaning is kept, and the longest of them, in bytes."""
+HASH_BLOCKS_MAX: Final = 262_144
+"""Of one answer of `/v1/hash`: several objects each, made while the event loop waits. A 4 M-token prompt at 16."""
 HASH_DIGITS: Final = 16
 TOKEN_BYTES: Final = 4
 
@@ -250,6 +253,11 @@ def _check_hashing(options: LookupOptions, tokens: bytes | None, hashes: list[in
         raise BadRequestError("token_ids.missing", [FieldIssue("token_ids", "required: the tokens to hash", None)])
     if options.block_size is None:
         raise BadRequestError("block_size.missing", [FieldIssue("block_size", "required: 1..65536")])
+    blocks = len(tokens) // (TOKEN_BYTES * options.block_size)
+    if blocks > HASH_BLOCKS_MAX:
+        rule = f"at most {HASH_BLOCKS_MAX} blocks are hashed at once"
+        issue = FieldIssue("block_size", rule, f"{blocks} blocks", "hash at the block size of your engines")
+        raise BadRequestError("block_size.too_many_blocks", [issue])
     for name in ("prompt_tokens", "scheme"):
         if getattr(options, name) is not None:
             raise BadRequestError(f"{name}.not_allowed", [FieldIssue(name, "not in a request to hash")])
@@ -267,7 +275,7 @@ def _query(options: LookupOptions, tokens: bytes | None, hashes: list[int] | Non
         lora_name=options.lora_name,
         cache_salt=options.cache_salt,
         tenant=options.tenant,
-        mm_items=tuple(MmItem(i.hash, i.offset, i.length) for i in options.mm_items) if options.mm_items else (),
+        mm_items=items_of(options.mm_items),
         pods=None if options.pods is None else tuple(options.pods),
         pod_roles=None if options.pod_roles is None else tuple(options.pod_roles),
         max_lag_ms=options.max_lag_ms,

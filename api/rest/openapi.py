@@ -11,7 +11,7 @@ from typing import Any, Final, get_args
 import msgspec
 
 from api.rest.header_options import SALT_HEADER
-from api.rest.lookup_request import PARAMETERS
+from api.rest.lookup_request import HASH_BLOCKS_MAX, PARAMETERS
 from api.rest.media import ANSWER_TYPES
 from indexer import model
 from schemas import rest
@@ -88,7 +88,7 @@ def _hash_body(lookup_body: Json) -> Json:
         properties[name] = {"type": "null"}
     for name in ("token_ids", "block_size"):
         properties[name] = _without_null(properties[name])
-    description = "Body of `POST /v1/hash`: what a lookup takes, with the block size to hash at."
+    description = f"Body of `POST /v1/hash`: a lookup's with the block size, for at most {HASH_BLOCKS_MAX} whole blocks."
     return {
         "title": "HashBody",
         "description": description,

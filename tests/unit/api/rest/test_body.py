@@ -2,12 +2,13 @@
 
 import asyncio
 import gzip
+import random
 from collections.abc import Iterable
 
 import pytest
 
 from api.problems import RequestRefused
-from api.rest.body import BodyReader, CallerGone
+from api.rest.body import FREE_BYTES, INFLATION_MAX, BodyReader, CallerGone
 from api.rest.limits import RestLimits
 
 LIMIT = 1_000
@@ -146,3 +147,19 @@ def test_refuses_what_is_too_large_or_not_readable(body: bytes, coding: bytes | 
         _checked(body, coding)
 
     assert (status, code) == (caught.value.status, caught.value.code)
+
+
+def test_a_body_that_inflates_beyond_measure_is_refused() -> None:
+    """A thousandfold, though within the limit: few bytes must not cost much work. The rule is told."""
+    bomb = _packed(bytes(FREE_BYTES + 1))
+    with pytest.raises(RequestRefused) as caught:
+        BodyReader(RestLimits()).checked(bomb, {b"content-encoding": b"gzip"})
+
+    assert (413, "body.inflates") == (caught.value.status, caught.value.code)
+    assert f"{INFLATION_MAX} times" in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [bytes(FREE_BYTES), random.Random(1).randbytes(FREE_BYTES // 32) * 64])
+def test_small_bodies_and_usual_rates_are_decompressed(content: bytes) -> None:
+    """Up to 1 MiB at any rate, more at less than a hundredfold."""
+    assert content == BodyReader(RestLimits()).checked(_packed(content), {b"content-encoding": b"gzip"})

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.problems import RequestRefused
-from api.rest.lookup_request import LookupRequests
+from api.rest.lookup_request import HASH_BLOCKS_MAX, LookupRequests
 from api.rest.media import BodyForm
 from indexer.errors import BadRequestError
 from schemas.lookup import LookupQuery, MmItem
@@ -109,9 +109,34 @@ def test_the_body_counts_before_the_query_string() -> None:
 
 def test_items_may_also_repeat_their_key() -> None:
     """Lists by repeating the key holds for lists of objects, too."""
-    item = json.dumps({"hash": "h", "offset": 1, "length": 2})
+    items = [{"hash": "h", "offset": offset, "length": 2} for offset in (1, 3)]
+    query = urlencode([("mm_items", json.dumps(item)) for item in items])
 
-    assert (MmItem("h", 1, 2),) * 2 == _parse("ids", b"", urlencode([("mm_items", item)] * 2)).mm_items
+    assert (MmItem("h", 1, 2), MmItem("h", 3, 2)) == _parse("ids", b"", query).mm_items
+
+
+@pytest.mark.parametrize("second", [(4, 5), (0, 1), (0, 6), (1, 0)])
+def test_items_lie_side_by_side(second: tuple[int, int]) -> None:
+    """In every form, whatever is known of the engines; in which order they stand does not matter."""
+    items = [{"hash": "h", "offset": offset, "length": length} for offset, length in ((0, 5), second)]
+    in_query = urlencode({"mm_items": json.dumps(items)})
+    for refused in (
+        _refusal("json", _json(token_ids=[1], mm_items=items)),
+        _refusal("json", _json(token_ids=[1], mm_items=items[::-1])),
+        _refusal("msgpack", msgspec.msgpack.encode({"token_ids": [1], "mm_items": items})),
+        _refusal("json", _json(token_ids=[1], mm_items=items, block_size=1), hashing=True),
+        _refusal("ids", _image(1), in_query),
+    ):
+        assert ("mm_items.overlap", "mm_items") == (refused.code, refused.issues[0].field)
+
+
+def test_items_may_touch_in_any_order() -> None:
+    """The end of one is where the next begins."""
+    items = [{"hash": "h", "offset": offset, "length": length} for offset, length in ((5, 2), (0, 5), (7, 0))]
+
+    assert (MmItem("h", 5, 2), MmItem("h", 0, 5), MmItem("h", 7, 0)) == _parse(
+        "json", _json(token_ids=[1], mm_items=items)
+    ).mm_items
 
 
 @pytest.mark.parametrize(
@@ -278,6 +303,39 @@ def test_hashing_wants_ids_and_a_block_size() -> None:
 def test_hashing_refuses_the_rest(body: dict[str, object], code: str) -> None:
     """Nothing to hash, or no size to hash at."""
     assert code == _refusal("json", json.dumps(body).encode(), hashing=True).code
+
+
+def test_hashing_has_an_end() -> None:
+    """So many blocks at most: each is an object in the answer. The prompt itself may be longer."""
+    requests = LookupRequests(2 * HASH_BLOCKS_MAX + 2)
+    whole, longer = bytes(8 * HASH_BLOCKS_MAX + 4), bytes(8 * HASH_BLOCKS_MAX + 8)
+
+    assert whole == requests.parse("ids", whole, b"block_size=2", {}, hashing=True).query.tokens
+    with pytest.raises(BadRequestError) as caught:
+        requests.parse("ids", longer, b"block_size=2", {}, hashing=True)
+    assert "block_size.too_many_blocks" == caught.value.code
+    assert "262144" in caught.value.issues[0].rule
+
+
+@pytest.mark.parametrize(
+    ("members", "code"),
+    [
+        ({"min_sequence": {f"p{number}": 1 for number in range(65)}}, "min_sequence.not_allowed"),
+        ({"pods": [f"p{number}" for number in range(4_097)]}, "pods.not_allowed"),
+        ({"pods": ["p" * 513]}, "pods.not_allowed"),
+    ],
+)
+def test_names_are_bounded_in_number(members: dict[str, object], code: str) -> None:
+    """Each costs a look at the sources, `min_sequence` again and again."""
+    assert code == _refusal("json", _json(token_ids=[1], **members)).code
+
+
+def test_as_many_names_as_are_allowed() -> None:
+    """Are."""
+    waits, pods = {f"p{number}": 1 for number in range(64)}, [f"p{number}" for number in range(4_096)]
+    query = _parse("json", _json(token_ids=[1], min_sequence=waits, pods=pods))
+
+    assert (waits, tuple(pods)) == (query.min_sequence, query.pods)
 
 
 @pytest.mark.parametrize(

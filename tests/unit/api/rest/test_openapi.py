@@ -8,6 +8,7 @@ import pytest
 from fastapi.openapi.models import OpenAPI
 
 from api.rest.app import create_app
+from api.rest.lookup_request import HASH_BLOCKS_MAX
 from api.rest.openapi import openapi_document
 from tests.support.fake_node import FakeNode
 
@@ -74,6 +75,15 @@ def test_path_parameters_are_declared() -> None:
 def test_bodies_take_no_unknown_keys(name: str) -> None:
     """As the decoder."""
     assert SCHEMAS[name]["additionalProperties"] is False
+
+
+def test_limits_are_those_of_the_decoder() -> None:
+    """In numbers; what types cannot say, in words."""
+    properties = SCHEMAS["LookupBody"]["properties"]
+
+    assert 4_096 == properties["pods"]["anyOf"][0]["maxItems"]
+    assert 64 == properties["min_sequence"]["anyOf"][0]["maxProperties"]
+    assert str(HASH_BLOCKS_MAX) in SCHEMAS["HashBody"]["description"]
 
 
 def test_the_salt_is_no_query_parameter() -> None:
