@@ -26,6 +26,7 @@ _LOOKUP_COLUMNS: Final = {
     "p50 us": "p50 us",
     "p99 us": "p99 us",
     "share": "of the null route",
+    "CPU share": "by CPU",
     "with events: lookups/s": "lookups/s with events",
     "p99 us ": "p99 us with events",
 }
