@@ -26,7 +26,8 @@ class NodePort(Protocol):
         """Answer from memory.
 
         `pods` of the answer may be `msgspec.Raw` in that encoding. `query.request_id` is always set. Raises
-        `BadRequestError` for what only the core can judge (scheme, block size, names).
+        `BadRequestError` for what only the core can judge (block size, names), and `SchemeConflictError` for hashes of
+        a scheme that this deployment's secret rules out.
         """
         ...
 

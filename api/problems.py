@@ -19,6 +19,7 @@ from indexer.errors import (
     FieldIssue,
     IndexerError,
     LimitReachedError,
+    SchemeConflictError,
     SourceConflictError,
     SourceUnknownError,
 )
@@ -62,6 +63,9 @@ def refusal_of(error: Exception) -> RequestRefused:
         case SourceConflictError():
             issue = FieldIssue(field=error.field, rule=error.rule)
             return RequestRefused(HTTPStatus.CONFLICT, "source.conflict", str(error), [issue])
+        case SchemeConflictError():
+            issue = FieldIssue(field="scheme", rule=error.rule)
+            return RequestRefused(HTTPStatus.CONFLICT, "scheme.conflict", str(error), [issue])
         case LimitReachedError():
             issue = FieldIssue(field=error.limit, rule=f"at most {error.value}")
             retry = (b"retry-after", b"10")

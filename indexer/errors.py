@@ -47,6 +47,14 @@ class SourceConflictError(IndexerError):
         self.rule = rule
 
 
+class SchemeConflictError(IndexerError):
+    """The question's hash scheme cannot be used in this deployment: `rule` says why."""
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(f"scheme: {rule}")
+        self.rule = rule
+
+
 class LimitReachedError(IndexerError):
     """A configured limit refuses more: `limit` is its settings name."""
 

@@ -15,7 +15,7 @@ import numpy as np
 from xxhash import xxh3_64_intdigest
 
 from indexer.candidates import Candidates, gather, of_tenant
-from indexer.errors import BadRequestError, FieldIssue
+from indexer.errors import BadRequestError, FieldIssue, SchemeConflictError
 from indexer.hashing.chain import SCHEME, TOKEN_BYTES, chained, root_seed
 from indexer.hashing.extra_keys import query_extras
 from indexer.hashing.memo import ChainMemo
@@ -94,8 +94,10 @@ class Lookup:
         self._candidates_version = -1
 
     def answer(self, query: LookupQuery, encoding: Encoding = "json") -> LookupAnswer:
-        """Answer one question. Raises BadRequestError for what only the core can judge."""
+        """Answer one question. Raises BadRequestError and SchemeConflictError for what only the core can judge."""
         started = self._clock.now()
+        if self._secret and query.scheme not in {None, SCHEME}:
+            raise SchemeConflictError("hashes without this deployment's secret are refused: ask by token_ids")
         candidates = self._candidates_for(query)
         scene = candidates.at(started, self.view)
         lora_name = query.lora_name or candidates.resolved.lora_name

@@ -88,7 +88,7 @@ def _hash_body(lookup_body: Json) -> Json:
         properties[name] = {"type": "null"}
     for name in ("token_ids", "block_size"):
         properties[name] = _without_null(properties[name])
-    description = f"Body of `POST /v1/hash`: a lookup's with the block size, for at most {HASH_BLOCKS_MAX} whole blocks."
+    description = f"Body of `POST /v1/hash`: a lookup's with the block size; at most {HASH_BLOCKS_MAX} whole blocks."
     return {
         "title": "HashBody",
         "description": description,

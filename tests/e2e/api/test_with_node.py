@@ -16,6 +16,7 @@ from api.server import ServerSettings, serve
 from indexer.clock import SystemClock
 from indexer.node import Node
 from indexer.settings import Settings
+from indexer.settings.sections import Auth
 from schemas.lookup import LookupAnswer
 from schemas.rest import HashAnswer, Problem, Readiness, SourceList, VersionAnswer
 from tests.support.serving import DEADLINE_S, request
@@ -25,13 +26,19 @@ SOURCE = {"pod": "10.9.9.9:8000", "endpoint": "tcp://127.0.0.1:1", "model": "m",
 
 
 @pytest.fixture
-def client() -> Iterator[http.client.HTTPConnection]:
+def settings() -> Settings:
+    """Defaults; a test that needs others says so."""
+    return Settings()
+
+
+@pytest.fixture
+def client(settings: Settings) -> Iterator[http.client.HTTPConnection]:
     """A connection to a service of its own, which follows nobody yet."""
     stop, loops, bound, up = asyncio.Event(), [], [], threading.Event()
 
     async def run() -> None:
         loops.append(asyncio.get_running_loop())
-        node = Node(Settings(), SystemClock())
+        node = Node(settings, SystemClock())
         port: NodePort = node
 
         def announce(addresses: Sequence[str]) -> None:
@@ -118,6 +125,17 @@ def test_hashes_can_be_asked_by(client: http.client.HTTPConnection) -> None:
     assert {16} == {len(value) for value in hashed.hashes}
     asked = _ask(client, block_hashes=hashed.hashes, block_size=16, prompt_tokens=33, scheme=hashed.scheme)
     assert 33 == asked.prompt_tokens
+
+
+@pytest.mark.parametrize("settings", [Settings(auth=Auth(hash_secret="pepper"))])  # noqa: S106 - guards nothing
+def test_hashes_without_the_secret_are_a_conflict(client: http.client.HTTPConnection) -> None:
+    """409, and the rule."""
+    body = json.dumps({"block_hashes": [1], "block_size": 16, "scheme": "dynamo"}).encode()
+    status, _, answer = request(client, "POST", "/v1/lookup", body, content_type=JSON)
+    problem = msgspec.json.decode(answer, type=Problem)
+
+    assert (409, "scheme.conflict", "scheme") == (status, problem.code, problem.errors[0].field)
+    assert "pepper" not in answer.decode()
 
 
 def test_a_wait_for_events_ends_at_its_deadline(client: http.client.HTTPConnection) -> None:

@@ -11,6 +11,7 @@ from indexer.errors import (
     BadRequestError,
     FieldIssue,
     LimitReachedError,
+    SchemeConflictError,
     SettingsError,
     SourceConflictError,
     SourceUnknownError,
@@ -30,6 +31,7 @@ from schemas.rest import Problem
         (SourceUnknownError("a", 3), 404, "source.unknown", "no source is known as 'a' with dp_rank 3"),
         (SourceConflictError("endpoint", "differs"), 409, "source.conflict", "endpoint: differs"),
         (LimitReachedError("limits.sources", 9), 429, "limit.reached", "limit limits.sources = 9 reached"),
+        (SchemeConflictError("not here"), 409, "scheme.conflict", "scheme: not here"),
         (
             RequestRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body.too_large", "too large"),
             413,
