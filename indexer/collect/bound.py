@@ -216,7 +216,6 @@ class BoundSocket:
         elif stream.connection == _NO_CONNECTION and connection != stream.lost:
             stream.lost = connection
             self._perform(stream, [*stream.session.connection_up(now), *stream.session.connection_down(now)])
-            stream.sink.alive(connected=True)
             stream.sink.alive(connected=False)
         if not stream.waiting:
             busy.append(stream)
