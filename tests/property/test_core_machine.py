@@ -161,7 +161,7 @@ class CoreMachine(RuleBasedStateMachine):
             speaker.next_sequence += 3
         elif trouble == "restart":
             speaker.restart()
-            model.begin_generation()
+            model.restart()
             self._new_generation(engine, expected=True)
         elif trouble == "operator":
             self.core.ingest.clear(speaker.sink)
@@ -194,7 +194,7 @@ class CoreMachine(RuleBasedStateMachine):
             if model.sequence is None:
                 model.sequence, model.complete = -1, True
 
-    @rule(seconds=st.sampled_from([0.5, 4.0, 30.0, 101.0]))
+    @rule(seconds=st.sampled_from([4.0, 4.0, 30.0, 101.0]))
     def time_passes(self, seconds: float) -> None:
         """And housekeeping does all there is to do, so that what has a time to live is gone exactly then."""
         self.core.clock.at += seconds
@@ -316,8 +316,7 @@ class CoreMachine(RuleBasedStateMachine):
         if word == "broken":
             model.shortfalls.add("broken")
             return stored(["no hash"], [1, 2, 3, 4])
-        model.seen_groups.add(0)
-        model.sized_groups.add(0)
+        model.learn(0, sized=True)
         return stored([], [1, 2, 3, 4], group_idx=0)
 
     def _check_entry(self, entry: PodEntry, engine: Engine, contents: list[int], prompt_tokens: int) -> None:
@@ -340,6 +339,7 @@ class CoreMachine(RuleBasedStateMachine):
         assert got == tuple(expected), entry.pod
 
 
+@pytest.mark.timeout(900)  # a failing run is made small before it is shown
 def test_the_core_answers_as_the_model_does() -> None:
     """Whatever engines and operators do, answers and bookkeeping are those of plain dicts and sets."""
     run_state_machine_as_test(CoreMachine)

@@ -31,7 +31,7 @@ class Group(NamedTuple):
     window: int | None = None
 
     @property
-    def main(self) -> bool:
+    def full(self) -> bool:
         """Whether it must hold every block of a hit."""
         return self.kind in {None, "full_attention", "mla_attention"}
 
@@ -65,6 +65,7 @@ class ModelSource:
     ttls: dict[Tier, float]
     seen_groups: set[int] = field(default_factory=set)
     sized_groups: set[int] = field(default_factory=set)
+    home: int | None = None
     cordoned: bool = False
     syncing: bool = False
     alive_at: float | None = None
@@ -83,6 +84,11 @@ class ModelSource:
         self.sequence, self.complete = None, False
         self.doubts, self.shortfalls = set(), set()
         self.lanes, self.told, self.placed = {}, {}, set()
+
+    def restart(self) -> None:
+        """Another process: nothing that was told of its groups need hold."""
+        self.begin_generation()
+        self.seen_groups, self.sized_groups, self.home = set(), set(), None
 
     def batch(self, sequence: int) -> None:
         if self.sequence is None:
@@ -110,21 +116,39 @@ class ModelSource:
         sequence = self.sequence
         self.begin_generation()
         self.sequence = sequence
-        self.shortfalls.add("operator")
+        if sequence is not None:
+            self.shortfalls.add("operator")
 
     def stored(self, lane: LaneKey, hashes: Sequence[int], parent: int | None, now: float, *, dense: bool) -> None:
         """`dense`: the event's tokens say which blocks these are (and its group is one whose events may)."""
-        self.seen_groups.add(lane[0])
-        if dense:
-            self.sized_groups.add(lane[0])
-        if dense and self.groups[lane[0]].main:
-            before = parent
-            for engine_hash in hashes:
-                self.told[engine_hash] = before
-                before = engine_hash
+        self.learn(lane[0], sized=dense)
+        if dense and lane[0] in self.mains:
+            self._tell(hashes, parent, trusted=lane[1] is Tier.GPU)
         for engine_hash in hashes:
             self._one_more(lane, engine_hash, now)
         self._place(now)
+
+    def learn(self, group: int, *, sized: bool) -> None:
+        """A store named this group, and perhaps the size of its blocks."""
+        self.seen_groups.add(group)
+        if sized:
+            self.sized_groups.add(group)
+        if self.home is None and self.groups[group].full:
+            self.home = group
+
+    @property
+    def mains(self) -> set[int]:
+        """Full-attention groups in the block size of the first one: all that is counted in blocks."""
+        home_sized = self.home in self.sized_groups
+        return {g for g in self.seen_groups if self.groups[g].full and (g in self.sized_groups) == home_sized}
+
+    def _tell(self, hashes: Sequence[int], parent: int | None, *, trusted: bool) -> None:
+        """Tokens say which blocks these are. Offload stores are believed only beyond the last block that is known."""
+        first = 0 if trusted else 1 + max((i for i, h in enumerate(hashes) if h in self.placed), default=-1)
+        before = parent if not first else hashes[first - 1]
+        for engine_hash in hashes[first:]:
+            self.told[engine_hash] = before
+            before = engine_hash
 
     def removed(self, lane: LaneKey, hashes: Iterable[int]) -> None:
         for engine_hash in hashes:
@@ -183,7 +207,7 @@ class ModelSource:
         """
         return (
             "gap" in self.doubts
-            and self.groups[lane[0]].main
+            and self.groups[lane[0]].full
             and engine_hash in self.placed
             and engine_hash not in self.lanes.get(lane, {})
         )
@@ -193,7 +217,7 @@ class ModelSource:
     def expected(self, contents: Sequence[int], prompt_tokens: int, *, partial: bool) -> Expected:
         """The answer for a prompt whose whole blocks have these contents."""
         on_lane = {lane: {self.content[h] for h in entries if h in self.placed} for lane, entries in self.lanes.items()}
-        mains = [g for g in self.seen_groups if self.groups[g].main]
+        mains = self.mains
         best: list[Tier] = []
         for content in contents:
             tiers = [
@@ -242,11 +266,11 @@ class ModelSource:
 
     def _rule_known(self, group: int) -> bool:
         """A window is given and both its block size and a full group's were seen."""
-        return bool(self.groups[group].window) and {group, 0} <= self.sized_groups
+        return bool(self.groups[group].window) and {group, self.home} <= self.sized_groups
 
     @property
     def rule_missing(self) -> bool:
-        return any(not self.groups[g].main and not self._rule_known(g) for g in self.seen_groups)
+        return any(not self._rule_known(g) for g in self.seen_groups - self.mains)
 
     @property
     def waiting(self) -> bool:

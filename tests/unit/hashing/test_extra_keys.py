@@ -132,7 +132,6 @@ def test_kinds_never_meet() -> None:
         [1.5],
         [msgspec.msgpack.Ext(5, b"x")],
     ],
-    ids=str,
 )
 def test_keys_that_nobody_knows_are_part_of_the_identity(odd: list[Any]) -> None:
     """No question can name them: a miss, never a false hit."""
