@@ -152,6 +152,26 @@ def test_only_the_publisher_whose_connection_is_lost_is_down(loop: str) -> None:
     run_on(loop, main())
 
 
+def test_a_message_of_a_connection_that_is_gone_is_no_sign_of_life(loop: str) -> None:
+    """The engine sends and dies before we look: the message counts, the source is not alive."""
+
+    async def main() -> None:
+        registrar = RecordingRegistrar()
+        async with collecting(options=BOUND, registrar=registrar) as fleet:
+            with engines(1, await bound_at(fleet)) as (engine,):
+                await all_subscribed([engine])
+                bound, monitor = fleet._bound[0], fleet._bound[0]._monitor
+                assert monitor is not None
+                await until(lambda: len(bound._connections) == 1, "connection seen")
+                engine.publish(b"a", 0, 0)
+            assert monitor.pair.poll(30_000)  # holds the loop until ZMQ knows of the loss; nothing is read meanwhile
+            await until(lambda: registrar.has("a") and registrar["a", 0].applied == [0], "applied")
+            await until(lambda: len(registrar["a", 0].alive_calls) > 1, "looked at")
+            assert True not in registrar["a", 0].alive_calls
+
+    run_on(loop, main())
+
+
 def test_what_names_nobody_is_dropped_and_counted(loop: str) -> None:
     """Empty topics, endless topics and what is no batch: the connection stays, the rest is applied."""
 

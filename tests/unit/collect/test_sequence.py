@@ -66,6 +66,7 @@ def test_numbers_before_a_hole_are_not_remembered() -> None:
     tracker = tracker_at(3, 4, 9, 10)
 
     assert [RESTART, RESTART, DUPLICATE] == [tracker.judge(n, n + 0.5) for n in (4, 8, 9)]
+    assert RESTART == tracker.judge(8, 4.5)  # the stamp of another number, where the memory had no hole
 
 
 def test_trimmed_numbers_count_as_unknown() -> None:

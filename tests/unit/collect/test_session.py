@@ -607,6 +607,20 @@ def test_only_an_end_marker_drops_what_was_held_before_the_question_too() -> Non
     assert [batch(0, 1)] == story.live(0, life=1)
 
 
+def test_what_was_held_before_a_reconnect_is_examined_once_somebody_answers() -> None:
+    """The endpoint was silent and answers while the lane is drained: what is held is not joined to the answer."""
+    story = Story()
+    story.up()
+    story.live(1)
+    story.reconnect(away_s=6.0)
+    story.end(TIMEOUT)
+    story.now += OPTIONS.replay_backoff_min_s
+
+    assert [Ask(3, 0)] == story.drain()
+    assert [batch(0, 1)] == story.reply(0, life=1)
+    assert [Prove(), OK, remarks.REPLAY_ANSWERS, SYNCED] == story.end()
+
+
 def test_a_reconnect_that_no_replay_can_examine_is_judged_by_its_length() -> None:
     """The endpoint is silent after the reconnect: P6's rule, by the time the connection was away."""
     for away_s, judged in [
