@@ -25,8 +25,12 @@ def parse_message(frames: Sequence[bytes]) -> RawBatch | None:
     return RawBatch(frames[0], sequence, frames[2]) if sequence <= _SEQUENCE_MAX else None
 
 
-def read_messages(socket: zmq.Socket[bytes], options: CollectOptions) -> tuple[list[RawBatch], int, bool]:
+def read_messages(
+    socket: zmq.Socket[bytes], options: CollectOptions, *, ahead: bool = False
+) -> tuple[list[RawBatch], int, bool]:
     """Take a quantum: the batches in order, how many messages were malformed, whether the socket was found empty.
+
+    `ahead`: take all that ZMQ may have queued.
 
     The descriptor signals edges, so whoever is told "not empty" has to come again by himself.
     """
@@ -34,8 +38,8 @@ def read_messages(socket: zmq.Socket[bytes], options: CollectOptions) -> tuple[l
     malformed = 0
     size_bytes = options.quantum_bytes
     receive = socket.recv_multipart
-    for _ in range(options.quantum_messages):
-        if size_bytes <= 0:
+    for _ in range(options.rcvhwm_messages if ahead else options.quantum_messages):
+        if size_bytes <= 0 and not ahead:
             break
         try:
             frames = receive(zmq.NOBLOCK)

@@ -22,8 +22,12 @@ class CollectOptions:
     """ZMQ addresses to bind for engines that connect to us (`--source-bind`); sources appear there by topic."""
 
     # --- sockets ---
-    rcvhwm_messages: int = 2_000
-    """Messages ZMQ queues per SUB socket. Beyond, the engine drops its newest for us: a gap in sequence follows."""
+    rcvhwm_messages: int = 128
+    """Messages ZMQ queues per SUB socket. Few, so that a backlog waits in the engine, which queues 100,000, and so that
+    input that stopped on a full queue soon goes on (decisions/0009)."""
+    read_ahead_after_s: float = 1.0
+    """Of a socket with a backlog at least half the queue is taken this often, into the lane if need be: a connection
+    whose input stands still sees no heartbeats."""
     message_max_bytes: int = 16 * MIB
     """A longer message makes ZMQ cut the connection; it is made anew and the number is missing."""
     heartbeat_interval_s: float = 1.0

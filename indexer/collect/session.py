@@ -147,6 +147,14 @@ class Session:
             self._absence.examined()  # by the message itself
         return out
 
+    def backlogged(self) -> list[Command]:
+        """More arrives than is applied: from here on messages are held, so that the socket can be read ahead."""
+        out: list[Command] = []
+        if self._phase is Phase.LIVE:
+            self._end_recovery(out)
+            self._hold(Phase.DRAINING, out)
+        return out
+
     def socket_empty(self, now: float) -> list[Command]:
         """Everything that had arrived is read: what comes now is from the present connection."""
         out: list[Command] = []

@@ -120,8 +120,9 @@ class Subscriber:
     Messages are read first and the monitor after them: a message of a new connection is then never seen before the
     event that announces the connection. The other way round it could be applied as the old engine's.
 
-    The socket is read whatever happens, and what finds no room is dropped here, never in ZMQ: a connection that breaks
-    while its queue is full makes libzmq abort the process (libzmq #3937, decisions/0009).
+    The socket is read whatever happens, and ahead of what is applied where that is slow. What finds no room is dropped
+    here, never in ZMQ: a connection that breaks while its queue is full makes libzmq abort the process (libzmq #3937,
+    decisions/0009).
     """
 
     def __init__(self, sink: EventSink, shared: Shared) -> None:
@@ -138,6 +139,8 @@ class Subscriber:
         self._descriptors: tuple[int, ...] = ()
         self._conversation: asyncio.Task[None] | None = None
         self._looked_at = now
+        self._taken = 0
+        self._moved_at = now
         self._anew_wait_s = shared.options.reconnect_anew_min_s
         self._anew_at = now + self._anew_wait_s
         self._perform(self.session.begin())
@@ -200,7 +203,16 @@ class Subscriber:
         return more or self.session.drains_lane or bool(self._inbox)
 
     def _drain_sockets(self, socket: zmq.Socket[bytes], monitor: Monitor, now: float) -> bool:
-        batches, malformed, emptied = read_messages(socket, self._shared.options)
+        options = self._shared.options
+        batches, malformed, emptied = read_messages(socket, options)
+        backlog = False
+        self._taken += len(batches) + malformed
+        if emptied or self._taken * 2 > options.rcvhwm_messages:
+            self._taken, self._moved_at = 0, now
+        elif now - self._moved_at >= options.read_ahead_after_s:
+            ahead, bad, emptied = read_messages(socket, options, ahead=True)
+            batches, malformed, backlog = batches + ahead, malformed + bad, True
+            self._taken, self._moved_at = 0, now
         if malformed:
             self.sink.count("frames_malformed", malformed)
         changes = monitor.drain()
@@ -208,6 +220,8 @@ class Subscriber:
             self._on_changes([link for link, _ in changes], now)
             emptied = False  # what is left of the old connection may have come in behind that look
         self._looked_at = now
+        if backlog:
+            self._perform(self.session.backlogged())
         if batches:
             self._perform(self._claims.check(batches))
             self._perform(self.session.messages(batches, now))

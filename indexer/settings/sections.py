@@ -75,8 +75,8 @@ class Events(Section, frozen=True):
 
     source_bind: tuple[Text, ...] = ()
     """Endpoints to bind a SUB socket on (`tcp://*:5557`), for engines that connect; sources appear by topic."""
-    rcvhwm: Count = 2_000
-    """Messages that one SUB socket may hold; they are drained at once into the source's lane."""
+    rcvhwm: Annotated[int, Meta(ge=1, le=1_000_000)] = 128
+    """Messages that one SUB socket may hold. More wait in the engine, which queues 100,000 by default."""
     lane_bytes: Bytes = 8 * MIB
     """What may wait for one source, received and not applied. Beyond: stop draining, count, resynchronise."""
     lanes_total_bytes: Bytes = 256 * MIB

@@ -31,7 +31,7 @@ def test_nothing_given_is_the_defaults() -> None:
 
     assert Settings() == settings
     assert ("127.0.0.1", 8080, ()) == (settings.server.host, settings.server.port, settings.sources)
-    assert (2000, 8 << 20, 256 << 20, 16 << 20) == (
+    assert (128, 8 << 20, 256 << 20, 16 << 20) == (
         settings.events.rcvhwm,
         settings.events.lane_bytes,
         settings.events.lanes_total_bytes,
