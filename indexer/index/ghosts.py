@@ -91,10 +91,9 @@ class Ghosts:
     def _entries(self) -> Iterator[tuple[int, int, bool]]:
         """All entries twice, one piece of the map at a time: first to look for islands, then for what was not seen."""
         for islands in (True, False):
-            for piece in range(len(self._lane.maps)):
-                if piece < len(self._lane.maps):
-                    for engine_hash, token_hash in list(self._lane.maps[piece].items()):
-                        yield engine_hash, token_hash, islands
+            for piece in self._lane.maps:
+                for engine_hash, token_hash in list(piece.items()):
+                    yield engine_hash, token_hash, islands
 
     def _is_ghost(self, slot: int, engine_hash: int, token_hash: int, mirror: Mirror, *, islands: bool) -> bool:
         lane = self._lane

@@ -1,0 +1,286 @@
+"""One source: what its stores teach, what a new generation keeps and what another process makes it forget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from indexer.index.mirror import Mirror
+from indexer.index.records import LANES_MAX
+from indexer.index.source import SourceIndex
+from indexer.model import BlocksStored, Descriptor, GroupInfo, Tier
+
+FULL, WINDOW = "full_attention", "sliding_window"
+
+
+class Taught:
+    """A source and its mirror."""
+
+    def __init__(self) -> None:
+        self.mirror = Mirror()
+        self.source = SourceIndex(Descriptor(pod="pod", dp_rank=3), self.mirror, generation=1, orphans_max=10)
+
+    def learn(self, group: int, kind: str | None, size: int = 4, window: int | None = None) -> None:
+        """One store of that group."""
+        event = BlocksStored(
+            hashes=(),
+            parent=None,
+            tokens=b"",
+            tokens_ok=True,
+            block_size=size,
+            tier=Tier.GPU,
+            **_told(group, kind, window),
+        )
+        self.source.learn(event, self.mirror)
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], int | None, list[int], bool]:
+        """Main groups, home, groups with a rule of their own, and whether a rule is missing."""
+        source = self.source
+        return (
+            source.lane_table.main_groups,
+            source.home_group,
+            [group for group, _ in source.rules],
+            source.facts.rule_missing,
+        )
+
+
+def _told(group: int, kind: str | None, window: int | None) -> dict[str, Any]:
+    return {"group": group, "kind": kind, "window": window}
+
+
+@pytest.fixture
+def taught() -> Taught:
+    """Knows nothing yet."""
+    return Taught()
+
+
+# -- groups ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [None, FULL, "mla_attention", "sink_full_attention"])
+def test_one_full_attention_group(taught: Taught, kind: str | None) -> None:
+    """Engines that name no kinds have one group, number 0."""
+    taught.learn(0, kind)
+
+    assert ((0,), 0, [], False) == taught.groups
+
+
+@pytest.mark.parametrize("kind", ["mamba", "chunked_local_attention", "cross_attention", "unknown", None, WINDOW])
+def test_a_group_whose_rule_is_not_known(taught: Taught, kind: str | None) -> None:
+    """Its blocks may lack: the answer is an upper bound. A window group without its window is such a group."""
+    taught.learn(0, FULL)
+    taught.learn(1, kind)
+
+    assert ((0,), 0, [], True) == taught.groups
+
+
+@pytest.mark.parametrize("kind", [WINDOW, "sliding_window_mla"])
+def test_a_window_group(taught: Taught, kind: str) -> None:
+    """Kind, window and block size together make its rule."""
+    taught.learn(0, FULL)
+    taught.learn(1, kind, size=8, window=128)
+
+    assert ((0,), 0, [1], False) == taught.groups
+    assert ((1, GroupInfo(kind, 128, 8)),) == taught.source.rules
+
+
+def test_a_rule_needs_block_sizes(taught: Taught) -> None:
+    """Placeholders come without one: until a store tells it the rule is not known."""
+    taught.learn(1, WINDOW, size=0, window=128)
+    assert ((), None, [], True) == taught.groups
+    taught.learn(0, FULL, size=0)
+    assert ((0,), 0, [], True) == taught.groups
+    taught.learn(0, None, size=4)
+    assert ((0,), 0, [], True) == taught.groups
+    taught.learn(1, None, size=4)
+
+    assert ((0,), 0, [1], False) == taught.groups
+    assert ((1, GroupInfo(WINDOW, 128, 4)),) == taught.source.rules
+
+
+@pytest.mark.parametrize("size", [2, 6])
+def test_a_group_of_finer_blocks_has_no_rule(taught: Taught, size: int) -> None:
+    """Or of blocks that end elsewhere: they have no place in the walk."""
+    taught.learn(0, FULL, size=4)
+    taught.learn(1, WINDOW, size=size, window=128)
+
+    assert ((0,), 0, [], True) == taught.groups
+
+
+def test_several_full_attention_groups(taught: Taught) -> None:
+    """Those in the first one's block size must hold every block; larger ones everything, at their own size."""
+    taught.learn(2, FULL)
+    taught.learn(0, "mla_attention")
+    taught.learn(1, FULL, size=8)
+
+    assert ((0, 2), 2, [1], False) == taught.groups
+    rule = taught.source.rules[0][1]
+    assert 8 == rule.block_size
+    assert rule.window is not None
+    assert rule.window > 10**9
+
+
+def test_a_group_that_turns_out_otherwise(taught: Taught) -> None:
+    """A later store knows better than an earlier one; a store that says nothing new changes nothing."""
+    taught.learn(0, None)
+    taught.learn(0, WINDOW, window=64)
+    assert ((), None, [], True) == taught.groups
+    taught.learn(1, FULL)
+    assert ((1,), 1, [0], False) == taught.groups
+    taught.learn(0, None, size=0)
+
+    assert ((1,), 1, [0], False) == taught.groups
+
+
+def test_groups_are_bounded_as_lanes_are(taught: Taught) -> None:
+    """An engine that numbers them without end is not followed."""
+    for group in range(LANES_MAX + 5):
+        taught.learn(group, FULL)
+
+    assert LANES_MAX == len(taught.source.groups)
+
+
+# -- lanes and numbers -------------------------------------------------------------------------------------------------
+
+
+def test_lanes_of_a_generation(taught: Taught) -> None:
+    """Made on first use, at most sixteen; capacity, pairs and copies are sums over them."""
+    source = taught.source
+    first = source.lane(0, Tier.GPU)
+    assert first is not None
+    assert first is source.lane(0, Tier.GPU)
+    lanes = [source.lane(group, Tier.CPU) for group in range(LANES_MAX)]
+    assert lanes[-1] is None
+    assert None not in lanes[:-1]
+
+    first.maps[1][1] = 5
+    first.pairs += 1
+    first.again(1, count_copies=True)
+
+    assert (1, 2) == (source.pairs, source.copies)
+
+
+def test_capacity_is_told_or_seen(taught: Taught) -> None:
+    """The most that was held, once the engine had to evict; what is told outweighs it."""
+    source = taught.source
+    source.note_copies()
+    taught.learn(0, FULL)
+    lane = source.lane(0, Tier.GPU)
+    assert lane is not None
+    lane.pairs = 7
+    source.note_copies()
+    lane.pairs = 5
+    source.note_copies()
+
+    assert source.capacity is None
+    source.evicted = True
+    assert 7 == source.capacity
+    told = SourceIndex(Descriptor(pod="b", blocks_total=300), taught.mirror, generation=1, orphans_max=1)
+    assert 300 == told.capacity
+
+
+# -- generations -------------------------------------------------------------------------------------------------------
+
+
+def filled() -> Taught:
+    """A source of which much is known."""
+    taught = Taught()
+    taught.learn(0, FULL)
+    taught.learn(1, WINDOW, window=64)
+    source = taught.source
+    lane = source.lane(0, Tier.GPU)
+    assert lane is not None
+    lane.maps[1][1] = 5
+    lane.pairs += 1
+    taught.mirror.add(source.slot, lane.number, [5], [0])
+    source.lookahead, source.block_size = 2, 4
+    source.adapters["ad"] = None
+    source.warnings.update(block_size="x", topic="y")
+    source.counters["stored"] += 1
+    source.facts.doubts.add("gap")
+    return taught
+
+
+def test_a_clear_keeps_what_is_known_of_the_engine() -> None:
+    """Kinds and windows, which removals and placeholders never carry; everything it held is behind another slot."""
+    taught = filled()
+    source, slot = taught.source, taught.source.slot
+
+    old = source.begin_generation(taught.mirror, 2, same_engine=True)
+
+    assert ((0,), 0, [1], False) == taught.groups
+    assert (1, 0, 2, set()) == (old.pairs, source.pairs, source.facts.generation, source.facts.doubts)
+    assert slot != source.slot
+    assert not taught.mirror.live_slots >> slot & 1
+    assert (2, {"ad": None}, 1) == (source.lookahead, source.adapters, source.counters["stored"])
+
+
+def test_another_process_may_be_another_engine() -> None:
+    """What its groups are, whether it hashes ahead and what adapters it has is told anew."""
+    taught = filled()
+    source = taught.source
+
+    source.begin_generation(taught.mirror, 2, same_engine=False)
+
+    assert ((), None, [], False) == taught.groups
+    assert (0, {}, {"topic": "y"}, 1) == (source.lookahead, source.adapters, source.warnings, source.counters["stored"])
+
+
+def test_a_generation_that_held_nothing_leaves_its_slot_to_the_next() -> None:
+    """Nothing was entered under it: no scrub is needed."""
+    taught = Taught()
+    slot = taught.source.slot
+
+    for generation in range(2, 200):
+        taught.source.begin_generation(taught.mirror, generation, same_engine=generation % 2 == 0)
+
+    assert slot == taught.source.slot
+    assert taught.mirror.book.tables == {slot: taught.source.lane_table}
+    assert 0 == taught.mirror.retired_slots()
+
+
+def test_what_lookups_group_sources_by() -> None:
+    """Slot, block size, lookahead and adapters: candidates are chosen anew when it changes."""
+    taught = filled()
+    before = taught.source.shape
+
+    taught.source.adapters["ad2"] = None
+
+    assert before != taught.source.shape
+
+
+def test_equal_scores_are_ordered_by_pod_and_rank() -> None:
+    """Whatever the order of registration; also for names that UTF-8 has no form for."""
+    assert b"pod#3" == Taught().source.rendezvous_name
+    odd = SourceIndex(Descriptor(pod="\ud800"), Mirror(), generation=1, orphans_max=1)
+    assert odd.rendezvous_name.endswith(b"#0")
+
+
+def test_a_gap_that_is_kept() -> None:
+    """What is held counts once and is in doubt; ghosts are looked for where the capacity is known, from the first gap on."""
+    taught = filled()
+    source = taught.source
+    source.keep_gap()
+    assert ({"gap"}, True, None) == (source.facts.doubts, source.facts.missed_stores, source.ghosts)
+
+    source.note_copies()
+    source.evicted = True
+    source.keep_gap()
+    first = source.ghosts
+    source.keep_gap()
+
+    assert first is not None
+    assert first is source.ghosts
+    assert source.gpu_lane is not None
+    assert not source.gpu_lane.announced(1)
+
+
+def test_a_gap_before_anything_was_held() -> None:
+    """Nothing can be a ghost."""
+    source = SourceIndex(Descriptor(pod="pod", blocks_total=10), Mirror(), generation=1, orphans_max=1)
+
+    source.keep_gap()
+
+    assert (None, {"gap"}) == (source.ghosts, source.facts.doubts)
