@@ -76,7 +76,7 @@ def test_an_engine_without_batches_is_proved_empty(loop: str) -> None:
         with EngineSimulator() as engine:
             sink = sink_for(engine)
             async with collecting(sink, options=PATIENT):
-                await until(lambda: sink.proofs == 1 and settled(sink), "proof")
+                await until(lambda: sink.proofs > 0 and settled(sink), "proof")
                 await subscribed(engine)
                 publish(engine, 0, 0)
                 await until(lambda: applied(sink, 0, 0), "number 0")
@@ -110,7 +110,7 @@ def test_a_loss_in_the_middle_is_healed(loop: str) -> None:
         with EngineSimulator() as engine:
             sink = sink_for(engine)
             async with collecting(sink, options=PATIENT):
-                await until(lambda: settled(sink) and sink.proofs == 1, "join")
+                await until(lambda: settled(sink) and sink.proofs > 0, "join")
                 await subscribed(engine)
                 publish(engine, 0, 4)
                 publish(engine, 5, 7, lost=True)
@@ -297,7 +297,7 @@ def test_what_is_no_event_batch_is_counted_and_skipped(loop: str) -> None:
         with EngineSimulator() as engine:
             sink = sink_for(engine)
             async with collecting(sink, options=PATIENT):
-                await until(lambda: sink.proofs == 1 and settled(sink), "join")
+                await until(lambda: sink.proofs > 0 and settled(sink), "join")
                 await subscribed(engine)
                 publish(engine, 0, 0)
                 number = (1).to_bytes(8, "big")
@@ -326,7 +326,7 @@ def test_a_message_over_the_limit_costs_no_more_than_itself_and_what_replay_cann
         with EngineSimulator() as engine:
             sink = sink_for(engine)
             async with collecting(sink, options=options):
-                await until(lambda: sink.proofs == 1 and settled(sink), "join")
+                await until(lambda: sink.proofs > 0 and settled(sink), "join")
                 publish(engine, 0, 1)
                 await until(lambda: applied(sink, 0, 1), "live")
                 engine.publish(payload(2, size_bytes=20_000))
@@ -345,7 +345,7 @@ def test_another_topic_and_rank_are_reported_and_ignored(loop: str) -> None:
         with EngineSimulator(topic=b"kv@b@m") as engine:
             sink = sink_for(engine)
             async with collecting(sink, options=PATIENT):
-                await until(lambda: sink.proofs == 1 and settled(sink), "join")
+                await until(lambda: sink.proofs > 0 and settled(sink), "join")
                 await subscribed(engine)
                 engine.publish(payload(0, rank=3))
                 await until(lambda: applied(sink, 0, 0) or bool(sink.applied), "applied all the same")
@@ -362,7 +362,7 @@ def test_a_flood_over_a_full_lane_is_healed(loop: str) -> None:
     """While a replay is slow more arrives than may be held: the loss is found and fetched."""
 
     async def main() -> None:
-        options = replace(QUICK, lane_bytes=20_000, replay_timeout_s=1.0)
+        options = replace(QUICK, lane_bytes=20_000, replay_timeout_s=3.0)
         with EngineSimulator() as engine:
             publish(engine, 0, 9)
             engine.fault_next_replay(ReplayFault(end_marker=False, omit=frozenset(range(5, 100_000))))
@@ -383,7 +383,7 @@ def test_a_long_history_on_a_busy_engine(loop: str) -> None:
         with EngineSimulator(wire=Wire(buffer_steps=50_000)) as engine:
             publish(engine, 0, 9_999)
             sink = sink_for(engine)
-            async with collecting(sink, options=QUICK):
+            async with collecting(sink, options=PATIENT):
                 await subscribed(engine)
                 publish(engine, 10_000, 14_999)
                 await until(lambda: applied(sink, 0, 14_999) and settled(sink), "everything")
