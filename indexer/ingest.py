@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from indexer.index.mirror import Mirror
     from indexer.index.plan import Presence
-    from indexer.index.reverse_map import ReverseMap
+    from indexer.index.reverse_map import Lane, ReverseMap
     from indexer.index.states import SourceFacts
     from indexer.model import Descriptor, GapPolicy, RawBatch
     from indexer.ports import Clock, CollectorCount, DoubtReason, RestartReason
@@ -77,6 +77,7 @@ class Ingest:
         self._orphans_max = orphans_max
         self._last_generation = 0
         self._graveyard: deque[ReverseMap] = deque()
+        self._compacting: dict[int, Lane] = {}
 
     def open_source(self, descriptor: Descriptor) -> SourceSink:
         """A new registration begins."""
@@ -139,6 +140,11 @@ class Ingest:
             if not self._graveyard[0].free_slice():
                 self._graveyard.popleft()
             return True
+        if self._compacting:
+            key, lane = next(iter(self._compacting.items()))
+            if not lane.compact_slice():
+                del self._compacting[key]
+            return True
         return self._expire_slice() or self.mirror.tidy_slice()
 
     def _expire_slice(self) -> bool:
@@ -171,6 +177,9 @@ class Ingest:
             shape = source.shape
             self._planner.apply(source, decoded.events)
             self._note_waiting(source)
+            for lane in source.map.lanes.values():
+                if lane.wants_compacting():
+                    self._compacting[id(lane)] = lane
             if source.shape != shape:
                 self.reshaped(source)
             if first:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from indexer.allocator import return_freed_memory
 from indexer.collect.fleet import Fleet
 from indexer.collect.options import CollectOptions
 from indexer.errors import LimitReachedError, SourceConflictError
@@ -90,6 +91,7 @@ class Node:
         self.fleet = Fleet(_collect_options(settings), clock, self)
         self._sinks: dict[SourceId, SourceSink] = {}
         self._clears: deque[float] = deque()
+        self._left = False
         self._started_at = clock.now()
         for descriptor in settings.sources:
             self.add_source(descriptor)
@@ -297,6 +299,7 @@ class Node:
         self.registry.remove(source_id)
         self.ingest.close_source(sink)
         self.telemetry.departed.update(sink.source.counters)
+        self._left = True
         self._lookup.view.fit(len(self.registry.sources))
 
     def _allow_clears(self, count: int) -> None:
@@ -330,6 +333,9 @@ class Node:
                 self._forget_lost()
                 look_for_lost_at = self.clock.now() + LOST_EVERY_S
             busy = self.ingest.tidy_slice()
+            if self._left and not busy:  # what departed sources held is freed: give it back to the system
+                self._left = False
+                return_freed_memory()
             pause = TIDY_PAUSE_S if busy else TIDY_IDLE_S
             due = self.clock.now() + pause
             await asyncio.sleep(pause)

@@ -15,6 +15,8 @@ FRAMES: Final = 3
 """Topic, sequence number, payload (fact sheet 1.1)."""
 _SEQUENCE_MAX: Final = 2**64 - 2
 """The number above it marks the end of a replay; no batch has it."""
+_NOBLOCK: Final = int(zmq.NOBLOCK)
+"""As a plain number: an enum costs half a microsecond each time."""
 
 
 def parse_message(frames: Sequence[bytes]) -> RawBatch | None:
@@ -37,13 +39,11 @@ def read_messages(
     batches: list[RawBatch] = []
     malformed = 0
     size_bytes = options.quantum_bytes
-    receive = socket.recv_multipart
     for _ in range(options.rcvhwm_messages if ahead else options.quantum_messages):
         if size_bytes <= 0 and not ahead:
             break
-        try:
-            frames = receive(zmq.NOBLOCK)
-        except zmq.Again:
+        frames = _receive(socket)
+        if not frames:
             return batches, malformed, True
         batch = parse_message(frames)
         if batch is None or len(batch.topic) > options.topic_max_bytes:
@@ -52,3 +52,22 @@ def read_messages(
             batches.append(batch)
             size_bytes -= len(batch.payload)
     return batches, malformed, False
+
+
+def _receive(socket: zmq.Socket[bytes]) -> list[bytes]:
+    """The frames of one message; none where there is no message.
+
+    Frame by frame, because a frame knows whether another follows: `recv_multipart` asks the socket for that, which is
+    two thirds of its cost.
+    """
+    frames: list[bytes] = []
+    try:
+        frame = socket.recv(_NOBLOCK, copy=False)
+    except zmq.Again:
+        return frames
+    frames.append(frame.bytes)
+    while frame.more:
+        frame = socket.recv(_NOBLOCK, copy=False)  # frames of one message come together
+        if len(frames) <= FRAMES:
+            frames.append(frame.bytes)
+    return frames

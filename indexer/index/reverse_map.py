@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SHARDS: Final = 64
 _MASK: Final = SHARDS - 1
 NOT_HELD: Final = -1
+CHURN_MIN: Final = 4_096
 NEVER: Final = float("inf")
 GRACE_MAX: Final = 2048
 """Mappings kept after their last copy went: at least the newest so many, at most twice that.
@@ -40,6 +41,8 @@ class Lane:
         "_earliest",
         "_scanned",
         "aliases",
+        "churn",
+        "compacted",
         "copies",
         "deadlines",
         "due_at",
@@ -63,6 +66,9 @@ class Lane:
         self.aliases: dict[int, int] = {}
         self.fresh: list[set[int]] | None = None
         self.pairs = 0
+        self.churn = 0
+        """Entries removed since the pieces were last made compact."""
+        self.compacted = 0
         self.ttl_s = ttl_s
         self.deadlines: list[dict[int, float]] | None = None if ttl_s is None else [{} for _ in range(SHARDS)]
         """Only where producers announce no removals: when each entry is given up."""
@@ -139,6 +145,19 @@ class Lane:
             self.extra_copies -= self.copies.pop(engine_hash, 1) - 1
         return out
 
+    def wants_compacting(self) -> bool:
+        """A dict never shrinks, and one that lost as many entries as it has holds twice the memory it needs."""
+        return self.churn > CHURN_MIN and self.churn > self.pairs
+
+    def compact_slice(self) -> bool:
+        """Make one piece compact; True while there is more."""
+        if self.compacted < len(self.maps):
+            self.maps[self.compacted] = dict(self.maps[self.compacted])
+            self.compacted += 1
+            return True
+        self.churn = self.compacted = 0
+        return False
+
     def forget_counts(self) -> None:
         """A gap is kept: everything announced so far counts as one copy from here on."""
         self.copies = {}
@@ -170,6 +189,7 @@ class Lane:
             else:
                 freed.append(token_hash)
         self.pairs -= ended
+        self.churn += ended
         if ended and (self.fresh is not None or self.deadlines is not None):
             self._forget_marks(engine_hashes)
         return freed, missing

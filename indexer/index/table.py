@@ -245,7 +245,7 @@ class PresenceTable:
     def begin_move(self) -> None:
         """Start to move into a table fit for what lives now: larger, equal (dead slots leave) or smaller."""
         capacity = CAPACITY_MIN
-        while capacity * LOAD_MAX_NUM < self.live * LOAD_MAX_DEN * 2:
+        while capacity * LOAD_MAX_NUM * 2 < self.live * LOAD_MAX_DEN * 3:  # two thirds of the highest load, or less
             capacity *= 2
         self._incoming, self._cursor = Slots(capacity, self.current.shift), 0
 
