@@ -259,7 +259,7 @@ def test_equal_scores_are_ordered_by_pod_and_rank() -> None:
 
 
 def test_a_gap_that_is_kept() -> None:
-    """What is held counts once and is in doubt; ghosts are looked for where the capacity is known, from the first gap on."""
+    """What is held counts once and is in doubt; ghosts are looked for from the first gap with a known capacity on."""
     taught = filled()
     source = taught.source
     source.keep_gap()
