@@ -1,4 +1,4 @@
-"""What the C library keeps of freed memory is given back; after sources left that can be much. I/O: asks the library."""
+"""What the C library keeps of freed memory is given back; after sources left that can be much. I/O: asks libc."""
 
 from __future__ import annotations
 
