@@ -107,7 +107,7 @@ wheel: setup ## build the wheel, list it, install it into a fresh environment an
 	dist/venv/bin/python -m pip install --quiet --require-hashes -r requirements.lock
 	dist/venv/bin/python -m pip install --quiet --no-deps dist/*.whl
 	cd dist && venv/bin/kvindexer --version
-	cd dist && venv/bin/kvindexer demo --port 0 --seconds 5
+	cd dist && venv/bin/kvindexer demo --port 0 --seconds 12
 	cd dist && venv/bin/python ../tests/repo/installed_wheel.py
 
 .PHONY: clean

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import random
 from collections import Counter, deque
 from importlib.metadata import version
@@ -26,7 +27,7 @@ from indexer.index.states import StateLimits
 from indexer.ingest import Ingest
 from indexer.lookup import Lookup, hash_block_size
 from indexer.model import Descriptor, SourceId, Tier
-from indexer.source_views import block_views, source_view
+from indexer.source_views import block_views, reason_in_words, source_view
 from indexer.telemetry import Telemetry
 from schemas.rest import HashResult, Readiness, SourcesReplaced, VersionAnswer
 
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from indexer.settings import Settings
     from schemas.lookup import LookupAnswer, LookupQuery
     from schemas.rest import BlockView, SourceView
+
+log = logging.getLogger("kvindexer.sources")
 
 LAYOUT: Final = "1"
 TIDY_PAUSE_S: Final = 0.002
@@ -92,6 +95,8 @@ class Node:
         self._sinks: dict[SourceId, SourceSink] = {}
         self._clears: deque[float] = deque()
         self._left = False
+        self._was_ready = False
+        self._shown: dict[SourceId, tuple[str, str]] = {}
         self._started_at = clock.now()
         for descriptor in settings.sources:
             self.add_source(descriptor)
@@ -256,7 +261,9 @@ class Node:
         states = Counter(self._lookup.view.prepared(s, now).state for s in self.registry.sources.values())
         waited = now - self._started_at
         waiting = states["syncing"] + states["new"]
-        ready = waiting == 0 or waited >= self.settings.server.ready_wait_s or not self.registry.sources
+        # Once ready, a source that is added or comes back does not take the whole instance out of rotation.
+        self._was_ready = self._was_ready or waiting == 0 or waited >= self.settings.server.ready_wait_s
+        ready = self._was_ready
         return Readiness(
             ready=ready,
             detail={"sources": len(self.registry.sources), "waiting": waiting, **dict(sorted(states.items()))},
@@ -325,12 +332,27 @@ class Node:
             if lost and source.descriptor.origin == "topic":
                 self._close(key)
 
+    def _log_changes(self) -> None:
+        """One line for each source whose state or bound is another than a second ago."""
+        now = self.clock.now()
+        shown: dict[SourceId, tuple[str, str]] = {}
+        for key, source in self.registry.sources.items():
+            view = self._lookup.view.prepared(source, now)
+            shown[key] = (view.state, view.bound)
+            if shown[key] != self._shown.get(key):
+                why = reason_in_words(source.facts, view)
+                log.info("source %s: %s, bound %s%s", key, view.state, view.bound, f" ({why})" if why else "")
+        for key in self._shown.keys() - shown.keys():
+            log.info("source %s: removed", key)
+        self._shown = shown
+
     async def _keep_house(self, stop: asyncio.Event) -> None:
         """Slices of background work, and the event loop's own delay."""
         look_for_lost_at = 0.0
         while not stop.is_set():
             if self.clock.now() >= look_for_lost_at:
                 self._forget_lost()
+                self._log_changes()
                 look_for_lost_at = self.clock.now() + LOST_EVERY_S
             busy = self.ingest.tidy_slice()
             if self._left and not busy:  # what departed sources held is freed: give it back to the system

@@ -28,7 +28,7 @@ def source_view(source: SourceIndex, view: Prepared, clock: Clock) -> SourceView
         dp_rank=described.dp_rank,
         state=view.state,
         since=since.isoformat(timespec="milliseconds"),
-        why=_why(source.facts, view),
+        why=reason_in_words(source.facts, view),
         bound=view.bound,
         generation=view.generation,
         sequence=view.sequence,
@@ -117,7 +117,7 @@ def _since(source: SourceIndex, view: Prepared) -> float:
     return source.since
 
 
-def _why(facts: SourceFacts, view: Prepared) -> str | None:
+def reason_in_words(facts: SourceFacts, view: Prepared) -> str | None:
     """What made the state or bound less than live and exact, in a sentence."""
     if facts.cordoned:
         return "cordoned by an operator"

@@ -223,7 +223,7 @@ class Show:
         chain = tuple(entries[pod].matched_tokens if pod in entries else 0 for pod in self.pods.values())
         best = answer.pods[0] if answer.pods and answer.pods[0].score else None
         agreeing = 0
-        if probe is not None:
+        if probe is not None and answer.state == "exact":  # a cordon or clear from another terminal is no disagreement
             pairs = zip(zip(got, chain, strict=True), zip(probe.cached, probe.chain, strict=True), strict=True)
             agreeing = sum(ours == theirs for ours, theirs in pairs)
             self.totals.compared += len(got)
@@ -239,7 +239,7 @@ class Show:
                 state=answer.state,
                 took_us=answer.took_us,
                 got=got,
-                expected=probe.cached if probe is not None else None,
+                expected=probe.cached if probe is not None and answer.state == "exact" else None,
                 agrees=agreeing == len(got),
             )
         )

@@ -110,6 +110,8 @@ class Session:
             self._end_recovery(out)
             if self._phase is Phase.ASKING or self._may_ask(now):
                 self._hold(Phase.SETTLING, out)
+            else:
+                self._doubt_the_absent(out)
         elif self._may_ask(now):
             self._recover(Purpose.JOIN, 0, now, out)
         return out
@@ -274,6 +276,14 @@ class Session:
         if self._absence.unproven and not self._replay and not self.same_process:
             out.append(Doubt("process_unproven"))
         self._absence.unproven = False
+
+    def _doubt_the_absent(self, out: list[Command]) -> None:
+        """Nobody can tell whether an engine that was away for long is the one that came back: say so at once.
+
+        It may be idle, and its first message far off.
+        """
+        if self._absence.unproven and self._tracker.expected is not None and not self.same_process:
+            out.append(Doubt("process_unproven"))
 
     def _join_before(self, batch: RawBatch, now: float, out: list[Command]) -> None:
         """The first message of a life: what was published before it is asked for first, where that is possible."""
@@ -457,6 +467,7 @@ class Session:
         """Go on with what there is; the endpoint gets some rest."""
         self._patience.failed(now)
         out.append(remarks.REPLAY_SILENT)
+        self._doubt_the_absent(out)
         self._resume(out)
 
     def _resume(self, out: list[Command]) -> None:

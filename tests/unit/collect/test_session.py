@@ -623,15 +623,16 @@ def test_what_was_held_before_a_reconnect_is_examined_once_somebody_answers() ->
 
 def test_a_reconnect_that_no_replay_can_examine_is_judged_by_its_length() -> None:
     """The endpoint is silent after the reconnect: P6's rule, by the time the connection was away."""
-    for away_s, judged in [
-        (1.0, [Count("gaps"), Count("batches_lost", 2), ReportGap(5, 6), batch(7)]),
-        (9.0, [Count("restarts"), BeginLife("reconnect_jump"), batch(7)]),
+    doubt = Doubt("process_unproven")
+    for away_s, doubts, judged in [
+        (1.0, [], [Count("gaps"), Count("batches_lost", 2), ReportGap(5, 6), batch(7)]),
+        (9.0, [doubt], [Count("restarts"), BeginLife("reconnect_jump"), batch(7)]),
     ]:
         story = joined()
         story.reconnect(away_s)
         story.live(7)
 
-        assert [Count("replays_timeout"), remarks.REPLAY_SILENT] == story.end(TIMEOUT)
+        assert [Count("replays_timeout"), remarks.REPLAY_SILENT, *doubts] == story.end(TIMEOUT)
         assert [*judged, SYNCED] == story.drain()
 
 
@@ -644,6 +645,14 @@ def test_a_reconnect_while_the_endpoint_rests_is_judged_by_its_length() -> None:
 
     assert [Count("reconnects")] == story.reconnect(away_s=3.0)
     assert [Count("gaps"), Count("batches_lost", 1), ReportGap(8, 8), batch(9)] == story.live(9)
+
+
+def test_an_engine_that_was_away_for_long_is_in_doubt_before_it_speaks() -> None:
+    """It may be another process, idle: without replay nothing else would say so for as long as it is."""
+    short, long = joined(replay=False), joined(replay=False)
+
+    assert [Count("reconnects")] == short.reconnect(away_s=3.0)
+    assert [Count("reconnects"), Doubt("process_unproven")] == long.reconnect(away_s=9.0)
 
 
 def test_without_replay_a_jump_after_a_short_absence_is_a_gap() -> None:
