@@ -11,7 +11,7 @@ Rules (design.md section 2, kv_events fact sheet 4):
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, assert_never
 
 import msgspec
 
@@ -92,6 +92,8 @@ class Planner:
                 self._on_clear(source)
             case Skipped():
                 self._skip(source, event)
+            case _:
+                assert_never(event)
 
     # -- stores --------------------------------------------------------------------------------------------------------
 
