@@ -8,7 +8,7 @@ import pytest
 
 from indexer.index.mirror import ADD_CHUNK, Mirror
 from indexer.index.records import LaneTable
-from indexer.index.table import CAPACITY_MIN, PAD
+from indexer.index.table import CAPACITY_MIN, MOVE_SLOTS, PAD
 from indexer.model import Tier
 from tests.support.core import check_mirror, table_holders
 
@@ -152,6 +152,28 @@ def test_a_scrub_begins_again_when_entries_move() -> None:
     assert 12 * 800 == mirror.table.live
     assert 0 == mirror.retired_slots()
     check_mirror(mirror)
+
+
+def test_a_removal_during_a_scrub_moves_nothing_past_it() -> None:
+    """A cluster that lies across the scrub's cursor: what is taken out before it must not draw dead entries there."""
+    mirror = mirror_with(2)
+    home = MOVE_SLOTS - 20  # the first slice of a scrub ends in the middle of the cluster
+    cluster = [home * 2 + number * 2 * CAPACITY_MIN for number in range(40)]
+    add(mirror, 0, GPU, cluster[:20])
+    add(mirror, 1, GPU, cluster[20:])
+    mirror.retire(1)
+    assert mirror.tidy_slice()
+
+    mirror.remove(0, GPU, cluster[:15])
+    tidy(mirror)
+
+    assert set(cluster[15:20]) == set(table_holders(mirror))
+    assert (0, [True] * 5) == (mirror.retired_slots(), [mirror.holds(0, key) for key in cluster[15:20]])
+    check_mirror(mirror)
+    assert 1 == mirror.open_slot(lanes())
+    assert not any(mirror.holds(1, key) for key in cluster)
+    mirror.remove(0, GPU, cluster)
+    assert 0 == mirror.table.live
 
 
 def test_a_crowd_at_the_end_of_the_table() -> None:
