@@ -17,7 +17,7 @@ from indexer.lookup import Lookup
 from indexer.model import Descriptor, RawBatch, SourceId
 from indexer.score.prefix import DEFAULT_WEIGHTS
 from schemas.lookup import LookupAnswer, LookupQuery, PodEntry
-from tests.support.core_events import BLOCK, payload, u32
+from tests.support.core_events import BLOCK, payload, prompt, stored, u32
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -183,6 +183,20 @@ class Core:
 
     def _reshaped(self, _: SourceIndex) -> None:
         self.registry.version += 1
+
+
+def fleet(*held: int, **descriptor: Any) -> Core:  # noqa: ANN401  passed on as it is
+    """Pods a, b, c, … that hold so many blocks of the prompt."""
+    core = Core()
+    for number, blocks in enumerate(held):
+        engine = core.engine("abcdefghijklmnop"[number], **descriptor)
+        engine.say(*([stored(range(1, blocks + 1), prompt(blocks))] if blocks else []))
+    return core
+
+
+def reasons(answer: Answer) -> dict[str, str | None]:
+    """By pod."""
+    return {entry.pod: entry.reason for entry in answer.pods}
 
 
 def table_holders(mirror: Mirror) -> dict[int, int]:

@@ -345,7 +345,7 @@ def test_a_source_that_was_never_seen_is_not_long_gone() -> None:
     assert not core.ingest.forget_lost(engine.source, 3_600.0)
 
 
-# -- bytes that are no batch ------------------------------------------------------------------------------------------
+# -- bytes that are no batch -------------------------------------------------------------------------------------------
 
 
 def test_a_bad_batch_costs_itself_and_trust(held: tuple[Core, Speaker]) -> None:

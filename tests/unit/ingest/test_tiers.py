@@ -157,7 +157,7 @@ def test_remote_locality() -> None:
     assert (0, 0, 0, 4, 0) == tiers(core)
 
 
-# -- entries with a time to live --------------------------------------------------------------------------------------
+# -- entries with a time to live ---------------------------------------------------------------------------------------
 
 
 def test_entries_nobody_removes_live_for_a_set_time() -> None:
