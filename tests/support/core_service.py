@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -27,22 +28,24 @@ _ENVIRONMENT: Final = {name: value for name, value in os.environ.items() if not 
 class RunningService:
     """`kvindexer serve` for these `--source` flags. A context manager: nothing of it is left afterwards."""
 
-    def __init__(self, sources: Iterable[str], *arguments: str) -> None:
-        """Start it and wait until it listens."""
+    def __init__(self, sources: Iterable[str], **settings: str) -> None:
+        """Start it and wait until it listens. `settings`: as in the environment, `section__key`."""
         flags = [f"--source={source}" for source in sources]
+        self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  closed at the end
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "indexer", "serve", "--port", "0", *flags, *arguments],
+            [sys.executable, "-m", "indexer", "serve", "--port", "0", *flags],
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=self._log,
             text=True,
-            env=_ENVIRONMENT,
+            env={**_ENVIRONMENT, **{f"KVINDEXER_{name.upper()}": value for name, value in settings.items()}},
         )
         assert self._process.stdout is not None
         banner = self._process.stdout.readline()
         found = re.search(r"http://[0-9.:]+", banner)
         if found is None:
             self._process.kill()
-            raise AssertionError(f"the service did not start: {banner}{self._process.communicate()[0]}")
+            self._process.communicate()
+            raise AssertionError(f"the service did not start: {banner}{self.log()}")
         self._client = httpx.Client(base_url=found[0], timeout=DEADLINE_S)
 
     def __enter__(self) -> Self:
@@ -52,7 +55,16 @@ class RunningService:
         self._client.close()
         self._process.terminate()
         said, _ = self._process.communicate(timeout=DEADLINE_S)
+        log = self.log()
+        self._log.close()
         assert (0, "") == (self._process.returncode, said)
+        assert "ERROR" not in log, log
+        assert "Traceback" not in log, log
+
+    def log(self) -> str:
+        """What it wrote to stderr so far."""
+        self._log.seek(0)
+        return self._log.read()
 
     def ask(self, token_ids: Iterable[int], **query: Any) -> Answer:  # noqa: ANN401  the request's fields
         """`POST /v1/lookup`."""
@@ -65,12 +77,26 @@ class RunningService:
         """`GET /v1/sources`, by pod."""
         return {source["pod"]: source for source in self._client.get("/v1/sources").json()["sources"]}
 
+    def post(self, path: str) -> int:
+        """A command without a body; the status it was answered with."""
+        return self._client.post(path).status_code
+
+    def metric(self, line: str) -> float:
+        """The value of a sample, named as it stands in `/metrics`."""
+        samples = (each.rpartition(" ") for each in self._client.get("/metrics").text.splitlines())
+        return float({name: value for name, _, value in samples}[line])
+
     def wait_for(self, look: Callable[[], bool], what: str) -> None:
         """Return when it holds; fail by its name at the deadline."""
         ends_at = time.monotonic() + DEADLINE_S
         while not look():
             assert time.monotonic() < ends_at, f"waited for {what}; sources: {self.sources()}"
             time.sleep(PAUSE_S)
+
+
+def applied(service: RunningService, pod: str, sequence: int) -> bool:
+    """Whether the pod's newest applied batch is that one."""
+    return service.sources()[pod]["sequence"] == sequence
 
 
 def standing(entry: PodEntry) -> tuple[str, str, int | None]:
