@@ -36,20 +36,30 @@ def hybrid_tokens(
     best = limit_tokens // step * step
     held = {group: _held_positions(runs, slot, groups_held, group, limit_tokens // block_size) for group, _, _ in rules}
     while best:
-        if all(_window_held(held[group], best, size, window, block_size) for group, size, window in rules):
+        longest = min(
+            (_fits(held[group], best, size, window, block_size) for group, size, window in rules), default=best
+        )
+        if longest == best:
             return best
-        best -= step
+        best = longest // step * step
     return 0
 
 
-def _window_held(held: bytearray, tokens: int, size: int, window: int, block_size: int) -> bool:
-    """Whether the group holds its last blocks before `tokens`."""
+def _fits(held: bytearray, tokens: int, size: int, window: int, block_size: int) -> int:
+    """`tokens` where the group holds its last blocks before them, else the next length that may fit.
+
+    Every length behind a block that is missing looks back on it, down to the one that ends before it; and that one
+    needs its own last block. So each block is looked at once at most, however often the answer is no.
+    """
     ratio = size // block_size
     if ratio < 1 or size % block_size:
-        return False  # finer than the walk: its hashes have no position there
+        return 0  # finer than the walk: its hashes have no position there
     last = tokens // size
     first = max(0, last - -(-(window - 1) // size))
-    return all(held[(block + 1) * ratio - 1] for block in range(first, last))
+    for block in range(last - 1, first - 1, -1):
+        if not held[(block + 1) * ratio - 1]:
+            return (held.rfind(b"\1", 0, block * ratio) + 1) // ratio * size
+    return tokens
 
 
 def _held_positions(

@@ -339,7 +339,7 @@ class CoreMachine(RuleBasedStateMachine):
         assert got == tuple(expected), entry.pod
 
 
-@pytest.mark.timeout(900)  # a failing run is made small before it is shown
+@pytest.mark.timeout(3_600)  # long in `make soak`; and a failing run is made small before it is shown
 def test_the_core_answers_as_the_model_does() -> None:
     """Whatever engines and operators do, answers and bookkeeping are those of plain dicts and sets."""
     run_state_machine_as_test(CoreMachine)
