@@ -1,0 +1,93 @@
+"""Same events in, same answers out (P12): however they are cut into batches, spelt, and interleaved with the rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.core import Core, Speaker
+from tests.support.core_events import CLEARED
+from tests.support.core_streams import (
+    CHAINS,
+    LAYOUTS,
+    REMOVED,
+    STORED,
+    Contents,
+    Removal,
+    Store,
+    removal_event,
+    store_event,
+)
+
+if TYPE_CHECKING:
+    from schemas.lookup import PodEntry
+    from tests.support.core_streams import Chain
+
+OPERATIONS = st.lists(st.one_of(STORED, REMOVED, st.just(["clear"])), min_size=1, max_size=12).map(
+    lambda lists: [operation for each in lists for operation in each]
+)
+
+
+def events_of(operations: list[Store | Removal | str], layout: str, form: str) -> list[object]:
+    """The stream of one engine, in one form."""
+    contents, groups = Contents(), LAYOUTS[layout]
+    out: list[object] = []
+    for operation in operations:
+        if isinstance(operation, str):
+            out.append(CLEARED if form == "map" else ["AllBlocksCleared"])
+        elif isinstance(operation, Removal):
+            out.append(removal_event(operation._replace(form=form), contents, "seed", groups).event)
+        else:
+            told = store_event(operation._replace(form=form), contents, "seed", groups, lambda *_: False)
+            out.append(told.event)
+    return out
+
+
+def said(entry: PodEntry) -> dict[str, Any]:
+    """Everything of an entry but which life and batch it is of."""
+    fields = ("matched_tokens", "reusable_tokens", "tiers", "prefix", "score", "state", "bound", "reason")
+    return {name: getattr(entry, name) for name in fields}
+
+
+def answers(core: Core, chains: list[Chain]) -> list[dict[str, Any]]:
+    """What is said of the engine for these prompts."""
+    return [said(core.ask(**chain.query(1))["pod"]) for chain in chains]
+
+
+def speak(engine: Speaker, events: list[object], cuts: list[int]) -> None:
+    """One batch up to each cut, then the rest."""
+    start = 0
+    for cut in [*sorted(cuts), len(events)]:
+        engine.say(*events[start:cut])
+        start = max(start, cut)
+
+
+@given(
+    OPERATIONS,
+    st.sampled_from(sorted(LAYOUTS)),
+    st.lists(st.integers(0, 30), max_size=6),
+    st.lists(CHAINS, min_size=1, max_size=4),
+)
+def test_batches_forms_and_company_make_no_difference(
+    operations: list[Store | Removal | str], layout: str, cuts: list[int], chains: list[Chain]
+) -> None:
+    """One event a batch and many, arrays and maps, alone and beside others with slices of housekeeping between."""
+    alone, beside = Core(), Core(shift=13)
+    maps, arrays = events_of(operations, layout, "map"), events_of(operations, layout, "array")
+    speak(alone.engine(), maps, list(range(len(maps))))
+
+    other = beside.engine("other")
+    engine = beside.engine()
+    start = 0
+    for cut in [*sorted(cuts), len(arrays)]:
+        engine.say(*arrays[start:cut])
+        start = max(start, cut)
+        other.say(*maps[:cut])
+        beside.ingest.tidy_slice()
+        if cut % 3 == 0:
+            other.restart()
+
+    assert answers(alone, chains) == answers(beside, chains)
+    assert (alone.sinks.popitem()[1].source.pairs) == engine.source.pairs
