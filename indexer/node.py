@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kvindexer.sources")
 
+SILENT: Final = ("new", "lower")
+"""How every source begins: no news."""
 LAYOUT: Final = "1"
 TIDY_PAUSE_S: Final = 0.002
 """Between two slices of housekeeping while there is some; each slice is under a millisecond."""
@@ -339,7 +341,7 @@ class Node:
         for key, source in self.registry.sources.items():
             view = self._lookup.view.prepared(source, now)
             shown[key] = (view.state, view.bound)
-            if shown[key] != self._shown.get(key):
+            if shown[key] != self._shown.get(key, SILENT):
                 why = reason_in_words(source.facts, view)
                 log.info("source %s: %s, bound %s%s", key, view.state, view.bound, f" ({why})" if why else "")
         for key in self._shown.keys() - shown.keys():

@@ -146,8 +146,8 @@ class Lane:
         return out
 
     def wants_compacting(self) -> bool:
-        """A dict never shrinks, and one that lost as many entries as it has holds twice the memory it needs."""
-        return self.churn > CHURN_MIN and self.churn > self.pairs
+        """A dict never shrinks, and one that lost entries grows as if it still had them."""
+        return self.churn > CHURN_MIN and self.churn * 4 > self.pairs
 
     def compact_slice(self) -> bool:
         """Make one piece compact; True while there is more."""
