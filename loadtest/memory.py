@@ -87,6 +87,9 @@ class ReverseMapsAlone:
             batches = chain(stream(SHAPE, there), stream(SHAPE, coming, [*there, *coming]))
             for sequence, batch in enumerate(batches):
                 sinks[engine].apply(RawBatch(b"", sequence, batch))
+                ingest.tidy_slice()  # as the node's housekeeping does
+        while ingest.tidy_slice():
+            pass
         after = _rss()
         return {"bytes": after - before, "pairs": sum(sink.source.pairs for sink in sinks)}
 
