@@ -46,6 +46,7 @@ def run(arguments: argparse.Namespace, stop: threading.Event) -> int:
         _introduce(trace, fleet, total)
         whole = _play(trace, fleet, total, arguments, stop)
         if whole and not stop.is_set():
+            fleet.flush()  # "all published" is said when it is true
             _hold(arguments.hold, stop)
     except TraceError as error:
         raise CommandFailed(str(error)) from error

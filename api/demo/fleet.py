@@ -80,6 +80,11 @@ class TraceFleet:
         for engine in self.engines.values():
             engine.close(linger_ms=linger_ms)
 
+    def flush(self) -> None:
+        """Return when everything published so far was sent, and can be replayed."""
+        for engine in self.engines.values():
+            engine.flush()
+
     def restart_all(self) -> None:
         """Every engine begins a new process: what stands before a recording is played again."""
         for pod, engine in self.engines.items():
