@@ -188,6 +188,41 @@ def test_lost_removals_do_not_count_for_ever(told: bool) -> None:
     assert 10 == engine.source.counters["ghosts_dropped"]
 
 
+def test_what_was_announced_between_two_gaps_is_seen(engine: Engine) -> None:
+    """The second gap makes it doubtful again, but not long unseen."""
+    for number in (9, 10):
+        engine.lane.again(number, count_copies=True)
+    engine.ghosts.note_stored([1009, 1010], CAPACITY)
+    engine.lane.forget_counts()
+
+    def turn_over() -> None:
+        engine.store_elsewhere(CAPACITY)
+        engine.ghosts.confirm(engine.slot, 1008, engine.mirror)
+
+    for _ in range(TURNOVERS):
+        turn_over()
+    assert [] == engine.surplus()
+    turn_over()
+    assert [9, 10] == engine.surplus()
+
+
+@pytest.mark.parametrize("doubt", ["truncated", "unknown event"])
+def test_a_capacity_that_was_seen_in_doubt_is_none(doubt: str) -> None:
+    """What an engine holds at most is learnt while all of it is known."""
+    core = Core()
+    engine = core.engine()
+    if doubt == "truncated":
+        engine.next_sequence = 3
+    else:
+        engine.say({"type": "New"})
+    chain(engine, 1, 3)
+    engine.say(removed(3))
+    engine.lose()
+    engine.gap()
+
+    assert engine.source.capacity is None
+
+
 def test_without_a_known_capacity_nothing_is_given_up() -> None:
     """The engine never evicted: how much it can hold is not known."""
     core = Core()

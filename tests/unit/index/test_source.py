@@ -134,6 +134,15 @@ def test_a_group_that_turns_out_otherwise(taught: Taught) -> None:
     assert ((1,), 1, [0], False) == taught.groups
 
 
+def test_a_window_that_changes(taught: Taught) -> None:
+    """The newer one counts."""
+    taught.learn(0, FULL)
+    for window in (64, None, 128):
+        taught.learn(1, WINDOW, window=window)
+
+    assert [(1, GroupInfo(WINDOW, 128, 4))] == list(taught.source.rules)
+
+
 def test_groups_are_bounded_as_lanes_are(taught: Taught) -> None:
     """An engine that numbers them without end is not followed."""
     for group in range(LANES_MAX + 5):
@@ -177,6 +186,13 @@ def test_capacity_is_told_or_seen(taught: Taught) -> None:
     assert source.capacity is None
     source.evicted = True
     assert 7 == source.capacity
+    lane.again(1, count_copies=True)
+    lane.pairs = 7
+    source.note_copies()
+    assert 8 == source.capacity
+    source.begin_generation(taught.mirror, 2, same_engine=True)
+    source.evicted = True
+    assert source.capacity is None
     told = SourceIndex(Descriptor(pod="b", blocks_total=300), taught.mirror, generation=1, orphans_max=1)
     assert 300 == told.capacity
 
@@ -197,7 +213,7 @@ def filled() -> Taught:
     taught.mirror.add(source.slot, lane.number, [5], [0])
     source.lookahead, source.block_size = 2, 4
     source.adapters["ad"] = None
-    source.warnings.update(block_size="x", topic="y")
+    source.warnings.update(block_size="x", clock="z", topic="y")
     source.counters["stored"] += 1
     source.facts.doubts.add("gap")
     return taught

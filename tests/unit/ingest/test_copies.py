@@ -170,8 +170,10 @@ def test_one_engine_hash_for_two_contents() -> None:
     answer = core.ask(prompt(1, 50))
     assert (4, "suspect") == (answer["pod"].matched_tokens, answer["pod"].state)
     assert (2, 3) == (engine.source.pairs, engine.source.copies)
+    engine.say(stored([1], prompt(1, 70)))
+    assert (2, 3, 2) == (engine.source.pairs, engine.source.copies, engine.source.counters["hash_contradictions"])
     engine.say(removed(1), removed(2), removed(2))
-    assert 0 == core.mirror.table.live
+    assert (0, 0) == (core.mirror.table.live, engine.source.copies)
 
 
 def test_the_two_contents_of_a_hash_may_share_other_hashes() -> None:

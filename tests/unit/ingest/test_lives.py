@@ -64,6 +64,7 @@ def test_an_engine_that_confirms_an_empty_history() -> None:
     """It holds nothing, for certain; its first batch is number 0."""
     core = Core()
     engine = core.engine()
+    assert ("no_signal", "new", "lower") == trust(core)
     engine.sink.proved()
     assert (("exact", "live", "exact"), None) == (trust(core), core.ask(TOKENS)["pod"].sequence)
 
@@ -116,10 +117,12 @@ def test_what_a_gap_does(policy: GapPolicy, expected: int, told: tuple[str, str,
     core = Core(gap_policy=policy)
     engine = core.engine()
     engine.say(stored([1, 2, 3, 4], TOKENS))
+    assert ("exact", "live", "exact") == trust(core)
     engine.lose()
     engine.gap()
 
     assert (expected, told) == (matched(core), trust(core))
+    assert ({"cleared_at_gap"} if policy == "clear" else set()) == engine.source.facts.shortfalls
     engine.say(stored([1, 2, 3, 4], TOKENS))
     assert 16 == matched(core)
 
@@ -226,8 +229,10 @@ def test_clears_may_come_with_every_batch(held: tuple[Core, Speaker]) -> None:
 def test_an_operators_clear_forgets_and_goes_on(held: tuple[Core, Speaker]) -> None:
     """The engine may hold what is forgotten: bound lower. What it announces from here on counts."""
     core, engine = held
+    assert 16 == matched(core)
     core.ingest.clear(engine.sink)
     assert (0, ("degraded", "live", "lower"), 0) == (matched(core), trust(core), engine.sink.cursor)
+    assert {"cleared_by_operator"} == engine.source.facts.shortfalls
 
     engine.say(stored([1, 2], TOKENS[:8]))
 
@@ -244,6 +249,31 @@ def test_an_operators_clear_before_anything_came() -> None:
     engine.say(stored([1], TOKENS[:4]))
 
     assert ("exact", "live", "exact") == trust(core)
+
+
+@pytest.mark.parametrize("how", ["engine", "operator", "gap", "restart"])
+def test_what_is_known_of_an_engines_groups_outlives_a_clear(how: str) -> None:
+    """Placeholders never name their kind; another process may be another model, and tells it anew."""
+    core = Core(gap_policy="clear")
+    engine = core.engine()
+    window = {"group_idx": 1, "kv_cache_spec_kind": "sliding_window", "kv_cache_spec_sliding_window": 5}
+    engine.say(
+        stored([1], TOKENS[:4], group_idx=0, kv_cache_spec_kind="full_attention"), stored([1], TOKENS[:4], **window)
+    )
+    if how == "engine":
+        engine.say(CLEARED)
+    elif how == "operator":
+        core.ingest.clear(engine.sink)
+    elif how == "gap":
+        engine.lose()
+        engine.gap()
+    else:
+        engine.restart()
+    engine.say(stored([1], TOKENS[:4]), placeholder([1], group_idx=1))
+
+    entry = core.ask(prompt(2))["pod"]
+    assert ("hybrid_window" if how == "restart" else None) == entry.reason
+    assert 4 == entry.matched_tokens
 
 
 def test_clearing_touches_nothing_that_was_held() -> None:
@@ -326,11 +356,16 @@ def test_a_source_long_gone_gives_its_memory_back() -> None:
     core.clock.at += 3_599.0
     assert not core.ingest.forget_lost(engine.source, 3_600.0)
     core.clock.at += 1.0
+    before = core.ask(TOKENS)["pod"].generation
 
     assert core.ingest.forget_lost(engine.source, 3_600.0)
+    after = core.ask(TOKENS)["pod"].generation
+    assert before != after
+    assert {"forgotten"} == engine.source.facts.shortfalls
     assert core.ingest.forget_lost(engine.source, 3_600.0)
     core.tidy()
     assert (0, 0) == (core.mirror.table.live, engine.source.map.waiting)
+    assert after == core.ask(TOKENS)["pod"].generation
     core.alive()
 
     assert (0, ("degraded", "live", "lower")) == (matched(core), trust(core))

@@ -170,6 +170,19 @@ def test_a_gap_makes_waiting_copies_doubtful_too() -> None:
     assert 4 == core.ask(TOKENS)["pod"].matched_tokens
 
 
+def test_what_was_announced_since_the_gap_and_waited_is_not_doubted() -> None:
+    """Announced twice after it, once before its parent came and once after: two copies."""
+    core = Core()
+    engine = core.engine()
+    engine.say(stored([9], prompt(1, 90)))
+    engine.lose()
+    engine.gap()
+    engine.say(link(1))
+    engine.say(link(0), link(1), removed(2))
+
+    assert 8 == core.ask(TOKENS)["pod"].matched_tokens
+
+
 def test_long_chains_heal_without_deep_recursion() -> None:
     """Thousands of blocks behind one parent."""
     core = Core()

@@ -177,7 +177,7 @@ def test_entries_nobody_removes_live_for_a_set_time() -> None:
     core.tidy()
 
     assert (0, 0, 0, 0, 0) == tiers(core, 2)
-    assert (2, 0) == (engine.source.counters["expired"], engine.source.pairs)
+    assert (2, 0, 0) == (engine.source.counters["expired"], engine.source.pairs, engine.source.copies)
 
 
 def test_a_block_is_not_forgotten_for_being_hot() -> None:

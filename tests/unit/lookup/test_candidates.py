@@ -60,6 +60,21 @@ def test_one_source_that_changes_costs_one_entry() -> None:
     assert scene is next(iter(core.lookup._candidates.values())).scene
 
 
+def test_one_source_that_changes_leaves_the_others_in_doubt() -> None:
+    """An answer stays degraded while any candidate is not certain."""
+    core = fleet(1, 1, 1)
+    core.sinks[SourceId("a", 0)].doubt("absence")
+    assert "degraded" == core.ask(TOKENS).state
+    core.sinks[SourceId("b", 0)].apply(RawBatch(b"", 1, payload()))
+    assert "degraded" == core.ask(TOKENS).state
+    core.sinks[SourceId("b", 0)].doubt("absence")
+    assert "degraded" == core.ask(TOKENS).state
+    for sequence, pod in enumerate("ab", 2):
+        core.sinks[SourceId(pod, 0)].restart("probe_differs")
+        core.sinks[SourceId(pod, 0)].proved()
+        assert ("degraded" if sequence == 2 else "exact") == core.ask(TOKENS).state
+
+
 def test_very_many_changes_between_two_questions() -> None:
     """Everything is looked at anew."""
     core = fleet(1, 0)

@@ -193,3 +193,30 @@ def test_one_entry_a_pod() -> None:
     assert [("a", 1, 12), ("b", 1, 8), ("c", 5, 0)] == [(e.pod, e.dp_rank, e.matched_tokens) for e in answer.pods]
     assert 6 == len(core.ask(TOKENS).pods)
     assert ["a", "b"] == core.ask(TOKENS, group="pod", limit=2).order
+
+
+def test_one_entry_a_pod_in_the_usual_order() -> None:
+    """Those that do not count come last there, too."""
+    core = fleet(0, 0, 0, 1)
+    core.engine("new")
+    core.cordon("b", cordoned=True)
+
+    for start in range(8):
+        order = core.ask(prompt(1, 900 + start), group="pod").order
+        assert {"b", "new"} == set(order[-2:])
+        assert {"a", "c", "d"} == set(order[:3])
+
+
+def test_what_lies_in_gpu_memory_counts_fully() -> None:
+    """The usual entry: tiers, prefixes and score of blocks that are all there."""
+    entry = fleet(2).ask([*prompt(4), 7])["a"]
+
+    assert (8, 0, 0, 0, 0) == (
+        entry.tiers.gpu,
+        entry.tiers.cpu,
+        entry.tiers.storage,
+        entry.tiers.remote,
+        entry.tiers.unknown,
+    )
+    assert (8, 8, 8, 8) == (entry.prefix.gpu, entry.prefix.cpu, entry.prefix.storage, entry.prefix.remote)
+    assert 8 / 17 == pytest.approx(entry.score)

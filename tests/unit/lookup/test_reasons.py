@@ -76,6 +76,10 @@ def test_the_answers_reason_is_the_one_all_entries_have() -> None:
     core.engine("new")
 
     assert ("no_match", {"no_match", "no_events_yet"}) == why(core, [900, 901, 902, 903])
+    turned = Core()
+    turned.engine("new")
+    turned.engine("other").say(stored([1], prompt(1)))
+    assert ("no_match", {"no_match", "no_events_yet"}) == why(turned, [900, 901, 902, 903])
     assert (None, {None, "no_events_yet"}) == why(core)
     assert "no_events_yet" == Core().ask(TOKENS).reason
     assert "filtered" == core.ask(TOKENS, pod_roles=("prefill",), pods=()).reason
