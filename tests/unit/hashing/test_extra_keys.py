@@ -101,7 +101,9 @@ def test_order_of_kinds_is_the_engines() -> None:
 def test_lookahead_tokens() -> None:
     """A block's hash covers the tokens after it; where the prompt ends the item is shorter."""
     assert {0: item(b"L", u32([4])), 1: item(b"L", u32([8])), 2: item(b"L", b"")} == of_query(lookahead=1)
-    assert {0: item(b"L", u32([4, 5])), 1: item(b"L", u32([8, 9]))} == of_event(None, lookahead=[[4, 5], [8, 9], []])
+    two = {0: item(b"L", u32([4, 5])), 1: item(b"L", u32([8, 9]))}
+    assert two == of_event(None, lookahead=[[4, 5], [8, 9], []])
+    assert {**two, 2: item(b"L", b"")} == of_query(lookahead=2)
 
 
 def test_kinds_never_meet() -> None:
