@@ -191,6 +191,7 @@ def test_capacity_is_told_or_seen(taught: Taught) -> None:
     source.note_copies()
     assert 8 == source.capacity
     source.begin_generation(taught.mirror, 2, same_engine=True)
+    assert not source.evicted
     source.evicted = True
     assert source.capacity is None
     told = SourceIndex(Descriptor(pod="b", blocks_total=300), taught.mirror, generation=1, orphans_max=1)

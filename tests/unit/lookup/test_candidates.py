@@ -63,6 +63,7 @@ def test_one_source_that_changes_costs_one_entry() -> None:
 def test_one_source_that_changes_leaves_the_others_in_doubt() -> None:
     """An answer stays degraded while any candidate is not certain."""
     core = fleet(1, 1, 1)
+    assert "exact" == core.ask(TOKENS).state
     core.sinks[SourceId("a", 0)].doubt("absence")
     assert "degraded" == core.ask(TOKENS).state
     core.sinks[SourceId("b", 0)].apply(RawBatch(b"", 1, payload()))

@@ -207,6 +207,26 @@ def test_one_entry_a_pod_in_the_usual_order() -> None:
         assert {"a", "c", "d"} == set(order[:3])
 
 
+def test_every_tier_in_one_entry() -> None:
+    """Five blocks, one a tier: each cumulative prefix ends one block further."""
+    core = Core()
+    engine = core.engine("a")
+    engine.say(stored([1, 2, 3, 4, 5], prompt(5)))
+    for engine_hash, medium in ((2, "CPU"), (3, "DISK"), (4, "EXTERNAL"), (5, "tape")):
+        engine.say(placeholder([engine_hash], medium), removed(engine_hash))
+
+    entry = core.ask(prompt(5))["a"]
+    assert (4, 8, 12, 16) == (entry.prefix.gpu, entry.prefix.cpu, entry.prefix.storage, entry.prefix.remote)
+    assert (4, 4, 4, 4, 4) == (
+        entry.tiers.gpu,
+        entry.tiers.cpu,
+        entry.tiers.storage,
+        entry.tiers.remote,
+        entry.tiers.unknown,
+    )
+    assert (1 + 0.8 + 0.5 + 0.5) / 5 == pytest.approx(entry.score)
+
+
 def test_what_lies_in_gpu_memory_counts_fully() -> None:
     """The usual entry: tiers, prefixes and score of blocks that are all there."""
     entry = fleet(2).ask([*prompt(4), 7])["a"]

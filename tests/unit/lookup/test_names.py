@@ -35,6 +35,24 @@ def test_named_pods_that_are_no_candidates_are_listed_with_the_reason() -> None:
     assert ("exact", {"a", "d"}) == (answer.state, set(answer.order[:2]))
     unknown = answer["e"]
     assert ("down", "lower", None, "0") == (unknown.state, unknown.bound, unknown.block_size, unknown.generation)
+    assert (0, 0, 0.0, None, None) == (
+        unknown.dp_rank,
+        unknown.reusable_tokens,
+        unknown.score,
+        unknown.lag_ms,
+        unknown.sequence,
+    )
+
+
+def test_named_pods_that_are_no_candidates_say_nothing_of_the_answer() -> None:
+    """Whatever is wrong with them."""
+    core = Core()
+    core.engine("a", model="m").say(stored([1], prompt(1)))
+    core.engine("b", model="n").say({"type": "New"})
+    core.engine("c", model="n")
+
+    assert "exact" == core.ask(prompt(1), model="m", pods=("a", "b", "c")).state
+    assert "no_signal" == core.ask(prompt(1), model="m", pods=("b", "c", "d")).state
 
 
 def test_without_names_only_candidates_are_listed() -> None:

@@ -85,6 +85,17 @@ def test_the_answers_reason_is_the_one_all_entries_have() -> None:
     assert "filtered" == core.ask(TOKENS, pod_roles=("prefill",), pods=()).reason
 
 
+def test_reasons_in_an_answer_of_one_entry_a_pod() -> None:
+    """The same as in the other form."""
+    core = fleet(1)
+    core.engine("new")
+
+    for query in ({}, {"group": "pod"}):
+        assert {"a": "below_block_size", "new": "no_events_yet"} == reasons(core.ask([0], **query))
+        assert {"a": "no_match", "new": "no_events_yet"} == reasons(core.ask([900] * 4, **query))
+    assert {"a": "no_match", "new": "no_events_yet"} == reasons(core.ask(block_hashes=[5], block_size=4))
+
+
 def test_reasons_of_short_prompts_follow_each_sources_block_size() -> None:
     """In one answer."""
     core = Core()
