@@ -20,7 +20,7 @@ from indexer.hashing.chain import SCHEME, TOKEN_BYTES, chained, root_seed
 from indexer.hashing.extra_keys import query_extras
 from indexer.hashing.memo import ChainMemo
 from indexer.index.walk import walk
-from indexer.lookup_view import FleetView, nothing_entry
+from indexer.lookup_view import FleetView, nothing_entry, unknown_entry
 from indexer.model import DEFAULT_TENANT
 from indexer.score.hybrid import hybrid_tokens
 from indexer.score.prefix import DEFAULT_WEIGHTS, blocks_by_tier, reusable_blocks, score_of
@@ -125,15 +125,6 @@ class Lookup:
             took_us=int((self._clock.now() - started) * 1e6),
         )
 
-    def behind(self, query: LookupQuery) -> bool:
-        """Whether a sequence the question waits for (`min_sequence`) is not applied yet."""
-        for name, sequence in (query.min_sequence or {}).items():
-            for source in of_tenant(self._registry, name, query.tenant or DEFAULT_TENANT):
-                applied = source.facts.sequence
-                if applied is None or applied < sequence:
-                    return True
-        return False
-
     def hashes(self, query: LookupQuery, block_size: int, lookahead: int = 0) -> NDArray[np.uint64]:
         """Token hashes of the prompt's whole blocks at that block size."""
         tokens = query.tokens or b""
@@ -217,7 +208,7 @@ class Lookup:
             if len(pods) < len(prepared):
                 pods += [nothing[index] for index in rest if not prepared[index].scored]
         if candidates.unknown_names:
-            pods += [_unknown_entry(name) for name in candidates.unknown_names]
+            pods += [unknown_entry(name, "pod_unknown") for name in candidates.unknown_names]
         return pods
 
     def _entry(
@@ -350,24 +341,3 @@ def _best_of_pods(entries: Sequence[PodEntry]) -> list[PodEntry]:
     for entry in entries:
         best.setdefault(entry.pod, entry)
     return list(best.values())
-
-
-def _unknown_entry(name: str) -> PodEntry:
-    """A pod the caller named and nobody registered."""
-    return PodEntry(
-        pod=name,
-        dp_rank=0,
-        block_size=None,
-        matched_tokens=0,
-        reusable_tokens=0,
-        tiers=TierTokens(),
-        prefix=PrefixTokens(),
-        score=0.0,
-        state="down",
-        bound="lower",
-        lag_ms=None,
-        event_age_ms=None,
-        generation="0",
-        sequence=None,
-        reason="pod_unknown",
-    )

@@ -146,5 +146,26 @@ def nothing_entry(source: SourceIndex, view: Prepared, reason: Reason | None, na
     )
 
 
+def unknown_entry(name: str, reason: Reason) -> PodEntry:
+    """The entry of a pod that the caller named and nobody registered."""
+    return PodEntry(
+        pod=name,
+        dp_rank=0,
+        block_size=None,
+        matched_tokens=0,
+        reusable_tokens=0,
+        tiers=_NO_TIERS,
+        prefix=_NO_PREFIX,
+        score=0.0,
+        state="down",
+        bound="lower",
+        lag_ms=None,
+        event_age_ms=None,
+        generation="0",
+        sequence=None,
+        reason=reason,
+    )
+
+
 def _age_ms(at: float | None, now: float) -> int | None:
     return None if at is None else max(0, math.ceil((now - at) * 1000))

@@ -19,6 +19,7 @@ import msgspec
 from indexer.allocator import return_freed_memory
 from indexer.collect.fleet import Fleet
 from indexer.collect.options import CollectOptions
+from indexer.demands import SequenceWaits, tell_unmet
 from indexer.errors import LimitReachedError, SourceConflictError
 from indexer.hashing.chain import SCHEME, TOKEN_BYTES
 from indexer.index.mirror import Mirror
@@ -90,7 +91,8 @@ class Node:
             memo_salt=chance.getrandbits(64),
             weights=(weights.gpu, weights.cpu, weights.storage, weights.remote, weights.unknown),
         )
-        self.ingest.touched = self._lookup.view.touch
+        self._waits = SequenceWaits(self.registry, self._watch_applied)
+        self._watch_applied(waited_for=False)
         self.ingest.reshaped = self._reshaped
         self.telemetry = Telemetry(clock, limits, self.version().version, per_source=settings.metrics.per_source)
         self.fleet = Fleet(_collect_options(settings), clock, self)
@@ -115,7 +117,10 @@ class Node:
 
     def lookup(self, query: LookupQuery, *, encoding: Encoding = "json") -> LookupAnswer:
         """Answer from memory."""
-        return self._lookup.answer(query, encoding)
+        answer = self._lookup.answer(query, encoding)
+        if query.min_sequence:
+            tell_unmet(self.registry, query, answer, self._lookup.view, self.clock.now())
+        return answer
 
     def hash(self, query: LookupQuery) -> HashResult:
         """Token hashes of the whole blocks of a prompt."""
@@ -129,9 +134,7 @@ class Node:
 
     async def wait_applied(self, query: LookupQuery, timeout_s: float) -> None:
         """Return once every sequence in `query.min_sequence` is applied, or the time is over."""
-        deadline = self.clock.now() + timeout_s
-        while self._lookup.behind(query) and self.clock.now() < deadline:  # noqa: ASYNC110  a condition per source
-            await asyncio.sleep(TIDY_PAUSE_S)  # batches are applied on this loop meanwhile
+        await self._waits.until_applied(query, timeout_s)
 
     # -- sources -------------------------------------------------------------------------------------------------------
 
@@ -299,6 +302,7 @@ class Node:
         sink = self.ingest.open_source(descriptor)
         self._sinks[descriptor.id] = sink
         self.registry.add(sink.source)
+        self._waits.reshaped()
         self._lookup.view.fit(len(self.registry.sources))
         return sink
 
@@ -306,6 +310,7 @@ class Node:
         sink = self._sinks.pop(source_id)
         self.fleet.stop(source_id)
         self.registry.remove(source_id)
+        self._waits.reshaped()
         self.ingest.close_source(sink)
         self.telemetry.departed.update(sink.source.counters)
         self._left = True
@@ -320,6 +325,14 @@ class Node:
             self.telemetry.limits_reached["limits.max_clears_per_minute"] += 1
             raise LimitReachedError("limits.max_clears_per_minute", limit)
         self._clears.extend([now] * count)
+
+    def _watch_applied(self, *, waited_for: bool) -> None:
+        """Each batch goes through here: while no question waits for one, the read side alone is told."""
+        self.ingest.touched = self._touched if waited_for else self._lookup.view.touch
+
+    def _touched(self, source: SourceIndex) -> None:
+        self._lookup.view.touch(source)
+        self._waits.applied(source)
 
     def _reshaped(self, _: SourceIndex) -> None:
         self.registry.version += 1

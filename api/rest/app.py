@@ -36,11 +36,11 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 def create_app(node: NodePort, limits: RestLimits | None = None, *, stopping: asyncio.Event | None = None) -> Front:
-    """The whole REST face as one ASGI application. While `stopping` is set, `/readyz` says 503."""
-    limits = limits or RestLimits()
+    """The whole REST face as one ASGI application. While `stopping` is set, `/readyz` says 503 and nobody waits."""
+    limits, stopping = limits or RestLimits(), stopping or asyncio.Event()
     bodies, request_ids, requests = BodyReader(limits), RequestIds(), LookupRequests(limits.tokens)
     exchange = Exchange(bodies, request_ids)
-    service = ServiceRoutes(node, exchange, openapi_document(node.version().version), stopping or asyncio.Event())
+    service = ServiceRoutes(node, exchange, openapi_document(node.version().version), stopping)
     sources = SourceRoutes(node, exchange)
     table: dict[str, dict[str, Handler]] = {
         "/v1/hash": {"POST": HashRoute(node, exchange, requests).hash},
@@ -66,7 +66,7 @@ def create_app(node: NodePort, limits: RestLimits | None = None, *, stopping: as
         routes=[Route(path, _by_method(methods), methods=list(methods)) for path, methods in table.items()],
         exception_handlers=_exception_handlers(exchange),
     )
-    return Front(LookupRoute(node, bodies, requests, request_ids, limits.lookups_waiting), app)
+    return Front(LookupRoute(node, bodies, requests, request_ids, limits, stopping), app)
 
 
 def _by_method(handlers: Mapping[str, Handler]) -> Handler:

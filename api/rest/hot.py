@@ -7,10 +7,11 @@ lines. Everything else about HTTP is in `app`; all of it is documented in one Op
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from starlette.types import Receive, Scope, Send
@@ -18,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 from api.ports import Encoding, NodePort
 from api.problems import Headers, RequestRefused, problem_response, refusal_of
 from api.rest.body import BodyReader, CallerGone
+from api.rest.limits import RestLimits
 from api.rest.lookup_request import LookupRequests
 from api.rest.media import ANSWER_TYPES, answer_encoding, body_form
 from api.rest.request_ids import RequestIds
@@ -27,6 +29,9 @@ PATH: Final = "/v1/lookup"
 SEQUENCE_WAIT_MS: Final = 1_000
 """How long a lookup with `min_sequence` waits where it names no deadline; never longer than `SEQUENCE_WAIT_MS_MAX`."""
 SEQUENCE_WAIT_MS_MAX: Final = 60_000
+
+HASH_BYTES: Final = 40
+"""Of one block hash of a waiting question: a Python int and its place in a list."""
 
 Reply = tuple[int, Headers, bytes]
 """Status, headers, body."""
@@ -47,14 +52,18 @@ class LookupRoute:
         bodies: BodyReader,
         requests: LookupRequests,
         request_ids: RequestIds,
-        waiting_max: int,
+        limits: RestLimits,
+        stopping: asyncio.Event,
     ) -> None:
         self._node = node
         self._bodies = bodies
         self._requests = requests
         self._request_ids = request_ids
-        self._waiting_max = waiting_max
+        self._limits = limits
+        self._stopping = stopping
         self._waiting = 0
+        self._waits = 0
+        self._waits_bytes = 0
 
     def answer_now(self, query_string: bytes, headers: Mapping[bytes, bytes], body: bytes) -> Reply | None:
         """The reply to a whole POST; None where the question has to wait for events, which takes the other way."""
@@ -83,8 +92,9 @@ class LookupRoute:
             body = await self._bodies.read(receive, headers)
             started = time.perf_counter()  # a slow caller's network is not our time
             query, label, encoding = self._question(scope["query_string"], headers, body)
+            del body
             if query.min_sequence:
-                await self._wait(query)
+                await self._wait(query, receive)
             reply, state = self._answer(query, encoding, started)
         except CallerGone:
             return
@@ -108,13 +118,8 @@ class LookupRoute:
                 "this path takes POST",
                 headers=[(b"allow", b"POST")],
             )
-        if self._waiting > self._waiting_max:
-            raise RequestRefused(
-                HTTPStatus.TOO_MANY_REQUESTS,
-                "lookups.too_many",
-                f"{self._waiting_max} lookups are under way (limits.lookups_waiting)",
-                headers=[(b"retry-after", b"1")],
-            )
+        if self._waiting > self._limits.lookups_waiting:
+            raise _overload("lookups.too_many", f"{self._limits.lookups_waiting} lookups are under way")
 
     def _question(
         self, query_string: bytes, headers: Mapping[bytes, bytes], body: bytes
@@ -126,10 +131,39 @@ class LookupRoute:
             query.request_id = self._request_ids.of(headers.get(b"x-request-id"))
         return query, label, answer_encoding(headers.get(b"accept"), form)
 
-    async def _wait(self, query: LookupQuery) -> None:
-        """Give the events the caller knows of the time to arrive."""
+    async def _wait(self, query: LookupQuery, receive: Receive) -> None:
+        """Give the events the caller knows of the time to arrive; at the server's stop that time is over.
+
+        Raises `CallerGone`. Such lookups have limits of their own, so that plain ones are never refused for them.
+        """
         wait_ms = SEQUENCE_WAIT_MS if query.timeout_ms is None else min(query.timeout_ms, SEQUENCE_WAIT_MS_MAX)
-        await self._node.wait_applied(query, wait_ms / 1_000)
+        held = len(query.tokens or b"") + HASH_BYTES * len(query.block_hashes or ())
+        if self._waits >= self._limits.sequence_waits:
+            raise _overload("lookups.too_many_waits", f"{self._limits.sequence_waits} lookups wait for a sequence")
+        if self._waits_bytes + held > self._limits.sequence_wait_bytes:
+            raise _overload("lookups.too_many_waits", "lookups that wait for a sequence hold too many bytes of prompts")
+        self._waiting -= 1
+        self._waits += 1
+        self._waits_bytes += held
+        try:
+            await self._applied_or_over(query, receive, wait_ms / 1_000)
+        finally:
+            self._waiting += 1
+            self._waits -= 1
+            self._waits_bytes -= held
+
+    async def _applied_or_over(self, query: LookupQuery, receive: Receive, wait_s: float) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            applied = tasks.create_task(self._node.wait_applied(query, wait_s), name="lookup-applied")
+            gone = tasks.create_task(_until_gone(receive), name="lookup-gone")
+            over = tasks.create_task(self._stopping.wait(), name="lookup-over")
+            ends: set[asyncio.Task[Any]] = {applied, gone, over}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            is_gone = gone.done()
+            for each in ends:
+                each.cancel()
+        if is_gone:
+            raise CallerGone
 
     def _answer(self, query: LookupQuery, encoding: Encoding, started: float) -> tuple[Reply, str]:
         answer = self._node.lookup(query, encoding=encoding)
@@ -139,3 +173,13 @@ class LookupRoute:
 
     def _refusal(self, error: Exception, headers: Mapping[bytes, bytes]) -> Reply:
         return problem_response(refusal_of(error), self._request_ids.of(headers.get(b"x-request-id")))
+
+
+async def _until_gone(receive: Receive) -> None:
+    """Return when the connection is lost."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _overload(code: str, detail: str) -> RequestRefused:
+    return RequestRefused(HTTPStatus.TOO_MANY_REQUESTS, code, detail, headers=[(b"retry-after", b"1")])

@@ -14,6 +14,10 @@ class RestLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Of one prompt, as ids or as block hashes. Beyond: 422."""
     lookups_waiting: int = 1_024
     """Lookups at once, those whose body still arrives included. Beyond: 429 with Retry-After."""
+    sequence_waits: int = 1_024
+    """Lookups that wait for a `min_sequence`, which are not counted above. Beyond: 429 with Retry-After."""
+    sequence_wait_bytes: int = 64 * 2**20
+    """Of the prompts of those that wait. Beyond: 429 with Retry-After."""
     pending_bytes: int = 256 * 2**20
     """Of unfinished bodies over all requests together. Beyond: 429 with Retry-After."""
     body_wait_s: float = 30.0

@@ -202,18 +202,19 @@ class PresenceTable:
             return rids
         empty = (seen[away] == 0).nonzero()[0]
         if empty.size:
-            first = int(empty[0])
-            rids, away = rids[: int(away[first])], away[:first]
+            first = empty.item(0)
+            rids, away = rids[: away.item(first)], away[:first]
             if not away.size:
                 return rids
-        bases = home[away]
-        windows = slots.windows[bases]
+        windows = slots.windows[home[away]]
         hit_row, hit_column = (windows[:, 0] == wanted[away, None]).nonzero()
+        rids[away[hit_row]] = windows[hit_row, 1, hit_column]
         if hit_row.size == away.size:
-            rids[away] = windows[hit_row, 1, hit_column]
             return rids
-        for position in away.tolist():
-            index = slots.find(int(wanted[position]))
+        elsewhere = np.ones(away.size, bool)
+        elsewhere[hit_row] = False
+        for position in away[elsewhere].tolist():  # few: beyond the window, or absent, which ends it
+            index = slots.find(wanted.item(position))
             if index < 0:
                 return rids[:position]
             rids[position] = slots.rids_array[index]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from indexer.demands import unmet
 from indexer.errors import BadRequestError, SchemeConflictError
 from indexer.hashing.chain import local_hashes
 from indexer.index.states import StateLimits
@@ -47,7 +48,7 @@ def test_a_sequence_that_must_be_applied() -> None:
     """Until it is, the caller may wait; then the answer says so."""
     core = fleet(4, 4)
     waits = LookupQuery(tokens=u32(TOKENS), min_sequence={"a": 1})
-    assert core.lookup.behind(waits)
+    assert unmet(core.registry, waits)
 
     answer = core.ask(TOKENS, min_sequence={"a": 1, "nobody": 7})
     assert {"a": "deadline", "b": None} == reasons(answer)
@@ -55,7 +56,7 @@ def test_a_sequence_that_must_be_applied() -> None:
     assert "deadline" == core.ask(prompt(1, 900), pods=("a",), min_sequence={"a": 1}).reason
 
     core.sinks[next(key for key in core.sinks if key.pod == "a")].apply(RawBatch(b"", 1, payload()))
-    assert not core.lookup.behind(waits)
+    assert not unmet(core.registry, waits)
     assert "exact" == core.ask(TOKENS, min_sequence={"a": 1}).state
 
 
@@ -63,11 +64,11 @@ def test_a_sequence_of_a_source_that_never_spoke() -> None:
     """Is not applied."""
     core = Core()
     engine = core.engine("a")
-    assert core.lookup.behind(LookupQuery(min_sequence={"a": 0}))
+    assert unmet(core.registry, LookupQuery(min_sequence={"a": 0}))
     engine.sink.proved()
-    assert core.lookup.behind(LookupQuery(min_sequence={"a": 0}))
+    assert unmet(core.registry, LookupQuery(min_sequence={"a": 0}))
     engine.say()
-    assert not core.lookup.behind(LookupQuery(min_sequence={"a": 0}))
+    assert not unmet(core.registry, LookupQuery(min_sequence={"a": 0}))
 
 
 def test_a_suspect_source_may_be_discounted() -> None:

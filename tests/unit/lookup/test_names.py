@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from indexer.demands import unmet
 from schemas.lookup import LookupQuery
 from tests.support.core import Core, fleet, reasons
 from tests.support.core_events import prompt, stored
@@ -74,7 +75,8 @@ def test_tenants_never_see_each_other() -> None:
 
     assert [{"a": 4}, {"b": 4}, {}] == [core.ask(prompt(1), tenant=tenant).matched for tenant in ("one", None, "two")]
     assert {"a": "pod_unknown"} == reasons(core.ask(prompt(1), pods=("a",)))
-    assert not core.lookup.behind(LookupQuery(min_sequence={"a": 99}))
+    (open_demand,) = unmet(core.registry, LookupQuery(min_sequence={"a": 99}))
+    assert open_demand.source is None
 
 
 def test_an_unknown_model() -> None:
