@@ -1,24 +1,23 @@
-"""Start here: command line → settings → node → faces → signals. No logic; only this file handles signals."""
+"""Start here: command line → settings → node → faces → signals. No logic; only this file handles signals.
+
+What takes time to import is imported where it is used, so that Ctrl-C is handled from the first millisecond on.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
-import socket
 import sys
-import threading
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final
-
-from api.cli.client import CommandFailed
-from api.cli.parser import build_parser
-from indexer.settings import BadSettings, Settings, load
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    import asyncio
+    import threading
+    from collections.abc import Callable, Sequence
     from types import FrameType
+
+    from indexer.settings import Settings
 
 INTERRUPTED: Final = 130
 """Exit code of a command that Ctrl-C ended before it was done, as shells have it."""
@@ -28,9 +27,14 @@ _STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns its exit code. A user's mistake is one line on stderr, never a traceback."""
+    signal.signal(signal.SIGINT, _leave)  # until a command that has something to end handles signals itself
+    from api.cli.client import CommandFailed
+    from api.cli.parser import build_parser
+    from indexer.settings import BadSettings
+
     parsed = build_parser(_version()).parse_args(arguments)
     try:
-        return _run(parsed)
+        return _command(parsed)()
     except CommandFailed as failed:
         print(f"kvindexer: {failed}", file=sys.stderr)
         return failed.exit_code
@@ -38,46 +42,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for error in bad.errors:
             print(f"kvindexer: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has gone, as `| head` does. Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
 
-def _run(parsed: argparse.Namespace) -> int:
+def _command(parsed: argparse.Namespace) -> Callable[[], int]:
     match parsed.command:
         case "serve":
             settings = _settings(parsed)  # before the imports: a mistake is told at once
             from api.cli import serve
 
-            return serve.run(settings, _stop_loop_on_signal)
+            return lambda: serve.run(settings, _stop_loop_on_signal)
         case "config":
             from api.cli import config
 
-            return config.run(_settings(parsed), parsed)
+            return lambda: config.run(_settings(parsed), parsed)
         case "lookup":
             from api.cli import lookup
 
-            return lookup.run(parsed)
+            return lambda: lookup.run(parsed)
         case "sources":
             from api.cli import sources
 
-            return sources.run(parsed)
+            return lambda: sources.run(parsed)
         case "replay":
             from api.cli import replay
 
-            with StopOnSignal() as stop:
-                return replay.run(parsed, stop)
+            return lambda: _until_signal(replay.run, parsed)
         case _:
             from api.cli import demo
 
-            with StopOnSignal() as stop:
-                return demo.run(parsed, stop)
+            return lambda: _until_signal(demo.run, parsed)
+
+
+def _until_signal(run: Callable[[argparse.Namespace, threading.Event], int], parsed: argparse.Namespace) -> int:
+    with StopOnSignal() as stop:
+        return run(parsed, stop)
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    """Nothing is begun that would have to be ended; an exception could be lost in the middle of an import."""
+    os._exit(INTERRUPTED)
 
 
 def _settings(parsed: argparse.Namespace) -> Settings:
+    from indexer.settings import load
+
     flags = {
         "server.host": parsed.host,
         "server.port": parsed.port,
@@ -88,6 +100,8 @@ def _settings(parsed: argparse.Namespace) -> Settings:
 
 
 def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("kvindexer")
     except PackageNotFoundError:  # run from a checkout that was never installed
@@ -102,6 +116,9 @@ class StopOnSignal:
     """
 
     def __init__(self) -> None:
+        import socket
+        import threading
+
         self._stop = threading.Event()
         self._reader, self._writer = socket.socketpair()
         self._writer.setblocking(False)  # noqa: FBT003  the standard library's signature
@@ -134,6 +151,8 @@ def _second_one_kills(_number: int, _frame: FrameType | None) -> None:
 
 def _stop_loop_on_signal(stop: asyncio.Event) -> None:
     """The same for an event loop, called on it: the first signal sets `stop`, the second one kills."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
 
     def first() -> None:

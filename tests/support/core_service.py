@@ -46,7 +46,8 @@ class RunningService:
             self._process.kill()
             self._process.communicate()
             raise AssertionError(f"the service did not start: {banner}{self.log()}")
-        self._client = httpx.Client(base_url=found[0], timeout=DEADLINE_S)
+        self.url = found[0]
+        self._client = httpx.Client(base_url=self.url, timeout=DEADLINE_S)
 
     def __enter__(self) -> Self:
         return self
