@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from indexer.demands import SequenceWaits, tell_unmet, unmet
 from schemas.lookup import LookupQuery
-from tests.support.core import Core
+from tests.support.core import Answer, Core, reasons
 from tests.support.core_events import prompt, stored, u32
 
 if TYPE_CHECKING:
@@ -153,7 +155,8 @@ def test_what_was_not_met_is_said() -> None:
         query = LookupQuery(tokens=u32(prompt(1)), model="m", min_sequence={"a": 0, "b": 7, "nobody": 0}, limit=limit)
         answer = core.lookup.answer(query)
         tell_unmet(core.registry, query, answer, core.lookup.view, core.clock.now())
-        return answer.state, {entry.pod: entry.reason for entry in answer.pods}
+        sent = msgspec.json.decode(msgspec.json.encode(answer), type=Answer)
+        return sent.state, reasons(sent)
 
     assert ("degraded", {"a": None, "b": "deadline", "nobody": "deadline"}) == told()
     assert ("degraded", {"a": None}) == told(limit=1)
