@@ -47,6 +47,22 @@ UNASKABLE: Final = "\0lora_id:"
 process, so nobody can ask for such blocks; but they must never count for the base model."""
 
 
+FULL_KINDS: Final = frozenset({"full_attention", "mla_attention", "sink_full_attention"})
+"""Group kinds in which a block's prefix must be held wholly."""
+WINDOW_KINDS: Final = frozenset({"sliding_window", "sliding_window_mla"})
+"""Group kinds in which only the last window of tokens must be held."""
+OTHER_KINDS: Final = frozenset(
+    {
+        "mamba",
+        "chunked_local_attention",
+        "encoder_only_attention",
+        "cross_attention",
+        "unknown",
+    }
+)
+"""The other kinds engines name (kv_events fact sheet 1.4); their hit rules are not implemented."""
+
+
 class Tier(IntEnum):
     """Where a block lies, best first. The order is the order in which a block's best tier is chosen."""
 
@@ -124,7 +140,7 @@ class BlocksStored(msgspec.Struct, frozen=True, kw_only=True):
     group: int = 0
     kind: str | None = None
     window: int | None = None
-    lookahead: tuple[object, ...] | None = None
+    lookahead: tuple[list[int], ...] | None = None
 
 
 class BlocksRemoved(msgspec.Struct, frozen=True, kw_only=True):

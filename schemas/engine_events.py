@@ -23,12 +23,12 @@ class StoredMap(msgspec.Struct, tag="BlockStored", tag_field="type", gc=False):
     lora_id: int | None = None
     medium: str | None = None
     lora_name: str | None = None
-    extra_keys: list[Any] | None = None
+    extra_keys: list[list[Any] | None] | None = None
     group_idx: int | None = None
     kv_cache_spec_kind: str | None = None
     kv_cache_spec_sliding_window: int | None = None
     locality: str | None = None
-    lookahead_token_ids: list[Any] | None = None
+    lookahead_token_ids: list[list[int]] | None = None
     cache_salt: str | None = None
 
 
@@ -55,7 +55,7 @@ class StoredArray(msgspec.Struct, tag="BlockStored", array_like=True, gc=False):
     lora_id: int | None = None
     medium: str | None = None
     lora_name: str | None = None
-    extra_keys: list[Any] | None = None
+    extra_keys: list[list[Any] | None] | None = None
     group_idx: int | None = None
     kv_cache_spec_kind: str | None = None
     kv_cache_spec_sliding_window: int | None = None
@@ -67,7 +67,6 @@ class RemovedArray(msgspec.Struct, tag="BlockRemoved", array_like=True, gc=False
     block_hashes: list[int | bytes]
     medium: str | None = None
     group_idx: int | None = None
-    locality: str | None = None
 
 
 class ClearedArray(msgspec.Struct, tag="AllBlocksCleared", array_like=True, gc=False):

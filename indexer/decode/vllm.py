@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import msgspec
 
-from indexer.model import UNASKABLE, AllCleared, BlocksRemoved, BlocksStored, Event, EventBatch, Skipped, Tier
+from indexer.model import (
+    UNASKABLE,
+    WINDOW_KINDS,
+    AllCleared,
+    BlocksRemoved,
+    BlocksStored,
+    Event,
+    EventBatch,
+    Skipped,
+    Tier,
+)
 from schemas.engine_events import (
     ArrayBatch,
     MapBatch,
@@ -49,12 +59,18 @@ _U64: Final = 1 << 64
 _HASH_BYTES_MIN: Final = 8
 LOOKAHEAD_MAX: Final = 16
 """Tokens beyond its end that a block's hash may cover."""
+GROUP_MAX: Final = 1 << 16
+WINDOW_MAX: Final = 1 << 31
+"""Group numbers and windows beyond these are damage: engines count groups from 0 and windows in tokens of a prompt."""
+_U32_MAX: Final = (1 << 32) - 1
 _TOKEN_STRUCTS_MAX: Final = 4096
 
 _map_decoder: Final = msgspec.msgpack.Decoder(MapBatch)
 _array_decoder: Final = msgspec.msgpack.Decoder(ArrayBatch)
 _plain_decoder: Final = msgspec.msgpack.Decoder()
 _token_structs: dict[int, Callable[..., bytes]] = {}
+_BAD_STORE: Final = Skipped("stored_malformed", suspect=True)
+_BAD_REMOVAL: Final = Skipped("removed_malformed", suspect=True)
 
 
 def decode(payload: bytes) -> EventBatch | None:
@@ -117,7 +133,7 @@ def _typed_stored(event: Any) -> Event:  # noqa: ANN401  one of the two wire str
     if type(event) is StoredMap:
         locality, lookahead = event.locality, event.lookahead_token_ids
         if event.cache_salt is not None:
-            extra = _sglang_salt(event.cache_salt, event.parent_block_hash, len(event.block_hashes))
+            extra = _salted(extra, event.cache_salt, event.parent_block_hash, len(event.block_hashes))
     return _stored(
         event.block_hashes,
         event.parent_block_hash,
@@ -134,17 +150,22 @@ def _typed_stored(event: Any) -> Event:  # noqa: ANN401  one of the two wire str
 
 
 def _same_lane(one: Any, other: Any) -> bool:  # noqa: ANN401  two wire structs of one type
-    same: bool = one.medium == other.medium and one.group_idx == other.group_idx and one.locality == other.locality
+    same: bool = one.medium == other.medium and one.group_idx == other.group_idx and _where(one) == _where(other)
     return same
+
+
+def _where(event: Any) -> str | None:  # noqa: ANN401  a wire struct of a removal
+    """Only maps have a locality."""
+    return event.locality if type(event) is RemovedMap else None
 
 
 def _joined(run: Sequence[Any]) -> list[Event]:
     """Removals that follow each other on one lane, as one event; each alone where one of them is malformed."""
     first = run[0]
-    tier, group = tier_of(first.medium, first.locality), first.group_idx
+    tier, group = tier_of(first.medium, _where(first)), first.group_idx
     hashes = first.block_hashes if len(run) == 1 else [value for event in run for value in event.block_hashes]
     normal = _hashes(hashes)
-    if normal is not None:
+    if normal is not None and _is_group(group):
         return [BlocksRemoved(hashes=normal, tier=tier, group=group or 0, events=len(run))]
     return [_removed(event.block_hashes, tier, group) for event in run]
 
@@ -163,18 +184,22 @@ def _stored(  # noqa: PLR0917  the wire's own field list
     lookahead: list[Any] | None,
 ) -> Event:
     normal = _hashes(hashes)
-    if normal is None or block_size < 0 or _too_far(lookahead):
-        return Skipped("stored_malformed", suspect=False)
-    parent_hash = None
-    if parent is not None:
-        parents = _hashes((parent,))
-        if parents is None:
-            return Skipped("stored_malformed", suspect=False)
-        parent_hash = parents[0]
+    parents = () if parent is None else _hashes((parent,))
+    dense = block_size > 0 and len(token_ids) == len(hashes) * block_size
+    if (
+        normal is None
+        or parents is None
+        or block_size < 0
+        or not _is_group(group)
+        or (window is not None and kind in WINDOW_KINDS and not 0 < window <= WINDOW_MAX)
+        or (extra_keys is not None and any(extra_keys) and dense and len(extra_keys) != len(hashes))
+        or (lookahead is not None and not _is_lookahead(lookahead, len(hashes) if dense else None))
+    ):
+        return _BAD_STORE
     tokens = pack_tokens(token_ids)
     return BlocksStored(
         hashes=normal,
-        parent=parent_hash,
+        parent=parents[0] if parents else None,
         tokens=b"" if tokens is None else tokens,
         tokens_ok=tokens is not None,
         block_size=block_size,
@@ -183,25 +208,40 @@ def _stored(  # noqa: PLR0917  the wire's own field list
         extra_keys=tuple(extra_keys) if extra_keys and any(extra_keys) else None,
         group=group or 0,
         kind=kind,
-        window=window,
+        window=window if kind in WINDOW_KINDS else None,
         lookahead=tuple(lookahead) if lookahead and any(lookahead) else None,
     )
 
 
 def _adapter(lora_name: str | None, lora_id: int | None) -> str | None:
     """The adapter's name, or a name nobody can ask for where the engine told only its number."""
-    return lora_name if lora_name is not None or lora_id is None else f"{UNASKABLE}{lora_id}"
+    return lora_name or (None if lora_id is None else f"{UNASKABLE}{lora_id}")
 
 
-def _too_far(lookahead: list[Any] | None) -> bool:
-    """More lookahead than any drafter has: it would make every lookup of this engine's model expensive."""
-    return lookahead is not None and any(isinstance(part, list) and len(part) > LOOKAHEAD_MAX for part in lookahead)
+def _is_group(group: int | None) -> bool:
+    return group is None or 0 <= group < GROUP_MAX
+
+
+def _is_lookahead(lookahead: list[list[int]], blocks: int | None) -> bool:
+    """Equally many tokens for each block, and not more than any drafter has: they are part of what a block is.
+
+    `blocks`: how many lists there must be; None where the event places nothing by its tokens. More tokens than that
+    would make every lookup of this engine's model expensive.
+    """
+    if blocks is not None and lookahead and len(lookahead) != blocks:
+        return False
+    lengths = {len(part) for part in lookahead}
+    return (
+        len(lengths) <= 1
+        and max(lengths, default=0) <= LOOKAHEAD_MAX
+        and all(0 <= token <= _U32_MAX for part in lookahead for token in part)
+    )
 
 
 def _removed(hashes: Sequence[int | bytes], tier: Tier, group: int | None) -> Event:
     normal = _hashes(hashes)
-    if normal is None:
-        return Skipped("removed_malformed", suspect=True)
+    if normal is None or not _is_group(group):
+        return _BAD_REMOVAL
     return BlocksRemoved(hashes=normal, tier=tier, group=group or 0)
 
 
@@ -240,14 +280,16 @@ def pack_tokens(token_ids: list[Any]) -> bytes | None:
         return None
 
 
-def _sglang_salt(salt: str, parent: object, blocks: int) -> list[Any] | None:
+def _salted(extra: list[Any] | None, salt: str, parent: object, blocks: int) -> list[Any] | None:
     """SGLang names the salt beside every event of a salted prompt.
 
-    Like vLLM's it enters the block at token 0, and the chain carries it from there.
+    Like vLLM's it enters the block at token 0, beside what else is told of that block; the chain carries it from there.
     """
     if parent is not None or not blocks:
-        return None
-    return [[salt]] + [None] * (blocks - 1)
+        return extra
+    first, *others = extra or [None] * blocks
+    keys = first or []
+    return [keys if salt in keys else [*keys, salt], *others]
 
 
 def _decode_tolerant(payload: bytes) -> EventBatch | None:
@@ -281,6 +323,20 @@ _STORED_FIELDS: Final = (
 )
 _REMOVED_FIELDS: Final = ("block_hashes", "medium", "group_idx")
 _ABSENT: Final = object()
+_OPTIONAL: Final[dict[str, type]] = {
+    "lora_id": int,
+    "medium": str,
+    "lora_name": str,
+    "extra_keys": list,
+    "group_idx": int,
+    "kv_cache_spec_kind": str,
+    "kv_cache_spec_sliding_window": int,
+    "locality": str,
+    "lookahead_token_ids": list,
+    "cache_salt": str,
+}
+"""What a field must be where it is not nil. Each says which block an event is about: one of another type may have meant
+anything, and taken for absent it would make a salted block a plain one."""
 
 
 def _plain_event(event: Any) -> Event:  # noqa: ANN401  anything msgpack can hold
@@ -306,40 +362,41 @@ def _plain_stored(fields: dict[Any, Any]) -> Event:
     parent = fields.get("parent_block_hash", _ABSENT)
     token_ids = fields.get("token_ids")
     block_size = fields.get("block_size")
+    salts = fields.get("lora_name")
+    if isinstance(salts, dict):  # SGLang 0.5.18/19 appended a map of salts where vLLM has the adapter (E14)
+        fields = {**fields, "lora_name": None, "cache_salt": salts.get("cache_salt", _ABSENT)}
     if (
         not _are_hashes(hashes)
         or not isinstance(token_ids, list)
         or type(block_size) is not int
         or not (parent is None or isinstance(parent, bytes) or type(parent) is int)
+        or not _well_typed(fields)
     ):
-        return Skipped("stored_malformed", suspect=False)
-    lora_name = fields.get("lora_name")
-    extra = _optional(fields, "extra_keys", list)
-    salt = fields.get("cache_salt")
-    if isinstance(lora_name, dict):  # SGLang 0.5.18/19 appended a map of salts where vLLM has the adapter (E14)
-        salt, lora_name = lora_name.get("cache_salt"), None
-    if isinstance(salt, str):
-        extra = _sglang_salt(salt, parent, len(hashes))
+        return _BAD_STORE
+    extra, salt = fields.get("extra_keys"), fields.get("cache_salt")
+    if salt is not None:
+        extra = _salted(extra, salt, parent, len(hashes))
     return _stored(
         hashes,
         parent,
         token_ids,
         block_size,
-        _plain_tier(fields),
-        _adapter(lora_name if isinstance(lora_name, str) else None, _optional(fields, "lora_id", int)),
+        tier_of(fields.get("medium"), fields.get("locality")),
+        _adapter(fields.get("lora_name"), fields.get("lora_id")),
         extra,
-        _optional(fields, "group_idx", int),
-        _optional(fields, "kv_cache_spec_kind", str),
-        _optional(fields, "kv_cache_spec_sliding_window", int),
-        _optional(fields, "lookahead_token_ids", list),
+        fields.get("group_idx"),
+        fields.get("kv_cache_spec_kind"),
+        fields.get("kv_cache_spec_sliding_window"),
+        fields.get("lookahead_token_ids"),
     )
 
 
 def _plain_removed(fields: dict[Any, Any]) -> Event:
     hashes = fields.get("block_hashes")
-    if not _are_hashes(hashes):
-        return Skipped("removed_malformed", suspect=True)
-    return _removed(hashes, _plain_tier(fields), _optional(fields, "group_idx", int))
+    lane = {name: fields.get(name) for name in ("medium", "group_idx", "locality")}
+    if not _are_hashes(hashes) or not _well_typed(lane):
+        return _BAD_REMOVAL
+    return _removed(hashes, tier_of(lane["medium"], lane["locality"]), lane["group_idx"])
 
 
 def _are_hashes(value: Any) -> TypeGuard[list[int | bytes]]:  # noqa: ANN401  anything msgpack can hold
@@ -347,14 +404,13 @@ def _are_hashes(value: Any) -> TypeGuard[list[int | bytes]]:  # noqa: ANN401  an
     return isinstance(value, list) and all(type(item) is int or type(item) is bytes for item in value)
 
 
-def _plain_tier(fields: dict[Any, Any]) -> Tier:
-    medium = fields.get("medium")
-    if medium is not None and not isinstance(medium, str):
-        return Tier.UNKNOWN
-    return tier_of(medium, _optional(fields, "locality", str))
-
-
-def _optional(fields: dict[Any, Any], name: str, kind: type) -> Any:  # noqa: ANN401  narrowed by `kind`
-    """The field when it has the type the wire promises; a value of another type counts as absent."""
-    value = fields.get(name)
-    return value if type(value) is kind else None
+def _well_typed(fields: dict[Any, Any]) -> bool:
+    """Whether each optional field is absent, nil or of the type the wire promises, and so is what its lists hold."""
+    for name, kind in _OPTIONAL.items():
+        value = fields.get(name)
+        if value is not None and type(value) is not kind:
+            return False
+    return all(keys is None or type(keys) is list for keys in fields.get("extra_keys") or ()) and all(
+        type(part) is list and all(type(token) is int for token in part)
+        for part in fields.get("lookahead_token_ids") or ()
+    )

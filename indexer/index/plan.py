@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from indexer.model import Event
 
 _MASK = SHARDS - 1
+_CONTRADICTION = Skipped("group_contradiction", suspect=True)
+"""A store that says of its group what no other store of it says."""
 
 
 class Presence(Protocol):
@@ -98,7 +100,9 @@ class Planner:
     # -- stores --------------------------------------------------------------------------------------------------------
 
     def _stored(self, source: SourceIndex, event: BlocksStored) -> None:
-        source.learn(event, self._mirror)
+        if not source.learn(event, self._mirror):
+            self._skip(source, _CONTRADICTION)
+            return
         hashes = event.hashes
         if not hashes:
             source.counters["skipped.empty"] += 1
@@ -170,8 +174,9 @@ class Planner:
                 lora_name=event.lora_name,
                 at_root=event.parent is None,
             )
-            if event.lookahead is not None:
-                source.lookahead = max((len(part) for part in event.lookahead if isinstance(part, list)), default=0)
+        ahead = len(event.lookahead[0]) if event.lookahead else 0
+        if event.tier is Tier.GPU and not source.learn_lookahead(ahead):
+            self._shortfall(source, "lookahead_changed")
         if lora_name and lora_name not in source.adapters:
             self._learn_adapter(source, lora_name)
         locals_ = local_hashes(event.tokens, event.block_size, lora_name, extras)

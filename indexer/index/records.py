@@ -28,9 +28,6 @@ VIEWS: Final = len(VIEW_TIERS)
 IDLE_RECORDS_MAX: Final = 1024
 """Records without a block that stay linked for reuse; beyond, the oldest are unlinked. Bounds memory under churn."""
 
-FULL_KINDS: Final = frozenset({"full_attention", "mla_attention", "sink_full_attention"})
-WINDOW_KINDS: Final = frozenset({"sliding_window", "sliding_window_mla"})
-
 
 class LaneTable:
     """The lanes of one source, and which of its groups must hold a block for the source to hold it.

@@ -12,10 +12,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from indexer.index.ghosts import Ghosts
-from indexer.index.records import FULL_KINDS, LANES_MAX, WINDOW_KINDS, LaneTable
+from indexer.index.group_claims import GroupClaims, claim_of, is_main
+from indexer.index.records import LANES_MAX, LaneTable
 from indexer.index.reverse_map import Lane, ReverseMap
 from indexer.index.states import SourceFacts
-from indexer.model import GroupInfo, Tier
+from indexer.model import FULL_KINDS, WINDOW_KINDS, GroupInfo, Tier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,9 +51,12 @@ class SourceIndex:
         """What orders equal scores: the same in every replica, whatever the order of registration."""
         self.lane_table = LaneTable()
         self.groups: dict[int, GroupInfo] = {}
+        self._claims = GroupClaims()
         self.home_group: int | None = None
         self.block_size: int | None = None
         self.lookahead = 0
+        """Tokens beyond its end that a block's hash covers, as lookups have to ask for it."""
+        self._other_lookahead: int | None = None
         self.rules: tuple[tuple[int, GroupInfo], ...] = ()
         """The groups besides the main ones whose hit rule must hold too (sliding windows), by group number."""
         self.adapters: dict[str, None] = {}
@@ -106,10 +110,12 @@ class SourceIndex:
     def _forget_engine(self) -> None:
         self.lane_table = LaneTable()
         self.groups = {}
+        self._claims = GroupClaims()
         self.home_group = None
         self.rules = ()
         self.facts.rule_missing = False
         self.lookahead = 0
+        self._other_lookahead = None
         self.adapters = {}
         self.warnings.pop("block_size", None)
         self.warnings.pop("clock", None)
@@ -151,23 +157,41 @@ class SourceIndex:
             lane = self.map.lanes[group, tier] = Lane(number, group, tier, self._tier_ttls.get(tier))
         return lane
 
-    def learn(self, event: BlocksStored, mirror: Mirror) -> None:
-        """Take in what a store tells about its group. Most stores tell nothing new."""
+    def learn_lookahead(self, tokens: int) -> bool:
+        """A store whose blocks' hashes cover so many tokens beyond their end. True where lookups will find them.
+
+        An engine has one such number. Another one is believed from the second store in a row on (P11), or where
+        nothing is held that it could hide.
+        """
+        if tokens == self.lookahead:
+            self._other_lookahead = None
+            return True
+        if self._other_lookahead == tokens or not self.map.pairs:
+            self.lookahead, self._other_lookahead = tokens, None
+            return True
+        self._other_lookahead = tokens
+        return False
+
+    def learn(self, event: BlocksStored, mirror: Mirror) -> bool:
+        """Take in what a store tells about its group. Most stores tell nothing new.
+
+        False where it contradicts what the others told: then nothing of the event can be trusted.
+        """
         known = self.groups.get(event.group)
         if known is None and len(self.groups) >= LANES_MAX:
-            return  # no lane is left for it either
-        if (
-            known is not None
-            and (event.kind is None or event.kind == known.kind)
-            and (event.window is None or event.window == known.window)
-            and event.block_size in (0, known.block_size)
-        ):
-            return
-        kind = event.kind if event.kind is not None or known is None else known.kind
+            return True  # no lane is left for it either
+        if known is not None and not self._claims.believes(event, known):
+            return False
+        kind = event.kind
+        if kind is None and known is not None and (claim_of(event).kind is None or is_main(event.group, known.kind)):
+            kind = known.kind
         window = event.window if event.window is not None or known is None else known.window
+        size_told = known is not None and event.block_size in (0, known.block_size)
+        if known is not None and size_told and kind == known.kind and window == known.window:
+            return True
         size = event.block_size or (known.block_size if known else 0)
         self.groups[event.group] = GroupInfo(kind, window, size)
-        full = sorted(group for group, info in self.groups.items() if self._is_main(group, info))
+        full = sorted(group for group, info in self.groups.items() if is_main(group, info.kind))
         if self.home_group not in full:
             self.home_group = full[0] if full else None
         home = self.groups.get(self.home_group) if self.home_group is not None else None
@@ -179,10 +203,7 @@ class SourceIndex:
         self.facts.rule_missing = len(self.rules) < len(others)
         if self.lane_table.set_main_groups(main):
             mirror.book.refresh_slot(self.slot)
-
-    def _is_main(self, group: int, info: GroupInfo) -> bool:
-        """Full attention by kind; engines that name no kinds have one group, number 0."""
-        return info.kind in FULL_KINDS or (info.kind is None and group == 0)
+        return True
 
 
 def _rule_of(info: GroupInfo, step: int) -> GroupInfo | None:

@@ -14,7 +14,7 @@ from indexer.decode import vllm
 from indexer.decode.vllm import decode
 from indexer.model import AllCleared, BlocksRemoved, BlocksStored, EventBatch, Skipped
 from tests.support.core import Core, check_mirror
-from tests.support.core_events import as_array, payload
+from tests.support.core_events import as_array, payload, removed, stored
 from tests.support.core_traces import recording
 
 if TYPE_CHECKING:
@@ -169,6 +169,76 @@ def test_whatever_decodes_can_be_applied_and_asked_about(batches: list[object]) 
 
     assert 0 == core.mirror.table.live
     assert 1 == len(core.mirror.book)
+
+
+RIGHT: dict[str, tuple[type, ...]] = {
+    "lora_id": (int,),
+    "medium": (str,),
+    "lora_name": (str, dict),  # a map of salts, E14
+    "extra_keys": (),
+    "group_idx": (int,),
+    "kv_cache_spec_kind": (str,),
+    "kv_cache_spec_sliding_window": (int,),
+    "locality": (str,),
+    "cache_salt": (str,),
+    "lookahead_token_ids": (),
+}
+
+
+@st.composite
+def wrong(draw: Callable[..., Any]) -> tuple[str, object]:
+    """A field that says which block an event is about, with a value of a type it never has."""
+    name = draw(st.sampled_from(sorted(RIGHT)))
+    value = draw(values.filter(lambda v: v is not None and type(v) not in RIGHT[name] and not _is_list_of(name, v)))
+    return name, value
+
+
+def _is_list_of(name: str, value: object) -> bool:
+    """Whether the value is a list as that field may have it, but for its length and ranges."""
+    inner = {"extra_keys": (list, type(None)), "lookahead_token_ids": (list,)}.get(name)
+    return inner is not None and isinstance(value, list) and all(isinstance(item, inner) for item in value)
+
+
+@given(wrong(), st.booleans(), st.booleans())
+@example(("extra_keys", "salt"), False, True)
+@example(("extra_keys", [0, None]), False, True)
+@example(("cache_salt", {"a": 1}), False, True)
+@example(("lookahead_token_ids", [None, None]), True, True)
+def test_a_wrong_identity_field_never_leaves_another_identity(
+    field: tuple[str, object], later: bool, first: bool
+) -> None:
+    """Whatever else the event says, no question finds its blocks; what is held stays, and is in doubt."""
+    core = Core()
+    engine = core.engine()
+    if first:
+        engine.say(stored([1, 2], range(8)))
+    tokens = list(range(100, 108))
+
+    engine.say({**stored([5, 6], tokens, 2 if later else None), field[0]: field[1]})
+
+    held = {"matched": 8 if first else 0, "skipped": 1, "doubts": {"stored_malformed"}}
+    source = engine.source
+    got = {
+        "matched": core.ask(range(9))["pod"].matched_tokens,
+        "skipped": source.counters["skipped.stored_malformed"],
+        "doubts": source.facts.doubts,
+    }
+    assert held == got
+    assert (2 if first else 0) == core.mirror.table.live == source.pairs
+    assert not core.ask([*tokens, 1])["pod"].matched_tokens
+    assert not core.ask([*range(8), *tokens, 1])["pod"].matched_tokens - held["matched"]
+
+
+@given(wrong().filter(lambda field: field[0] in {"medium", "group_idx", "locality"}))
+def test_a_wrong_lane_of_a_removal_removes_nothing_and_says_so(field: tuple[str, object]) -> None:
+    """It may have been any block's."""
+    core = Core()
+    engine = core.engine()
+    engine.say(stored([1, 2], range(8)), {**removed(2), field[0]: field[1]})
+
+    entry = core.ask(range(9))["pod"]
+
+    assert (8, "suspect", "estimate") == (entry.matched_tokens, entry.state, entry.bound)
 
 
 def test_damaged_recorded_payloads() -> None:

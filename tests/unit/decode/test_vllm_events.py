@@ -97,11 +97,6 @@ def test_one_broken_removal_among_neighbours() -> None:
     assert [(1, Tier.GPU, 0), Skipped("removed_malformed", suspect=True), (2, Tier.GPU, 0)] == flat(batch.events)
 
 
-def test_a_medium_that_is_no_string_is_an_unknown_tier() -> None:
-    """Never taken for GPU."""
-    assert BlocksRemoved(hashes=(5,), tier=Tier.UNKNOWN) == one({**removed(5), "medium": 7})
-
-
 @pytest.mark.parametrize(
     "form", [CLEARED, ["AllBlocksCleared"], ["AllBlocksCleared", "later"], {**CLEARED, "later": 1}]
 )

@@ -135,9 +135,13 @@ def test_a_group_that_turns_out_otherwise(taught: Taught) -> None:
 
 
 def test_a_window_that_changes(taught: Taught) -> None:
-    """The newer one counts."""
+    """The newer one counts, once it was told twice in a row."""
     taught.learn(0, FULL)
-    for window in (64, None, 128):
+    for window in (64, None, 128, 64, 128):
+        taught.learn(1, WINDOW, window=window)
+    assert [(1, GroupInfo(WINDOW, 64, 4))] == list(taught.source.rules)
+
+    for window in (128, 128):
         taught.learn(1, WINDOW, window=window)
 
     assert [(1, GroupInfo(WINDOW, 128, 4))] == list(taught.source.rules)
