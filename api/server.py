@@ -24,6 +24,7 @@ import uvicorn
 from api.ports import NodePort
 from api.rest.app import create_app
 from api.rest.front import Front
+from api.rest.heads import KnownHeads
 from api.rest.lane import LookupLaneProtocol
 from api.rest.limits import RestLimits
 from indexer.errors import SettingsError
@@ -112,9 +113,10 @@ class _Server(uvicorn.Server):
 
 
 def _config(app: Front, settings: ServerSettings) -> uvicorn.Config:
+    lane = functools.partial(LookupLaneProtocol, lookups=app.lookups, heads=KnownHeads())
     return uvicorn.Config(
         app,
-        http=cast("type[asyncio.Protocol]", functools.partial(LookupLaneProtocol, lookups=app.lookups)),
+        http=cast("type[asyncio.Protocol]", lane),
         ws="none",
         lifespan="off",
         log_config=None,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from xxhash import xxh3_64_intdigest
 
 from indexer.errors import SourceUnknownError
-from indexer.lookup_view import encode_nothing
+from indexer.lookup_view import encode_nothing, frame_of
 from indexer.model import DEFAULT_TENANT
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from indexer.index.registry import Registry, Resolved
     from indexer.index.source import SourceIndex
-    from indexer.lookup_view import Encoding, FleetView, Prepared
+    from indexer.lookup_view import Encoding, FleetView, Frame, Prepared
     from indexer.model import Reason
     from schemas.lookup import LookupQuery
 
@@ -75,7 +75,18 @@ class Candidates:
 class Scene:
     """Candidates at one moment."""
 
-    __slots__ = ("_nothing", "_unsure", "candidates", "epoch", "prepared", "until", "usable")
+    __slots__ = (
+        "_nothing",
+        "_unscored",
+        "_unsure",
+        "_view",
+        "candidates",
+        "epoch",
+        "frames",
+        "prepared",
+        "until",
+        "usable",
+    )
 
     def __init__(self, candidates: Candidates, now: float, view: FleetView) -> None:
         self.candidates = candidates
@@ -83,6 +94,10 @@ class Scene:
         self.usable = 0
         self.until = float("inf")
         self._unsure = 0
+        self._unscored = 0
+        self._view = view
+        self.frames: list[Frame | None] = [None] * len(candidates.listed)
+        """Where made already; else `frame` makes one."""
         self.prepared: list[Prepared] = [view.prepared(candidate.source, now) for candidate in candidates.listed]
         for index in range(len(self.prepared)):
             self._account(index)
@@ -92,6 +107,11 @@ class Scene:
     def heard(self) -> bool:
         """Whether anything is known of any candidate."""
         return self.usable != 0
+
+    @property
+    def all_scored(self) -> bool:
+        """Whether every listed source may score."""
+        return self._unscored == 0
 
     @property
     def degraded(self) -> bool:
@@ -110,6 +130,7 @@ class Scene:
             if index is None or self.candidates.listed[index].source is not source:
                 continue
             self.prepared[index] = view.prepared(source, now)
+            self.frames[index] = None
             self._account(index)
             for (encoding, prompt_tokens, adapter_unknown), entries in self._nothing.items():
                 entries[index] = self._encode(index, encoding, prompt_tokens, adapter_unknown=adapter_unknown)
@@ -121,12 +142,19 @@ class Scene:
         source, _, excluded = self.candidates.listed[index]
         state = self.prepared[index]
         self.until = min(self.until, state.until)
+        self._unscored = self._unscored & ~(1 << index) | (not state.scored) << index
         bit = 1 << source.slot
         self.usable &= ~bit
         self._unsure &= ~bit
         if excluded is None:
             self.usable |= bit if state.scored else 0
             self._unsure |= bit if state.degrades else 0
+
+    def frame(self, index: int) -> Frame:
+        """The frame of a listed source, made on first use."""
+        source, name, _ = self.candidates.listed[index]
+        frame = self.frames[index] = frame_of(source, self.prepared[index], name, self._view.limits.suspect_weight)
+        return frame
 
     def nothing(self, encoding: Encoding, prompt_tokens: int, *, adapter_unknown: bool) -> list[msgspec.Raw]:
         """Encoded entries of all listed sources, should they hold nothing of a prompt of that length."""

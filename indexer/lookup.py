@@ -8,6 +8,7 @@ can that be trusted right now? Answers from memory; no I/O; time comes from the 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -20,7 +21,7 @@ from indexer.hashing.chain import SCHEME, TOKEN_BYTES, chained, root_seed
 from indexer.hashing.extra_keys import query_extras
 from indexer.hashing.memo import ChainMemo
 from indexer.index.walk import walk
-from indexer.lookup_view import FleetView, nothing_entry, unknown_entry
+from indexer.lookup_view import FleetView, encode_held_in_gpu, nothing_entry, unknown_entry
 from indexer.model import DEFAULT_TENANT
 from indexer.score.hybrid import hybrid_tokens
 from indexer.score.prefix import DEFAULT_WEIGHTS, blocks_by_tier, reusable_blocks, score_of
@@ -58,6 +59,15 @@ class Match(NamedTuple):
     held: Held
     runs: list[Run]
     last_hash: int
+
+
+class Ranked(NamedTuple):
+    """A match's entry, sorted as answers are: by score, then in an order that differs between prompts."""
+
+    worse: float
+    turn: int
+    listed: int
+    entry: PodEntry
 
 
 class Prompt(NamedTuple):
@@ -125,8 +135,13 @@ class Lookup:
             took_us=int((self._clock.now() - started) * 1e6),
         )
 
-    def hashes(self, query: LookupQuery, block_size: int, lookahead: int = 0) -> NDArray[np.uint64]:
-        """Token hashes of the prompt's whole blocks at that block size."""
+    def hashes(
+        self, query: LookupQuery, block_size: int, lookahead: int = 0, *, held_by: int | None = None
+    ) -> NDArray[np.uint64]:
+        """Token hashes of the prompt's whole blocks at that block size.
+
+        `held_by`: a mask of slots; the hashes may end behind the first block that none of these holds.
+        """
         tokens = query.tokens or b""
         extras = None
         if query.cache_salt or query.mm_items or lookahead:
@@ -139,7 +154,8 @@ class Lookup:
             )
             if lookahead:  # the engine announces a block only once the tokens after it exist
                 tokens = tokens[: max(0, len(tokens) - lookahead * TOKEN_BYTES)]
-        return np.frombuffer(self._memo.hash_image(tokens, block_size, query.lora_name, extras), _LE_U64)
+        go_on = None if held_by is None else partial(self._mirror.held_by_any, held_by)
+        return np.frombuffer(self._memo.hash_image(tokens, block_size, query.lora_name, extras, go_on), _LE_U64)
 
     # -- the prompt ----------------------------------------------------------------------------------------------------
 
@@ -153,20 +169,21 @@ class Lookup:
         matches: dict[int, Match] = {}
         seed = 0
         for variant, mask in candidates.variants.items():
-            hashes = self._hashes_of(query, variant)
+            start = mask & usable
+            hashes = self._hashes_of(query, variant, start)
             if not len(hashes):
                 continue
             seed = seed or hashes.item(0)  # of the smallest variant: they are sorted
-            found = walk(self._mirror, hashes, mask & usable)
+            found = walk(self._mirror, hashes, start)
             for slot, held in found.held.items():
                 matches[slot] = Match(held, found.runs, hashes.item(held.matched - 1))
         return Prompt(prompt_tokens, matches, seed or xxh3_64_intdigest(query.tokens or b""))
 
-    def _hashes_of(self, query: LookupQuery, variant: Variant) -> NDArray[np.uint64]:
+    def _hashes_of(self, query: LookupQuery, variant: Variant, held_by: int) -> NDArray[np.uint64]:
         block_size, lookahead = variant
         given = query.block_hashes
         if given is None:
-            return self.hashes(query, block_size, lookahead)
+            return self.hashes(query, block_size, lookahead, held_by=held_by)
         if block_size != query.block_size or lookahead:
             return _NO_HASHES
         if query.scheme not in {None, SCHEME}:
@@ -187,29 +204,73 @@ class Lookup:
     ) -> list[PodEntry | msgspec.Raw]:
         """All entries, best first: matches by score, then those that count but hold nothing, then the rest."""
         candidates = scene.candidates
-        ranked: list[tuple[float, int, int, PodEntry]] = []
-        for slot, match in prompt.matches.items():
-            index = candidates.by_slot[slot]
-            entry = self._entry(query, scene, index, match, prompt.tokens, blocked.get(index))
-            name = candidates.listed[index].source.rendezvous_name
-            ranked.append((-entry.score, -xxh3_64_intdigest(name, match.last_hash), index, entry))
-        ranked.sort()
         if query.group == "pod" or blocked or query.block_hashes is not None:
-            entries = [entry for *_, entry in ranked]
+            entries = [match.entry for match in self._ranked(query, scene, prompt, blocked)]
             entries += self._plain_rest(query, scene, prompt, blocked, adapter_unknown=adapter_unknown)
             pods: list[PodEntry | msgspec.Raw] = list(_best_of_pods(entries) if query.group == "pod" else entries)
         else:
-            done = {index for _, _, index, _ in ranked}
+            if encoding == "json":
+                pods, done = self._encoded(query, scene, prompt)
+            else:
+                ranked = self._ranked(query, scene, prompt, blocked)
+                pods, done = [match.entry for match in ranked], {match.listed for match in ranked}
             nothing = scene.nothing(encoding, prompt.tokens, adapter_unknown=adapter_unknown)
             rest = [index for index in candidates.order(prompt.seed) if index not in done]
-            pods = [entry for *_, entry in ranked]
-            prepared = scene.prepared
-            pods += [nothing[index] for index in rest if prepared[index].scored]
-            if len(pods) < len(prepared):
+            if scene.all_scored:
+                pods += [nothing[index] for index in rest]
+            else:
+                prepared = scene.prepared
+                pods += [nothing[index] for index in rest if prepared[index].scored]
                 pods += [nothing[index] for index in rest if not prepared[index].scored]
         if candidates.unknown_names:
             pods += [unknown_entry(name, "pod_unknown") for name in candidates.unknown_names]
         return pods
+
+    def _ranked(self, query: LookupQuery, scene: Scene, prompt: Prompt, blocked: dict[int, Reason]) -> list[Ranked]:
+        """The matches' entries, best first."""
+        candidates = scene.candidates
+        ranked: list[Ranked] = []
+        for slot, match in prompt.matches.items():
+            index = candidates.by_slot[slot]
+            entry = self._entry(query, scene, index, match, prompt.tokens, blocked.get(index))
+            name = candidates.listed[index].source.rendezvous_name
+            ranked.append(Ranked(-entry.score, -xxh3_64_intdigest(name, match.last_hash), index, entry))
+        ranked.sort()
+        return ranked
+
+    def _encoded(
+        self, query: LookupQuery, scene: Scene, prompt: Prompt
+    ) -> tuple[list[PodEntry | msgspec.Raw], set[int]]:
+        """As `_ranked`, in JSON where that is cheap, and their indices.
+
+        Most matches are held in GPU memory by several sources alike: what these entries say of the prompt is encoded
+        once, and stands in each source's prepared frame.
+        """
+        by_slot, frames = scene.candidates.by_slot, scene.frames
+        ranked: list[tuple[float, int, int, PodEntry | msgspec.Raw]] = []
+        alike: tuple[int, int, float] | None = None
+        score, part = 0.0, b""
+        for slot, (held, runs, last_hash) in prompt.matches.items():
+            index = by_slot[slot]
+            head, tail, size, factor, name = frames[index] or scene.frame(index)
+            matched = held.matched
+            if not head or held.views[0] != matched:
+                match = self._entry(query, scene, index, Match(held, runs, last_hash), prompt.tokens, None)
+                ranked.append((-match.score, -xxh3_64_intdigest(name, last_hash), index, match))
+                continue
+            if alike != (matched, size, factor):
+                alike = matched, size, factor
+                score, part = self._held_in_gpu(query, matched, size, factor, prompt.tokens)
+            ranked.append((-score, -xxh3_64_intdigest(name, last_hash), index, msgspec.Raw(head + part + tail)))
+        ranked.sort()
+        return [entry for *_, entry in ranked], {index for _, _, index, _ in ranked}
+
+    def _held_in_gpu(
+        self, query: LookupQuery, blocks: int, size: int, factor: float, prompt_tokens: int
+    ) -> tuple[float, bytes]:
+        score = score_of((blocks, 0, 0, 0, 0), size, prompt_tokens, self._weights, factor)
+        reusable = reusable_blocks(blocks, size, prompt_tokens, partial=query.partial)
+        return score, encode_held_in_gpu(blocks * size, reusable * size, score)
 
     def _entry(
         self, query: LookupQuery, scene: Scene, index: int, match: Match, prompt_tokens: int, blocked: Reason | None

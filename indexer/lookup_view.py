@@ -34,8 +34,34 @@ FRAGMENTS_MAX: Final = 64
 """Encoded forms kept a source (reasons times names the callers use)."""
 
 _encoders: Final = {"json": msgspec.json.Encoder().encode, "msgpack": msgspec.msgpack.Encoder().encode}
+_json_encode: Final = _encoders["json"]
+_BEFORE_HELD: Final = b',"matched_tokens":'
+_BEHIND_HELD: Final = b',"state":'
 _NO_TIERS: Final = TierTokens()
 _NO_PREFIX: Final = PrefixTokens()
+
+
+class Frame(NamedTuple):
+    """What a source's JSON entry has around the part that the prompt decides, and what that part is made with."""
+
+    head: bytes
+    """Empty where the entry has to be made whole: what a hybrid source reuses is a matter of its own."""
+    tail: bytes
+    block_size: int
+    factor: float
+    """Of the score."""
+    rendezvous_name: bytes
+
+
+class HeldPart(msgspec.Struct, kw_only=True):
+    """The fields of `PodEntry` that the prompt decides, in its order: the same for all who hold the same."""
+
+    matched_tokens: int
+    reusable_tokens: int
+    tiers: TierTokens
+    prefix: PrefixTokens
+    speculative_tokens: int = 0
+    score: float
 
 
 class Prepared(NamedTuple):
@@ -123,6 +149,30 @@ def encode_nothing(
         if len(view.fragments) < FRAGMENTS_MAX:
             view.fragments[key] = fragment
     return fragment
+
+
+def frame_of(source: SourceIndex, view: Prepared, name: str | None, suspect_weight: float) -> Frame:
+    """The frame of a source as it is now, for a caller that calls it `name` (None: by its own)."""
+    head, tail = b"", b""
+    if not source.rules:
+        reason: Reason | None = "hybrid_window" if source.facts.rule_missing else None
+        encoded = _json_encode(nothing_entry(source, view, reason, name))
+        at = encoded.index(_BEFORE_HELD)  # no string can hold it: its quotes would be escaped
+        head, tail = encoded[: at + 1], encoded[encoded.index(_BEHIND_HELD, at) :]
+    factor = suspect_weight if view.state == "suspect" else 1.0
+    return Frame(head, tail, source.block_size or 1, factor, source.rendezvous_name)
+
+
+def encode_held_in_gpu(matched: int, reusable: int, score: float) -> bytes:
+    """The JSON between a frame's head and tail of a source that holds so many tokens, all in GPU memory."""
+    part = HeldPart(
+        matched_tokens=matched,
+        reusable_tokens=reusable,
+        tiers=TierTokens(matched),
+        prefix=PrefixTokens(matched, matched, matched, matched),
+        score=score,
+    )
+    return _json_encode(part)[1:-1]
 
 
 def nothing_entry(source: SourceIndex, view: Prepared, reason: Reason | None, name: str | None) -> PodEntry:

@@ -3,6 +3,9 @@
 [I/O] One object a connection. What the general way spends on such a request (scope, task, event, checked headers, two
 writes) costs more than the question itself. Left to the general way: whatever comes in pieces, waits, upgrades, expects
 a 100, or ends its connection; and all but the first request of one read, so that one caller cannot hold the loop.
+
+A read that is one head known from before and a body of its length does not even meet the parser (heads.py). That takes
+a parser between two messages, which `_between` tells.
 """
 
 from __future__ import annotations
@@ -15,11 +18,13 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
 from api.problems import Headers
-from api.rest.hot import LookupRoute
+from api.rest.heads import KnownHeads
+from api.rest.hot import LookupRoute, Reply
 from api.rest.protocol import BoundedHttpProtocol
 
 PATH: Final = b"/v1/lookup"
 _QUERY: Final = PATH + b"?"
+_HEAD_END: Final = b"\r\n\r\n"
 
 
 class LookupLaneProtocol(BoundedHttpProtocol):
@@ -33,9 +38,13 @@ class LookupLaneProtocol(BoundedHttpProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         lookups: LookupRoute,
+        heads: KnownHeads,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._lookups = lookups
+        self._heads = heads
+        self._between = True
+        """The parser has seen the end of all messages that it has seen the beginning of."""
         self._lane: list[bytes] | None = None
         self._lane_taken = False
         self._stamped: Headers = []
@@ -43,10 +52,37 @@ class LookupLaneProtocol(BoundedHttpProtocol):
 
     def data_received(self, data: bytes) -> None:
         """One read. A request that is not whole at its end leaves the lane."""
+        end = data.find(_HEAD_END) + len(_HEAD_END)
+        head = self._heads.get(data[:end])
+        if head is not None and head.length == len(data) - end and self._between and self._is_idle():
+            reply = self._lookups.answer_now(head.url[len(_QUERY) :], head.headers, data[end:])
+            if reply is not None:
+                self._answered_known(reply)
+                return
         self._lane_taken = False
+        answered = self.server_state.total_requests
         super().data_received(data)
         if self._lane is not None:
             self._leave_lane()
+        elif self._lane_taken and self._between and self.server_state.total_requests == answered + 1:
+            self._learn(data, end)
+
+    def _answered_known(self, reply: Reply) -> None:
+        status, headers, content = reply
+        self.transport.write(self._head(status, headers) + content)
+        self.server_state.total_requests += 1
+        self._stay()
+
+    def _learn(self, data: bytes, end: int) -> None:
+        """This read was one request for the lane, and nothing else."""
+        headers = dict(self.headers)
+        if len(headers) == len(self.headers) and headers.get(b"content-length") == b"%d" % (len(data) - end):
+            self._heads.learn(data[:end], self.url, headers)
+
+    def on_message_begin(self) -> None:
+        """The parser is inside a message."""
+        self._between = False
+        super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """Take the lane, if this may be a request for it."""
@@ -66,6 +102,7 @@ class LookupLaneProtocol(BoundedHttpProtocol):
 
     def on_message_complete(self) -> None:
         """Answer what is in the lane."""
+        self._between = True
         if self._lane is None:
             super().on_message_complete()
             return
@@ -86,13 +123,20 @@ class LookupLaneProtocol(BoundedHttpProtocol):
         return (
             (url == PATH or url.startswith(_QUERY))
             and self.parser.get_method() == b"POST"
-            and (self.cycle is None or self.cycle.response_complete)  # type: ignore[redundant-expr]  # None at first
-            and not self.pipeline
+            and self._is_idle()
             and self.parser.should_keep_alive()
             and not self.parser.should_upgrade()
             and not self.expect_100_continue
             and self.parser.get_http_version() == "1.1"
+        )
+
+    def _is_idle(self) -> bool:
+        """No earlier request waits for its answer, and the caller reads those it gets."""
+        return (
+            (self.cycle is None or self.cycle.response_complete)  # type: ignore[redundant-expr]  # None at first
+            and not self.pipeline
             and not self.flow.write_paused
+            and not self.transport.is_closing()
         )
 
     def _head(self, status: int, headers: Headers) -> bytes:

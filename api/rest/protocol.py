@@ -24,6 +24,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     _head_open = False
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
+    _quiet_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A connection that says nothing ends like one that says nothing more."""
@@ -46,7 +47,19 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self.transport.write(_TOO_LARGE)
             self.transport.close()
         elif self._head_timer is None:
-            self._head_timer = self.loop.call_later(HEAD_WAIT_S, self.timeout_keep_alive_handler)
+            self._head_timer = self.loop.call_later(HEAD_WAIT_S, super().timeout_keep_alive_handler)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """The connection may have been silent for too long: since this timer was set, or since `_stay`."""
+        left = self._quiet_since + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _stay(self) -> None:
+        """A request was answered beside the general way: silence begins anew. Cheaper than a new timer each time."""
+        self._quiet_since = self.loop.time()
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""

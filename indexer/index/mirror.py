@@ -176,6 +176,10 @@ class Mirror:
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
+    def held_by_any(self, slots: int, token_hash: int) -> bool:
+        """Whether a slot of this bit set holds the block in any tier, as a walk counts it."""
+        return self.book.records[self.table.get(token_hash)].any & slots != 0
+
     def holds(self, slot: int, token_hash: int) -> bool:
         """Whether the slot holds the block, as a walk would count it."""
         return bool(self.book.records[self.table.get(token_hash)].any >> slot & 1)

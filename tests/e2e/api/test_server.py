@@ -88,6 +88,47 @@ def test_requests_sent_at_once_are_answered_in_order(address: Address) -> None:
     assert [*range(20), None] == [document.get("prompt_tokens") for _, document in answers]  # type: ignore[attr-defined]
 
 
+@given(
+    st.lists(st.sampled_from(sorted(_QUESTIONS)), min_size=1, max_size=6),
+    st.lists(st.sampled_from(["whole", "pieces", "together"]), min_size=6, max_size=6),
+)
+def test_a_head_that_comes_back_means_what_it_meant(address: Address, names: list[str], ways: list[str]) -> None:
+    """On one connection and over many: known heads, in whole reads, in pieces and with others behind them."""
+    expected, answers = [], b""
+    with socket.create_connection(address, timeout=DEADLINE_S) as connection:
+        waiting = b""
+        for name, way in zip(names, ways, strict=False):
+            body, content_type, path = _QUESTIONS[name]
+            sent = waiting + _raw(body, content_type=content_type, path=path, close=False)
+            expected += _told(exchange(address, _raw(body, content_type=content_type, path=path)))
+            waiting = sent if way == "together" else b""
+            if waiting:
+                continue
+            for piece in (sent[:40], sent[40:]) if way == "pieces" else (sent,):
+                connection.sendall(piece)
+            answers = _read_until(connection, answers, len(expected))
+        connection.sendall(waiting)
+        answers = _read_until(connection, answers, len(expected))
+
+    assert expected == _told(answers)
+
+
+def _read_until(connection: socket.socket, answers: bytes, count: int) -> bytes:
+    """Receive until so many whole answers are there."""
+    while True:
+        at = whole = 0
+        while (end := answers.find(b"\r\n\r\n", at)) >= 0:
+            length = re.search(rb"content-length: (\d+)", answers[at:end])
+            assert length is not None
+            at = end + 4 + int(length[1])
+            whole += at <= len(answers)
+        if whole >= count:
+            return answers
+        received = connection.recv(2**16)
+        assert received, f"closed after {whole} of {count} answers"
+        answers += received
+
+
 @pytest.mark.parametrize("more", ["expect: 100-continue\r\n", "transfer-encoding: chunked\r\n"])
 def test_unusual_requests_take_the_general_way(address: Address, more: str) -> None:
     """An expectation is met, chunks are read."""

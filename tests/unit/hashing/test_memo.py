@@ -77,3 +77,21 @@ def test_digests_differ_between_processes() -> None:
 
     assert set(one._young).isdisjoint(other._young)
     assert list(one._young.values()) == list(other._young.values())
+
+
+@pytest.mark.parametrize("held", [0, 1, CHUNK_BLOCKS, 2 * CHUNK_BLOCKS - 1, 2 * CHUNK_BLOCKS, 4 * CHUNK_BLOCKS])
+def test_hashing_may_end_where_nobody_holds_a_block(held: int) -> None:
+    """Never before the first that is not held, whatever is remembered; remembered ends cost nothing and are told."""
+    ids = list(range(3 * STEP + 9))
+    expected = hash_prompt(u32(ids), 4)
+    known = set(expected[:held])
+    memo = ChainMemo(salt=5)
+
+    first = unpacked(memo.hash_image(u32(ids), 4, go_on=known.__contains__))
+
+    assert min(held + 1, len(expected)) <= len(first) < held + 1 + CHUNK_BLOCKS
+    assert expected[: len(first)] == first
+    assert expected == unpacked(memo.hash_image(u32(ids), 4))
+    again = unpacked(memo.hash_image(u32(ids), 4, go_on=known.__contains__))
+    assert expected[: len(again)] == again
+    assert len(first) <= len(again)

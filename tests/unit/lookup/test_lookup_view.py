@@ -16,7 +16,7 @@ from indexer.lookup_view import (
 )
 from schemas.lookup import LookupQuery, PodEntry
 from tests.support.core import Answer, Core
-from tests.support.core_events import prompt, stored, u32
+from tests.support.core_events import prompt, removed, stored, u32
 
 LIMITS = StateLimits()
 
@@ -57,7 +57,7 @@ def test_a_state_that_falls_due_ends_a_quantum(core: Core) -> None:
     view.fit(100_000)
     source.facts.alive_at = 1_000.0
 
-    assert ("live", 1_005.0) == view.prepared(source, 1_000.1)[:1] + view.prepared(source, 1_000.1)[-2:-1]
+    assert ("live", 1_005.0) == (view.prepared(source, 1_000.1).state, view.prepared(source, 1_000.1).until)
     assert "stale" == view.prepared(source, 1_005.0).state
 
 
@@ -101,3 +101,29 @@ def test_both_encodings_say_the_same(core: Core) -> None:
 
     assert by_json == by_msgpack
     assert {"a": 4, "b": 0} == by_json.matched
+
+
+@pytest.mark.parametrize("names", [None, ("a", "unseen", 'odd "matched_tokens": name'), ("other-model",)])
+def test_entries_put_together_from_parts_are_what_the_encoder_makes(names: tuple[str, ...] | None) -> None:
+    """Byte for byte: hits of equal and of different length, tiers, doubts, several block sizes, a hybrid source."""
+    core = Core()
+    tokens = prompt(8)
+    for pod in ("a", "b", 'odd "matched_tokens": name'):
+        core.engine(pod).say(stored([1, 2, 3], tokens[:12]))
+    core.engine("short").say(stored([1], tokens[:4]))
+    core.engine("tiered").say(stored([1, 2], tokens[:8]), stored([1, 2, 3], tokens[:12], medium="CPU"), removed(2))
+    core.engine("wide").say(stored([1], tokens[:8], block_size=8))
+    core.engine("windows").say(stored([1, 2], tokens[:8], group_idx=0, kv_cache_spec_kind="sliding_window"))
+    core.engine("other-model", model="m2").say(stored([1, 2], tokens[:8]))
+    doubtful = core.engine("doubtful")
+    doubtful.say(stored([1, 2, 3], tokens[:12]))
+    doubtful.lose()
+    doubtful.gap()
+    query = LookupQuery(tokens=u32(tokens), pods=names)
+
+    answer = core.lookup.answer(query, "json")
+    entries = [msgspec.json.encode(entry) for entry in answer.pods]
+
+    plain = msgspec.msgpack.decode(msgspec.msgpack.encode(core.lookup.answer(query, "msgpack")), type=Answer)
+    assert [msgspec.json.encode(entry) for entry in plain.pods] == entries
+    assert any(entry.matched_tokens for entry in plain.pods)
