@@ -2,7 +2,8 @@
 
 The node satisfies it by shape; nothing below the faces imports this.
 
-All methods but `wait_applied` are plain functions, called on the one event loop, and return quickly.
+All methods are called on the one event loop. The plain functions among them return quickly; the others give the loop
+back now and then.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class NodePort(Protocol):
         """Token hashes of the whole blocks of `query.tokens` at `query.block_size`. Raises `BadRequestError`."""
         ...
 
-    def source_views(
+    async def source_views(
         self,
         *,
         state: str | None = None,
@@ -57,8 +58,14 @@ class NodePort(Protocol):
         """Register. Raises `SourceConflictError` where it contradicts what stands, `LimitReachedError` when full."""
         ...
 
-    def replace_api_sources(self, descriptors: Sequence[Descriptor]) -> SourcesReplaced:
-        """Make these the whole set of origin `api`: all or nothing. Raises as `add_source`."""
+    def replace_api_sources(
+        self, descriptors: Sequence[Descriptor], *, max_removals: int | None = None
+    ) -> SourcesReplaced:
+        """Make these the whole set of origin `api`: all or nothing. Raises as `add_source`.
+
+        Raises `TooManyRemovalsError` where it would forget blocks of more pods than is allowed at once, unless
+        `max_removals` says that so many are meant.
+        """
         ...
 
     def remove_source(self, pod: str, dp_rank: int | None) -> int:
@@ -76,7 +83,7 @@ class NodePort(Protocol):
         """Set or lift the cordon; returns how many sources. Raises `SourceUnknownError`."""
         ...
 
-    def find_block(self, pod: str, dp_rank: int | None, block_hash: int) -> list[BlockView]:
+    async def find_block(self, pod: str, dp_rank: int | None, block_hash: int) -> list[BlockView]:
         """Entries under that engine hash or token hash; empty when not held. Raises `SourceUnknownError`."""
         ...
 
@@ -84,7 +91,7 @@ class NodePort(Protocol):
         """Whether lookups may be sent here, and the progress towards it."""
         ...
 
-    def metrics_text(self) -> bytes:
+    async def metrics_text(self) -> bytes:
         """The metrics in the text exposition format of `prometheus_client.generate_latest`."""
         ...
 

@@ -7,6 +7,7 @@ salt or a secret (the issues inside arrive already cut short, see api/rest/expla
 from __future__ import annotations
 
 import logging
+import math
 import traceback
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -22,6 +23,7 @@ from indexer.errors import (
     SchemeConflictError,
     SourceConflictError,
     SourceUnknownError,
+    TooManyRemovalsError,
 )
 from schemas.rest import Problem, ProblemItem
 
@@ -68,8 +70,12 @@ def refusal_of(error: Exception) -> RequestRefused:
             return RequestRefused(HTTPStatus.CONFLICT, "scheme.conflict", str(error), [issue])
         case LimitReachedError():
             issue = FieldIssue(field=error.limit, rule=f"at most {error.value}")
-            retry = (b"retry-after", b"10")
+            retry = (b"retry-after", b"%d" % max(1, math.ceil(error.retry_s)))
             return RequestRefused(HTTPStatus.TOO_MANY_REQUESTS, "limit.reached", str(error), [issue], headers=[retry])
+        case TooManyRemovalsError():
+            hint = f"if that is meant, repeat with ?max_removals={error.pods}"
+            issue = FieldIssue("max_removals", f"at most {error.limit} pods without it", str(error.pods), hint)
+            return RequestRefused(HTTPStatus.CONFLICT, "sources.removals", str(error), [issue])
         case _:
             log_fault(error)
             return fault()

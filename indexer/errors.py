@@ -56,12 +56,25 @@ class SchemeConflictError(IndexerError):
 
 
 class LimitReachedError(IndexerError):
-    """A configured limit refuses more: `limit` is its settings name."""
+    """A configured limit refuses more: `limit` is its settings name, `retry_s` when asking again may help."""
 
-    def __init__(self, limit: str, value: int) -> None:
+    def __init__(self, limit: str, value: int, retry_s: float = 10.0) -> None:
         super().__init__(f"limit {limit} = {value} reached")
         self.limit = limit
         self.value = value
+        self.retry_s = retry_s
+
+
+class TooManyRemovalsError(IndexerError):
+    """An exchange of sources would forget what is known of more pods than may be at once, however long one waits."""
+
+    def __init__(self, pods: int, limit: int) -> None:
+        super().__init__(
+            f"this would forget the blocks of {pods} pods, more than the {limit} that "
+            "limits.max_clears_per_minute allows: nothing was changed"
+        )
+        self.pods = pods
+        self.limit = limit
 
 
 class SettingsError(IndexerError):

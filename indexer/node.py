@@ -20,7 +20,7 @@ from indexer.allocator import return_freed_memory
 from indexer.collect.fleet import Fleet
 from indexer.collect.options import CollectOptions
 from indexer.demands import SequenceWaits, tell_unmet
-from indexer.errors import LimitReachedError, SourceConflictError
+from indexer.errors import LimitReachedError, SourceConflictError, TooManyRemovalsError
 from indexer.hashing.chain import SCHEME, TOKEN_BYTES
 from indexer.index.mirror import Mirror
 from indexer.index.registry import Registry
@@ -28,12 +28,13 @@ from indexer.index.states import StateLimits
 from indexer.ingest import Ingest
 from indexer.lookup import Lookup, hash_block_size
 from indexer.model import Descriptor, SourceId, Tier
+from indexer.slices import Slices
 from indexer.source_views import block_views, reason_in_words, source_view
 from indexer.telemetry import Telemetry
 from schemas.rest import HashResult, Readiness, SourcesReplaced, VersionAnswer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from indexer.index.source import SourceIndex
     from indexer.ingest import SourceSink
@@ -53,6 +54,7 @@ TIDY_PAUSE_S: Final = 0.002
 """Between two slices of housekeeping while there is some; each slice is under a millisecond."""
 TIDY_IDLE_S: Final = 0.010
 LOST_EVERY_S: Final = 1.0
+CLEARS_WINDOW_S: Final = 60.0
 SHIFT_MAX: Final = 24
 _LOCKED_ORIGINS: Final[tuple[Origin, ...]] = ("flag", "config")
 
@@ -98,6 +100,8 @@ class Node:
         self.fleet = Fleet(_collect_options(settings), clock, self)
         self._sinks: dict[SourceId, SourceSink] = {}
         self._clears: deque[float] = deque()
+        self._to_follow: dict[SourceId, None] = {}
+        self._followed_anew = asyncio.Event()
         self._left = False
         self._was_ready = False
         self._shown: dict[SourceId, tuple[str, str]] = {}
@@ -112,6 +116,9 @@ class Node:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.fleet.run(stop), name="fleet")
             tasks.create_task(self._keep_house(stop), name="housekeeping")
+            following = tasks.create_task(self._follow_all(), name="follow")
+            await stop.wait()
+            following.cancel()
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
@@ -155,12 +162,17 @@ class Node:
         self._open(descriptor)
         return "created"
 
-    def replace_api_sources(self, descriptors: Sequence[Descriptor]) -> SourcesReplaced:
-        """Make these the whole set of origin `api`: all or nothing."""
+    def replace_api_sources(
+        self, descriptors: Sequence[Descriptor], *, max_removals: int | None = None
+    ) -> SourcesReplaced:
+        """Make these the whole set of origin `api`: all or nothing.
+
+        `max_removals`: so many pods of which blocks are known may lose them, whatever `max_clears_per_minute` says.
+        """
         wanted: dict[SourceId, Descriptor] = {}
         for descriptor in descriptors:
             if descriptor.id in wanted:
-                raise SourceConflictError("pod", f"{descriptor.id} stands twice in the list")
+                raise SourceConflictError("pod", f"{descriptor.id} is in the list twice")
             wanted[descriptor.id] = descriptor
         present = {key: sink.descriptor for key, sink in self._sinks.items() if sink.descriptor.origin == "api"}
         kept = {key for key, descriptor in wanted.items() if key in present and _same(present[key], descriptor)}
@@ -168,11 +180,12 @@ class Node:
         fresh = [descriptor for key, descriptor in wanted.items() if key not in kept and not _stands(fixed, descriptor)]
         gone = [key for key in present if key not in kept]
         self.registry.check_all(gone, fresh)
-        self._allow_clears(len(gone))
+        self._allow_removals(self._pods_with_blocks(gone), max_removals)
         for key in gone:
-            self._close(key)
+            self._leave(key)
         for descriptor in fresh:
-            self._open(descriptor)
+            self._enter(descriptor)
+        self._follow([*gone, *(descriptor.id for descriptor in fresh)])
         removed = sum(1 for key in gone if key not in wanted)
         return SourcesReplaced(added=len(fresh), kept=len(wanted) - len(fresh), removed=removed)
 
@@ -184,7 +197,7 @@ class Node:
                 raise SourceConflictError(
                     "origin", f"{source.descriptor.id} comes from a {source.descriptor.origin}: remove it there"
                 )
-        self._allow_clears(len(sources))
+        self._allow_clears(self._pods_with_blocks([source.descriptor.id for source in sources]))
         for source in sources:
             self._close(source.descriptor.id)
         return len(sources)
@@ -192,7 +205,7 @@ class Node:
     def clear_source(self, pod: str, dp_rank: int | None) -> int:
         """New generation, everything of it gone."""
         sources = self.registry.named(pod, dp_rank)
-        self._allow_clears(len(sources))
+        self._allow_clears(1)
         for source in sources:
             source.counters["cleared_by_operator"] += 1
             self.ingest.clear(self._sinks[source.descriptor.id])
@@ -206,15 +219,15 @@ class Node:
             self._lookup.view.touch(source)
         return len(sources)
 
-    def find_block(self, pod: str, dp_rank: int | None, block_hash: int) -> list[BlockView]:
+    async def find_block(self, pod: str, dp_rank: int | None, block_hash: int) -> list[BlockView]:
         """Entries under that engine hash or token hash."""
-        return [
-            view
-            for source in self.registry.named(pod, dp_rank)
-            for view in block_views(source, self.mirror, block_hash)
-        ]
+        slices = Slices(self.clock)
+        views: list[BlockView] = []
+        for source in self.registry.named(pod, dp_rank):
+            views += await block_views(source, self.mirror, block_hash, slices)
+        return views
 
-    def source_views(
+    async def source_views(
         self,
         *,
         state: str | None = None,
@@ -223,13 +236,14 @@ class Node:
         after: tuple[str, int] | None = None,
     ) -> list[SourceView]:
         """Sources in the order of (pod, rank), from the first one greater than `after`; `limit` 0 = all."""
-        now = self.clock.now()
+        slices = Slices(self.clock)
         views: list[SourceView] = []
         for key in sorted(self.registry.sources):
-            source = self.registry.sources[key]
-            prepared = self._lookup.view.prepared(source, now)
-            if after is not None and key <= after:
+            await slices.turn()
+            source = self.registry.sources.get(key)
+            if source is None or (after is not None and key <= after):
                 continue
+            prepared = self._lookup.view.prepared(source, self.clock.now())
             if (state is not None and prepared.state != state) or (
                 model is not None and source.descriptor.model != model
             ):
@@ -274,9 +288,9 @@ class Node:
             detail={"sources": len(self.registry.sources), "waiting": waiting, **dict(sorted(states.items()))},
         )
 
-    def metrics_text(self) -> bytes:
+    async def metrics_text(self) -> bytes:
         """The metrics."""
-        return self.telemetry.text(list(self.registry.sources.values()))
+        return await self.telemetry.text(list(self.registry.sources.values()))
 
     def observe_lookup(self, *, api: str, input: str, code: int, state: str, seconds: float) -> None:  # noqa: A002
         """Count one lookup."""
@@ -296,7 +310,27 @@ class Node:
             raise
 
     def _open(self, descriptor: Descriptor) -> None:
-        self.fleet.start(self._enter(descriptor))
+        self._enter(descriptor)
+        self._follow([descriptor.id])
+
+    def _follow(self, keys: Iterable[SourceId]) -> None:
+        """Have subscribers begin and end. Making sockets takes 0.4 ms a source, so it is done in the background."""
+        self._to_follow.update(dict.fromkeys(keys))
+        self._followed_anew.set()
+
+    async def _follow_all(self) -> None:
+        while True:
+            await self._followed_anew.wait()
+            self._followed_anew.clear()
+            while self._to_follow:
+                key = next(iter(self._to_follow))
+                del self._to_follow[key]
+                sink = self._sinks.get(key)
+                if sink is None:
+                    self.fleet.stop(key)
+                elif sink.descriptor.endpoint is not None:
+                    self.fleet.start(sink)
+                await asyncio.sleep(0)
 
     def _enter(self, descriptor: Descriptor) -> SourceSink:
         sink = self.ingest.open_source(descriptor)
@@ -307,8 +341,11 @@ class Node:
         return sink
 
     def _close(self, source_id: SourceId) -> None:
-        sink = self._sinks.pop(source_id)
+        self._leave(source_id)
         self.fleet.stop(source_id)
+
+    def _leave(self, source_id: SourceId) -> None:
+        sink = self._sinks.pop(source_id)
         self.registry.remove(source_id)
         self._waits.reshaped()
         self.ingest.close_source(sink)
@@ -316,15 +353,32 @@ class Node:
         self._left = True
         self._lookup.view.fit(len(self.registry.sources))
 
-    def _allow_clears(self, count: int) -> None:
+    def _pods_with_blocks(self, keys: Iterable[SourceId]) -> int:
+        """How many pods something would be forgotten of; what never spoke can go unnoticed."""
+        sources = (self._sinks[key].source for key in keys)
+        return len({source.descriptor.pod for source in sources if source.pairs or source.map.waiting})
+
+    def _allow_removals(self, pods: int, max_removals: int | None) -> None:
+        """`max_clears_per_minute`, unless the caller says that it means as many."""
+        if max_removals is not None and pods <= max_removals:
+            return
+        limit = self.settings.limits.max_clears_per_minute
+        if pods > limit:  # waiting would not help
+            self.telemetry.limits_reached["limits.max_clears_per_minute"] += 1
+            raise TooManyRemovalsError(pods, limit)
+        self._allow_clears(pods)
+
+    def _allow_clears(self, pods: int) -> None:
         """`max_clears_per_minute`: a discovery that has gone wrong must not empty the index."""
         now, limit = self.clock.now(), self.settings.limits.max_clears_per_minute
-        while self._clears and now - self._clears[0] >= 60:  # noqa: PLR2004  a minute
+        while self._clears and now - self._clears[0] >= CLEARS_WINDOW_S:
             self._clears.popleft()
-        if len(self._clears) + count > limit:
+        beyond = len(self._clears) + pods - limit
+        if beyond > 0:
             self.telemetry.limits_reached["limits.max_clears_per_minute"] += 1
-            raise LimitReachedError("limits.max_clears_per_minute", limit)
-        self._clears.extend([now] * count)
+            turn = self._clears[min(beyond, len(self._clears)) - 1] if self._clears else now
+            raise LimitReachedError("limits.max_clears_per_minute", limit, retry_s=turn + CLEARS_WINDOW_S - now)
+        self._clears.extend([now] * pods)
 
     def _watch_applied(self, *, waited_for: bool) -> None:
         """Each batch goes through here: while no question waits for one, the read side alone is told."""

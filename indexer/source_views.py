@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from indexer.index.states import SourceFacts
     from indexer.lookup_view import Prepared
     from indexer.ports import Clock
+    from indexer.slices import Slices
 
 
 def source_view(source: SourceIndex, view: Prepared, clock: Clock) -> SourceView:
@@ -57,35 +58,52 @@ def source_view(source: SourceIndex, view: Prepared, clock: Clock) -> SourceView
     )
 
 
-def block_views(source: SourceIndex, mirror: Mirror, wanted: int) -> list[BlockView]:
-    """Entries under that hash, read as an engine hash and as a token hash. Scans the source's map: for operators."""
+async def block_views(source: SourceIndex, mirror: Mirror, wanted: int, slices: Slices) -> list[BlockView]:
+    """Entries under that hash, read as an engine hash and as a token hash. Scans the source's map: for operators.
+
+    Batches may be applied meanwhile: what is shown of an entry is as of the moment when it is found.
+    """
     found: dict[tuple[int, int], list[tuple[Lane, int]]] = {}
-    for lane in source.map.lanes.values():
+    for lane in list(source.map.lanes.values()):
         token_hash = lane.get(wanted)
         if token_hash is not None:
             found.setdefault((lane.group, wanted), []).append((lane, token_hash))
-        for engine_hash, held in lane.items():
-            if held == wanted and engine_hash != wanted:
-                found.setdefault((lane.group, engine_hash), []).append((lane, held))
-    views = [_block_view(source, mirror, engine_hash, lanes) for (_, engine_hash), lanes in found.items()]
+        for engine_hash in await _engine_hashes_of(lane, wanted, slices):
+            if engine_hash != wanted:
+                found.setdefault((lane.group, engine_hash), []).append((lane, wanted))
+    views = []
+    for (_, engine_hash), lanes in found.items():
+        lane, token_hash = lanes[0]
+        parent = mirror.table.parent(token_hash)
+        parents = await _engine_hashes_of(lane, parent, slices) if parent else []
+        views.append(_block_view(source, engine_hash, lanes, parents[0] if parents else None))
     orphan = source.map.orphans.get(wanted)
     if orphan is not None:
         views.append(_orphan_view(source, wanted, orphan))
     return views
 
 
-def _block_view(source: SourceIndex, mirror: Mirror, engine_hash: int, lanes: list[tuple[Lane, int]]) -> BlockView:
-    token_hash = lanes[0][1]
-    parent = mirror.table.parent(token_hash)
+async def _engine_hashes_of(lane: Lane, token_hash: int, slices: Slices) -> list[int]:
+    """The map is kept the other way round: all pieces are looked through, one a step."""
+    found: list[int] = []
+    for piece in lane.maps:
+        if token_hash in piece.values():
+            found += [engine_hash for engine_hash, held in piece.items() if held == token_hash]
+        await slices.turn()
+    return found
+
+
+def _block_view(source: SourceIndex, engine_hash: int, lanes: list[tuple[Lane, int]], parent: int | None) -> BlockView:
+    lane, token_hash = lanes[0]
     return BlockView(
         pod=source.descriptor.pod,
         dp_rank=source.descriptor.dp_rank,
         engine_hash=f"{engine_hash:016x}",
         token_hash=f"{token_hash:016x}",
-        group=lanes[0][0].group,
-        tiers=[TIER_NAMES[lane.tier] for lane, _ in lanes],
-        copies={TIER_NAMES[lane.tier]: lane.count(engine_hash) for lane, _ in lanes},
-        parent=_engine_hash_of(lanes[0][0], parent) if parent else None,
+        group=lane.group,
+        tiers=[TIER_NAMES[each.tier] for each, _ in lanes],
+        copies={TIER_NAMES[each.tier]: each.count(engine_hash) for each, _ in lanes},
+        parent=None if parent is None else f"{parent:016x}",
     )
 
 
@@ -101,13 +119,6 @@ def _orphan_view(source: SourceIndex, engine_hash: int, orphan: Orphan) -> Block
         copies={tier: max(1, orphan.waited.copies)},
         parent=f"{orphan.parent:016x}",
     )
-
-
-def _engine_hash_of(lane: Lane, token_hash: int) -> str | None:
-    for engine_hash, held in lane.items():
-        if held == token_hash:
-            return f"{engine_hash:016x}"
-    return None
 
 
 def _since(source: SourceIndex, view: Prepared) -> float:

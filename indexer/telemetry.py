@@ -13,22 +13,29 @@ from bisect import bisect_left
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from indexer.index.states import bound_of, state_of
 from indexer.model import TIER_NAMES
+from indexer.slices import Slices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from prometheus_client.core import Metric
 
     from indexer.index.source import SourceIndex
     from indexer.index.states import StateLimits
+    from indexer.model import SourceId
     from indexer.ports import Clock
 
 BUCKETS_S: Final = (5e-5, 1e-4, 2e-4, 3.5e-4, 5e-4, 7.5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 1.0)
+
+SOURCES_A_PIECE: Final = 16
+"""Of the exposition; about a millisecond."""
+FAMILY: Final = b"\n# HELP "
+"""Begins a metric; no label holds a line's end."""
 
 METRICS: Final[dict[str, str]] = {
     "kvindexer_lookup_duration_seconds": "Time from a request's last byte to its answer, by api, input and code.",
@@ -75,35 +82,42 @@ class LookupTimes:
 
 
 class Telemetry:
-    """Collects at scrape time. `sources` is the live registry's dict; `departed` keeps totals of sources that left."""
+    """Collects at scrape time; `departed` keeps totals of sources that left."""
 
     def __init__(self, clock: Clock, limits: StateLimits, version: str, *, per_source: bool) -> None:
         self.lookups = LookupTimes()
         self.limits_reached: Counter[str] = Counter()
         self.departed: Counter[str] = Counter()
-        self.sources: list[SourceIndex] = []
         self.loop_lag_s = 0.0
         self._clock = clock
         self._state_limits = limits
         self._version = version
         self._per_source = per_source
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)
 
-    def text(self, sources: list[SourceIndex]) -> bytes:
-        """The exposition for these sources."""
-        self.sources = sources
-        return generate_latest(self._registry)
+    async def text(self, sources: list[SourceIndex]) -> bytes:
+        """The exposition for these sources, made in pieces: a large fleet's takes longer than the loop may be held."""
+        slices = Slices(self._clock)
+        lag_s, self.loop_lag_s = self.loop_lag_s, 0.0
+        totals, waiting = Counter(self.departed), 0
+        for source in sources:
+            totals.update(source.counters)
+            waiting += source.map.waiting
+            await slices.turn()
+        text = _exposition([*self._lookup_metrics(), *self._event_metrics(totals, waiting), *self._own_metrics(lag_s)])
+        if not self._per_source or not sources:
+            return text
+        families: dict[bytes, list[bytes]] = {}
+        for first in range(0, len(sources), SOURCES_A_PIECE):
+            piece = b"\n" + _exposition(self._source_metrics(sources[first : first + SOURCES_A_PIECE])).rstrip()
+            for family in piece.split(FAMILY)[1:]:
+                helped, typed, *samples = family.split(b"\n", 2)
+                families.setdefault(FAMILY + helped + b"\n" + typed, []).extend(samples)
+            await slices.turn()
+        return text + b"".join(b"\n".join([head, *samples]) for head, samples in families.items())[1:] + b"\n"
 
-    def collect(self) -> Iterator[Metric]:
-        """Called by prometheus_client."""
-        yield from self._lookup_metrics()
-        yield from self._event_metrics()
-        if self._per_source:
-            yield from self._source_metrics()
+    def _own_metrics(self, lag_s: float) -> Iterator[Metric]:
         lag = _gauge("kvindexer_event_loop_lag_seconds")
-        lag.add_metric([], self.loop_lag_s)
-        self.loop_lag_s = 0.0
+        lag.add_metric([], lag_s)
         yield lag
         info = _gauge("kvindexer_build_info", "version", "hash_scheme", "layout")
         info.add_metric([self._version, "kvi1", "1"], 1)
@@ -124,10 +138,7 @@ class Telemetry:
             states.add_metric(list(labels2), count)
         yield states
 
-    def _event_metrics(self) -> Iterator[Metric]:
-        totals = Counter(self.departed)
-        for source in self.sources:
-            totals.update(source.counters)
+    def _event_metrics(self, totals: Counter[str], waiting: int) -> Iterator[Metric]:
         for name, key in (
             ("kvindexer_gaps", "wire.gaps"),
             ("kvindexer_batches_lost", "batches_lost"),
@@ -157,18 +168,18 @@ class Telemetry:
         reached.add_metric(["limits.orphans"], totals["skipped.orphans"])
         yield reached
         orphans = _gauge("kvindexer_orphans")
-        orphans.add_metric([], sum(source.map.waiting for source in self.sources))
+        orphans.add_metric([], waiting)
         yield orphans
 
-    def _source_metrics(self) -> Iterator[Metric]:
+    def _source_metrics(self, sources: Sequence[SourceIndex]) -> Iterator[Metric]:
         now, wall = self._clock.now(), self._clock.wall_us() / 1e6
         state = _gauge("kvindexer_source_state", "source", "state")
         bound = _gauge("kvindexer_source_bound", "source", "bound")
         lag = _gauge("kvindexer_source_lag_seconds", "source")
         last = _gauge("kvindexer_source_last_message_timestamp_seconds", "source")
         blocks = _gauge("kvindexer_blocks", "source", "tier")
-        for source in self.sources:
-            name, facts = str(source.descriptor.id), source.facts
+        for source in sources:
+            name, facts = source_label(source.descriptor.id), source.facts
             state.add_metric([name, state_of(facts, now, self._state_limits)], 1)
             bound.add_metric([name, bound_of(facts)], 1)
             if facts.proof_at is not None:
@@ -180,12 +191,31 @@ class Telemetry:
         yield from (state, bound, lag, last, blocks)
 
 
+def source_label(source: SourceId) -> str:
+    """The pod, and `#rank` unless that is 0; always where the name holds a `#`, so that no two sources share series."""
+    return f"{source.pod}#{source.dp_rank}" if source.dp_rank or "#" in source.pod else source.pod
+
+
 def blocks_by_tier(source: SourceIndex) -> dict[str, int]:
     """Distinct blocks a source holds in each tier."""
     counts = dict.fromkeys(TIER_NAMES, 0)
     for lane in source.map.lanes.values():
         counts[TIER_NAMES[lane.tier]] += lane.pairs
     return counts
+
+
+class _Families:
+    """What prometheus_client asks for metrics."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics
+
+
+def _exposition(metrics: Iterable[Metric]) -> bytes:
+    return generate_latest(_Families(metrics))
 
 
 def _counter(name: str, *labels: str) -> CounterMetricFamily:

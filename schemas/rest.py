@@ -189,6 +189,23 @@ class RankFilter(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     dp_rank: Rank | None = None
 
 
+class ReplaceOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Query of `PUT /v1/sources`."""
+
+    max_removals: (
+        Annotated[
+            int,
+            msgspec.Meta(
+                ge=0,
+                le=1_000_000,
+                description="So many pods may lose what is known of their blocks, although "
+                "`limits.max_clears_per_minute` is lower",
+            ),
+        ]
+        | None
+    ) = None
+
+
 class SourceRegistered(msgspec.Struct, kw_only=True):
     """Answer of `POST /v1/sources`: `created` with 201, `same` (nothing changed) with 200."""
 

@@ -159,6 +159,7 @@ def _paths() -> Json:
                 body=_body(
                     {"oneOf": [{"type": "array", "items": {"$ref": REF + "SourceBody"}}, {"$ref": REF + "SourceSet"}]}
                 ),
+                parameters=_query_parameters(rest.ReplaceOptions),
             ),
         },
         "/v1/sources/{pod}": {

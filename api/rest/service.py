@@ -40,7 +40,7 @@ class ServiceRoutes:
 
     async def metrics(self, _request: Request) -> Response:
         """`GET /metrics`."""
-        return Response(self._node.metrics_text(), headers=NO_STORE, media_type=CONTENT_TYPE_LATEST)
+        return Response(await self._node.metrics_text(), headers=NO_STORE, media_type=CONTENT_TYPE_LATEST)
 
     async def version(self, request: Request) -> Response:
         """`GET /v1/version`."""

@@ -24,6 +24,7 @@ from schemas.rest import (
     BlockList,
     CordonBody,
     RankFilter,
+    ReplaceOptions,
     SourceBody,
     SourceFilters,
     SourceList,
@@ -49,7 +50,7 @@ class SourceRoutes:
         """`GET /v1/sources`."""
         filters = options_from_query(request.scope["query_string"], SourceFilters)
         limit = filters.limit or 0
-        views = self._node.source_views(
+        views = await self._node.source_views(
             state=filters.state,
             model=filters.model,
             limit=limit + 1 if limit else 0,  # one more tells whether there is more
@@ -72,9 +73,11 @@ class SourceRoutes:
     async def replace_sources(self, request: Request) -> Response:
         """`PUT /v1/sources`."""
         _require_local(request)
+        options = options_from_query(request.scope["query_string"], ReplaceOptions)
         body: list[SourceBody] | SourceSet = await self._exchange.body(request, list[SourceBody] | SourceSet)  # type: ignore[arg-type]
         descriptors = descriptors_of(body.sources if isinstance(body, SourceSet) else body)
-        return self._exchange.answer(request, self._node.replace_api_sources(descriptors))
+        answer = self._node.replace_api_sources(descriptors, max_removals=options.max_removals)
+        return self._exchange.answer(request, answer)
 
     async def remove_source(self, request: Request) -> Response:
         """`DELETE /v1/sources/{pod}`."""
@@ -99,7 +102,7 @@ class SourceRoutes:
         found = _HASH.fullmatch(text)
         if found is None:
             raise BadRequestError("hash.not_hex", [FieldIssue("hash", "1..16 hexadecimal digits", text[:40])])
-        blocks = self._node.find_block(pod, dp_rank, int(found[1], 16))
+        blocks = await self._node.find_block(pod, dp_rank, int(found[1], 16))
         if not blocks:
             raise RequestRefused(HTTPStatus.NOT_FOUND, "block.unknown", "this source holds no block by that hash")
         return self._exchange.answer(request, BlockList(blocks=blocks))

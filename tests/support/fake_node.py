@@ -11,12 +11,21 @@ from typing import Literal
 import msgspec
 
 from api.ports import Encoding
-from indexer.errors import BadRequestError, FieldIssue, LimitReachedError, SourceConflictError, SourceUnknownError
+from indexer.errors import (
+    BadRequestError,
+    FieldIssue,
+    LimitReachedError,
+    SourceConflictError,
+    SourceUnknownError,
+    TooManyRemovalsError,
+)
 from indexer.model import Descriptor, SourceId
 from schemas.lookup import LookupAnswer, LookupQuery, PodEntry, PrefixTokens, Shards, TierTokens
 from schemas.rest import BlockView, HashResult, Readiness, SourcesReplaced, SourceView, VersionAnswer
 
 SOURCES_MAX = 1_000
+REFUSED = 7
+"""As `max_removals`: one too few."""
 HELD_HASH = 0x00F3C0DE00000001
 """The one block that every source of this double holds, under both hashes."""
 
@@ -82,7 +91,7 @@ class FakeNode:
         hashes = [HELD_HASH + i for i in range(count // query.block_size)]
         return HashResult(scheme="kvi1", block_size=query.block_size, hashes=hashes, prompt_tokens=count)
 
-    def source_views(
+    async def source_views(
         self,
         *,
         state: str | None = None,
@@ -109,7 +118,11 @@ class FakeNode:
         self.sources[descriptor.id] = descriptor
         return "created"
 
-    def replace_api_sources(self, descriptors: Sequence[Descriptor]) -> SourcesReplaced:
+    def replace_api_sources(
+        self, descriptors: Sequence[Descriptor], *, max_removals: int | None = None
+    ) -> SourcesReplaced:
+        if max_removals == REFUSED:
+            raise TooManyRemovalsError(REFUSED + 1, REFUSED)
         wanted = {descriptor.id: descriptor for descriptor in descriptors}
         before = {source: known for source, known in self.sources.items() if known.origin == "api"}
         kept = sum(1 for source, known in before.items() if wanted.get(source) == known)
@@ -133,7 +146,7 @@ class FakeNode:
         self.cordoned = self.cordoned | set(ids) if cordoned else self.cordoned - set(ids)
         return len(ids)
 
-    def find_block(self, pod: str, dp_rank: int | None, block_hash: int) -> list[BlockView]:
+    async def find_block(self, pod: str, dp_rank: int | None, block_hash: int) -> list[BlockView]:
         text = f"{HELD_HASH:016x}"
         return [
             BlockView(
@@ -154,7 +167,7 @@ class FakeNode:
         self._fail()
         return Readiness(ready=self.ready, detail={"sources": len(self.sources), "syncing": 0})
 
-    def metrics_text(self) -> bytes:
+    async def metrics_text(self) -> bytes:
         return b"# HELP kvindexer_up One\n# TYPE kvindexer_up gauge\nkvindexer_up 1.0\n"
 
     def observe_lookup(self, *, api: str, input: str, code: int, state: str, seconds: float) -> None:  # noqa: A002

@@ -17,7 +17,7 @@ from api.rest.limits import RestLimits
 from api.server import ServerSettings
 from schemas.lookup import LookupAnswer, LookupQuery
 from schemas.rest import BlockList, HashAnswer, Problem, SourceList
-from tests.support.fake_node import HELD_HASH, FakeNode
+from tests.support.fake_node import HELD_HASH, REFUSED, FakeNode
 from tests.support.serving import exchange, request, served_in_thread
 
 BODY_MAX = 300_000
@@ -249,6 +249,18 @@ def test_the_whole_set_is_declared(http_client: http.client.HTTPConnection) -> N
     assert {"added": 1, "kept": 1, "removed": 0} == put([kept, new])
     assert {"added": 0, "kept": 1, "removed": 1} == put({"sources": [new]})
     assert ["new"] == [source.pod for source in _sources(http_client).sources]
+
+
+def test_a_list_that_forgets_too_much_is_refused_with_the_way_to_mean_it(
+    http_client: http.client.HTTPConnection,
+) -> None:
+    """409: waiting would not help."""
+    problem = _problem(request(http_client, "PUT", f"/v1/sources?max_removals={REFUSED}", b"[]", content_type=JSON))
+    misspelt = _problem(request(http_client, "PUT", "/v1/sources?max_removal=7", b"[]", content_type=JSON))
+
+    assert (409, "sources.removals") == (problem.status, problem.code)
+    assert f"max_removals={REFUSED + 1}" in (problem.errors[0].hint or "")
+    assert (422, "did you mean max_removals?") == (misspelt.status, misspelt.errors[0].hint)
 
 
 def test_sources_come_in_pages(http_client: http.client.HTTPConnection) -> None:

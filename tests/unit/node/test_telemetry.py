@@ -1,0 +1,75 @@
+"""The exposition: complete, each metric once, no two sources in one series; made in pieces."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from indexer.index.source import SourceIndex
+from indexer.index.states import StateLimits
+from indexer.telemetry import METRICS, SOURCES_A_PIECE, Telemetry
+from tests.support.core import Core
+from tests.support.core_events import prompt, stored
+
+ODD = ["pod", "pod#1", "pod#1#1", "# HELP x", 'a"b\\c', "http://[::1]:80/", "\n# HELP y"]
+
+
+def _text(core: Core, *, per_source: bool = True) -> str:
+    telemetry = Telemetry(core.clock, StateLimits(), "0", per_source=per_source)
+    sources: list[SourceIndex] = [sink.source for sink in core.sinks.values()]
+    return asyncio.run(telemetry.text(sources)).decode()
+
+
+@pytest.mark.parametrize("count", [0, 1, SOURCES_A_PIECE, 2 * SOURCES_A_PIECE + 1])
+def test_every_metric_is_there_once_and_has_all_its_sources(count: int) -> None:
+    """However many pieces it was made in."""
+    core = Core()
+    for number in range(count):
+        core.engine(f"pod-{number}").say(stored([1], prompt(1)))
+    text = _text(core)
+    families = list(text_string_to_metric_families(text))
+
+    assert len(families) == len({family.name for family in families}) == text.count("# HELP ") == text.count("# TYPE ")
+    series = {
+        family.name: {sample.labels["source"] for sample in family.samples}
+        for family in families
+        if "source" in family.name
+    }
+    expected = {f"pod-{number}" for number in range(count)}
+    assert all(labels == expected for labels in series.values())
+    assert bool(count) == ("kvindexer_source_state" in series)
+    assert text.endswith("\n")
+    assert "\n\n" not in text
+
+
+def test_no_two_sources_share_a_series() -> None:
+    """Whatever pods are called: a name may look like another's rank, or like a line of the exposition."""
+    core = Core()
+    for pod in ODD:
+        for rank in (0, 1, 2):
+            core.engine(pod, dp_rank=rank).say()
+    families = {family.name: family for family in text_string_to_metric_families(_text(core))}
+
+    for name in ("kvindexer_source_state", "kvindexer_source_bound", "kvindexer_source_lag_seconds"):
+        assert 3 * len(ODD) == len({tuple(sorted(sample.labels.items())) for sample in families[name].samples})
+
+
+def test_large_fleets_may_leave_the_sources_out() -> None:
+    """And still have the totals."""
+    core = Core()
+    core.engine("a").say(stored([1], prompt(1)))
+    text = _text(core, per_source=False)
+
+    assert "source=" not in text
+    assert 'kvindexer_events_total{kind="stored"} 1.0' in text
+
+
+def test_only_documented_metrics_are_shown() -> None:
+    """METRICS is the list."""
+    core = Core()
+    core.engine("a").say()
+
+    shown = {line.split()[2] for line in _text(core).splitlines() if line.startswith("# HELP")}
+    assert shown <= set(METRICS)
