@@ -224,7 +224,7 @@ class Node:
         slices = Slices(self.clock)
         views: list[BlockView] = []
         for source in self.registry.named(pod, dp_rank):
-            views += await block_views(source, self.mirror, block_hash, slices)
+            views += await slices.run(block_views(source, self.mirror, block_hash))
         return views
 
     async def source_views(
@@ -290,7 +290,7 @@ class Node:
 
     async def metrics_text(self) -> bytes:
         """The metrics."""
-        return await self.telemetry.text(list(self.registry.sources.values()))
+        return await Slices(self.clock).run(self.telemetry.text(list(self.registry.sources.values())))
 
     def observe_lookup(self, *, api: str, input: str, code: int, state: str, seconds: float) -> None:  # noqa: A002
         """Count one lookup."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from indexer.ports import Clock
+
+T = TypeVar("T")
 
 SLICE_S: Final = 0.001
 
@@ -19,6 +23,15 @@ class Slices:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._began = clock.now()
+
+    async def run(self, steps: Generator[None, None, T]) -> T:
+        """What the steps return at their end."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return cast("T", end.value)
+            await self.turn()
 
     async def turn(self) -> None:
         """Let others run if this piece has taken long enough."""

@@ -11,13 +11,14 @@ from indexer.telemetry import blocks_by_tier
 from schemas.rest import BlockView, GroupView, SourceView
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from indexer.index.mirror import Mirror
     from indexer.index.reverse_map import Lane
     from indexer.index.source import SourceIndex
     from indexer.index.states import SourceFacts
     from indexer.lookup_view import Prepared
     from indexer.ports import Clock
-    from indexer.slices import Slices
 
 
 def source_view(source: SourceIndex, view: Prepared, clock: Clock) -> SourceView:
@@ -58,24 +59,25 @@ def source_view(source: SourceIndex, view: Prepared, clock: Clock) -> SourceView
     )
 
 
-async def block_views(source: SourceIndex, mirror: Mirror, wanted: int, slices: Slices) -> list[BlockView]:
+def block_views(source: SourceIndex, mirror: Mirror, wanted: int) -> Generator[None, None, list[BlockView]]:
     """Entries under that hash, read as an engine hash and as a token hash. Scans the source's map: for operators.
 
-    Batches may be applied meanwhile: what is shown of an entry is as of the moment when it is found.
+    A generator that returns them; between its steps others may run. Batches may be applied meanwhile: what is shown of
+    an entry is as of the moment when it is found.
     """
     found: dict[tuple[int, int], list[tuple[Lane, int]]] = {}
     for lane in list(source.map.lanes.values()):
         token_hash = lane.get(wanted)
         if token_hash is not None:
             found.setdefault((lane.group, wanted), []).append((lane, token_hash))
-        for engine_hash in await _engine_hashes_of(lane, wanted, slices):
+        for engine_hash in (yield from _engine_hashes_of(lane, wanted)):
             if engine_hash != wanted:
                 found.setdefault((lane.group, engine_hash), []).append((lane, wanted))
     views = []
     for (_, engine_hash), lanes in found.items():
         lane, token_hash = lanes[0]
         parent = mirror.table.parent(token_hash)
-        parents = await _engine_hashes_of(lane, parent, slices) if parent else []
+        parents = (yield from _engine_hashes_of(lane, parent)) if parent else []
         views.append(_block_view(source, engine_hash, lanes, parents[0] if parents else None))
     orphan = source.map.orphans.get(wanted)
     if orphan is not None:
@@ -83,13 +85,13 @@ async def block_views(source: SourceIndex, mirror: Mirror, wanted: int, slices: 
     return views
 
 
-async def _engine_hashes_of(lane: Lane, token_hash: int, slices: Slices) -> list[int]:
+def _engine_hashes_of(lane: Lane, token_hash: int) -> Generator[None, None, list[int]]:
     """The map is kept the other way round: all pieces are looked through, one a step."""
     found: list[int] = []
     for piece in lane.maps:
         if token_hash in piece.values():
             found += [engine_hash for engine_hash, held in piece.items() if held == token_hash]
-        await slices.turn()
+        yield
     return found
 
 

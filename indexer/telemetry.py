@@ -18,10 +18,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from indexer.index.states import bound_of, state_of
 from indexer.model import TIER_NAMES
-from indexer.slices import Slices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from prometheus_client.core import Metric
 
@@ -94,15 +93,17 @@ class Telemetry:
         self._version = version
         self._per_source = per_source
 
-    async def text(self, sources: list[SourceIndex]) -> bytes:
-        """The exposition for these sources, made in pieces: a large fleet's takes longer than the loop may be held."""
-        slices = Slices(self._clock)
+    def text(self, sources: list[SourceIndex]) -> Generator[None, None, bytes]:
+        """A generator that returns the exposition for these sources.
+
+        Between its steps others may run: a large fleet's takes longer than the loop may be held.
+        """
         lag_s, self.loop_lag_s = self.loop_lag_s, 0.0
         totals, waiting = Counter(self.departed), 0
         for source in sources:
             totals.update(source.counters)
             waiting += source.map.waiting
-            await slices.turn()
+            yield
         text = _exposition([*self._lookup_metrics(), *self._event_metrics(totals, waiting), *self._own_metrics(lag_s)])
         if not self._per_source or not sources:
             return text
@@ -112,7 +113,7 @@ class Telemetry:
             for family in piece.split(FAMILY)[1:]:
                 helped, typed, *samples = family.split(b"\n", 2)
                 families.setdefault(FAMILY + helped + b"\n" + typed, []).extend(samples)
-            await slices.turn()
+            yield
         return text + b"".join(b"\n".join([head, *samples]) for head, samples in families.items())[1:] + b"\n"
 
     def _own_metrics(self, lag_s: float) -> Iterator[Metric]:

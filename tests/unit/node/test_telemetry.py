@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from indexer.index.source import SourceIndex
 from indexer.index.states import StateLimits
+from indexer.slices import Slices
 from indexer.telemetry import METRICS, SOURCES_A_PIECE, Telemetry
 from tests.support.core import Core
 from tests.support.core_events import prompt, stored
@@ -19,7 +20,7 @@ ODD = ["pod", "pod#1", "pod#1#1", "# HELP x", 'a"b\\c', "http://[::1]:80/", "\n#
 def _text(core: Core, *, per_source: bool = True) -> str:
     telemetry = Telemetry(core.clock, StateLimits(), "0", per_source=per_source)
     sources: list[SourceIndex] = [sink.source for sink in core.sinks.values()]
-    return asyncio.run(telemetry.text(sources)).decode()
+    return asyncio.run(Slices(core.clock).run(telemetry.text(sources))).decode()
 
 
 @pytest.mark.parametrize("count", [0, 1, SOURCES_A_PIECE, 2 * SOURCES_A_PIECE + 1])
