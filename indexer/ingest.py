@@ -98,8 +98,7 @@ class Ingest:
         sink.open = False
         source = sink.source
         self._mortal.pop(id(source), None)
-        self.mirror.retire(source.slot)
-        self._graveyard.append(source.map)
+        self._bury(source.leave(self.mirror))
 
     def clear(self, sink: SourceSink) -> None:
         """An operator's clear: forget what was applied; what the engine announces from here on counts again.
@@ -235,8 +234,13 @@ class Ingest:
 
     def _new_generation(self, source: SourceIndex, *, same_engine: bool) -> None:
         generation = self.next_generation()
-        self._graveyard.append(source.begin_generation(self.mirror, generation, same_engine=same_engine))
+        self._bury(source.begin_generation(self.mirror, generation, same_engine=same_engine))
         source.since = self.clock.now()
+
+    def _bury(self, left: ReverseMap) -> None:
+        """What is little is freed at once, the rest in slices: clears without end must not pile up."""
+        if not left.is_small:
+            self._graveyard.append(left)
 
     def _note_waiting(self, source: SourceIndex) -> None:
         """Blocks announced but not placed yet are held and not claimed."""

@@ -50,8 +50,16 @@ class Mirror:
         return slot
 
     def reopen_slot(self, slot: int, lanes: LaneTable) -> None:
-        """A slot under which nothing was ever entered goes on with other lanes."""
-        self.book.tables[slot] = lanes
+        """A slot under which nothing is entered goes on, maybe with other lanes."""
+        if self.book.tables[slot] is not lanes:
+            self.book.trim(0)  # no record may outlive its lanes
+            self.book.tables[slot] = lanes
+
+    def close_slot(self, slot: int) -> None:
+        """A slot under which nothing is entered may be given out again."""
+        self.book.trim(0)
+        self.live_slots &= ~(1 << slot)
+        del self.book.tables[slot]
 
     def retire(self, slot: int) -> None:
         """Nothing of this slot counts from now on. O(1); the slot is used again only after a scrub."""

@@ -14,7 +14,7 @@ none ever grows for longer than a millisecond at once and a dropped map can be f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,6 +26,8 @@ _MASK: Final = SHARDS - 1
 NOT_HELD: Final = -1
 CHURN_MIN: Final = 4_096
 NEVER: Final = float("inf")
+FREED_AT_ONCE: Final = 4_096
+"""Entries of a map that is no longer used, freed in one go: about half a millisecond."""
 GRACE_MAX: Final = 2048
 """Mappings kept after their last copy went: at least the newest so many, at most twice that.
 
@@ -370,12 +372,35 @@ class ReverseMap:
     def _one_more(self, count: Waiting, *, count_copies: bool) -> Waiting:
         return Waiting(self.copies_waited(count) + 1 if count_copies else 1, self._era)
 
+    @property
+    def is_small(self) -> bool:
+        """Freed as a whole in well under a millisecond."""
+        held = sum(lane.pairs + len(lane.copies) + len(lane.aliases) for lane in self.lanes.values())
+        return held + self.waiting <= FREED_AT_ONCE
+
     def free_slice(self) -> bool:
-        """Free one piece of a map that is no longer used; True while there is more."""
+        """Free some of a map that is no longer used, well under a millisecond's worth; True while there is more."""
+        budget = FREED_AT_ONCE
         for lane in self.lanes.values():
             for pieces in (lane.maps, lane.fresh, lane.deadlines):
-                if pieces:
-                    pieces.pop()
-                    return True
+                while pieces:
+                    budget -= len(pieces.pop()) + 1
+                    if budget <= 0:
+                        return True
+            for entries in (lane.copies, lane.aliases):
+                budget -= _empty(entries, budget)
+        for waiting in (self.orphans, self.children, self.unplaced):
+            budget -= _empty(waiting, budget)
+        if budget <= 0:
+            return True
         self.lanes.clear()
         return False
+
+
+def _empty(entries: dict[int, Any], budget: int) -> int:
+    """Take up to `budget` entries out; how many were taken."""
+    taken = 0
+    while entries and taken < budget:
+        entries.popitem()
+        taken += 1
+    return taken

@@ -31,6 +31,12 @@ ADAPTERS_MAX: Final = 256
 """Adapters known of one source; more are indexed but cannot be asked for by model name."""
 ADAPTER_NAME_MAX: Final = 512
 """Characters of a name that is listed; longer ones cannot be asked for either."""
+VACATED_AT_ONCE: Final = 1_024
+"""Pairs taken out of the mirror when their generation ends: about half a millisecond, less than storing them took. Its
+slot is free at once, so that an engine which clears and fills again without end takes no slot after the other."""
+SLOTS_WAITING_MAX: Final = 256
+"""Slots that wait for the scrub. Beyond, what a generation held is taken out of the mirror however much it is: masks
+must not grow with the number of clears (P9)."""
 
 
 class SourceIndex:
@@ -92,20 +98,42 @@ class SourceIndex:
 
         `same_engine`: a clear. Otherwise another process lives there, and what kinds its groups have is told anew.
         """
-        old = self.map
+        old, vacated = self.map, self._vacate(mirror)
         if not same_engine:
             self._forget_engine()
-        if old.lanes:
+        if vacated:
+            mirror.reopen_slot(self.slot, self.lane_table)
+        else:
             mirror.retire(self.slot)
             self.slot = mirror.open_slot(self.lane_table)
-        else:
-            mirror.reopen_slot(self.slot, self.lane_table)
         self.map = ReverseMap(orphans_max=self._orphans_max)
         self.facts.forget_history(generation)
         self.ghosts = None
         self._most_copies = 0
         self.evicted = False
         return old
+
+    def leave(self, mirror: Mirror) -> ReverseMap:
+        """The registration ends: nothing of it counts any more; its map comes back to be freed in slices."""
+        if self._vacate(mirror):
+            mirror.close_slot(self.slot)
+        else:
+            mirror.retire(self.slot)
+        return self.map
+
+    def _vacate(self, mirror: Mirror) -> bool:
+        """Take out of the mirror what this generation holds, where that is little; False where the slot must retire.
+
+        After a fault of ours the map may not say all that the mirror knows.
+        """
+        much = self.pairs > VACATED_AT_ONCE and mirror.retired_slots() < SLOTS_WAITING_MAX
+        if much or "fault" in self.facts.doubts:
+            return False
+        for lane in self.map.lanes.values():
+            if lane.pairs:
+                held = [token_hash for piece in lane.maps for token_hash in piece.values()]
+                mirror.remove(self.slot, lane.number, held)
+        return True
 
     def _forget_engine(self) -> None:
         self.lane_table = LaneTable()

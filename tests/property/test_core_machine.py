@@ -321,7 +321,7 @@ class CoreMachine(RuleBasedStateMachine):
             model.doubts.add("unknown")
             return {"type": "BlocksTeleported", "block_hashes": [1]}
         if word == "broken":
-            model.shortfalls.add("broken")
+            model.doubts.add("broken")
             return stored(["no hash"], [1, 2, 3, 4])
         model.learn(0, sized=True)
         return stored([], [1, 2, 3, 4], group_idx=0)

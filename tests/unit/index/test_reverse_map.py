@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from indexer.index.reverse_map import GRACE_MAX, SHARDS, Lane, ReverseMap
+from indexer.index.reverse_map import FREED_AT_ONCE, GRACE_MAX, SHARDS, Lane, ReverseMap
 from indexer.model import Tier
 
 H, T = 0xABC, 0x111
@@ -335,15 +335,41 @@ def test_the_bound_on_what_waits() -> None:
 # -- freeing -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_dropped_map_is_freed_piece_by_piece(reverse: ReverseMap) -> None:
-    """One of the 64 pieces of a lane at a time."""
+def test_a_dropped_map_is_freed_in_slices() -> None:
+    """Each of them bounded in entries, whatever kind they are."""
+    reverse = ReverseMap(orphans_max=10**6)
+    each = 2 * FREED_AT_ONCE
     for tier in (Tier.GPU, Tier.CPU):
-        hold(lane_in(reverse, tier=tier), H, T)
+        lane = lane_in(reverse, tier=tier)
+        for engine_hash in range(each):
+            lane.maps[engine_hash % SHARDS][engine_hash] = engine_hash
+        lane.pairs = each
+        lane.copies.update(dict.fromkeys(range(each), 2))
+        lane.aliases.update(dict.fromkeys(range(each), 2))
+    for engine_hash in range(each):
+        park(reverse, engine_hash, 10**6 + engine_hash, lane)
+    assert not reverse.is_small
 
-    pieces = 0
+    slices, left = 0, entries_of(reverse)
     while reverse.free_slice():
-        pieces += 1
+        slices += 1
+        before, left = left, entries_of(reverse)
+        assert before - left <= FREED_AT_ONCE + each // SHARDS
 
-    assert 2 * SHARDS == pieces
-    assert {} == reverse.lanes
+    assert slices >= 8 * each // FREED_AT_ONCE - 1
+    assert (0, {}, {}, {}) == (entries_of(reverse), reverse.lanes, reverse.orphans, reverse.children)
     assert not reverse.free_slice()
+
+
+def entries_of(reverse: ReverseMap) -> int:
+    """All that its dicts hold."""
+    lanes = reverse.lanes.values()
+    held = sum(len(piece) for lane in lanes for piece in (*lane.maps, lane.copies, lane.aliases))
+    return held + len(reverse.orphans) + len(reverse.children) + len(reverse.unplaced)
+
+
+def test_a_small_map_needs_no_slices(reverse: ReverseMap) -> None:
+    """It is freed as a whole."""
+    assert reverse.is_small
+    hold(lane_in(reverse), H, T)
+    assert reverse.is_small

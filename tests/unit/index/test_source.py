@@ -1,5 +1,4 @@
 """One source: what its stores teach, what a new generation keeps and what another process makes it forget."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -8,7 +7,8 @@ import pytest
 
 from indexer.index.mirror import Mirror
 from indexer.index.records import LANES_MAX
-from indexer.index.source import SourceIndex
+from indexer.index.reverse_map import SHARDS
+from indexer.index.source import SLOTS_WAITING_MAX, VACATED_AT_ONCE, SourceIndex
 from indexer.model import BlocksStored, Descriptor, GroupInfo, Tier
 
 FULL, WINDOW = "full_attention", "sliding_window"
@@ -205,17 +205,23 @@ def test_capacity_is_told_or_seen(taught: Taught) -> None:
 # -- generations -------------------------------------------------------------------------------------------------------
 
 
-def filled() -> Taught:
+def fill(taught: Taught, blocks: int) -> None:
+    """So many blocks: 5 under engine hash 1, and so on."""
+    lane = taught.source.lane(0, Tier.GPU)
+    assert lane is not None
+    for engine_hash in range(1, blocks + 1):
+        lane.maps[engine_hash % SHARDS][engine_hash] = engine_hash + 4
+    lane.pairs += blocks
+    taught.mirror.add(taught.source.slot, lane.number, list(range(5, 5 + blocks)), [0] * blocks)
+
+
+def filled(blocks: int = 1) -> Taught:
     """A source of which much is known."""
     taught = Taught()
     taught.learn(0, FULL)
     taught.learn(1, WINDOW, window=64)
     source = taught.source
-    lane = source.lane(0, Tier.GPU)
-    assert lane is not None
-    lane.maps[1][1] = 5
-    lane.pairs += 1
-    taught.mirror.add(source.slot, lane.number, [5], [0])
+    fill(taught, blocks)
     source.lookahead, source.block_size = 2, 4
     source.adapters["ad"] = None
     source.warnings.update(block_size="x", clock="z", topic="y")
@@ -225,7 +231,7 @@ def filled() -> Taught:
 
 
 def test_a_clear_keeps_what_is_known_of_the_engine() -> None:
-    """Kinds and windows, which removals and placeholders never carry; everything it held is behind another slot."""
+    """Kinds and windows, which removals and placeholders never carry; nothing it held counts any more."""
     taught = filled()
     source, slot = taught.source, taught.source.slot
 
@@ -233,9 +239,45 @@ def test_a_clear_keeps_what_is_known_of_the_engine() -> None:
 
     assert ((0,), 0, [1], False) == taught.groups
     assert (1, 0, 2, set()) == (old.pairs, source.pairs, source.facts.generation, source.facts.doubts)
-    assert slot != source.slot
-    assert not taught.mirror.live_slots >> slot & 1
+    assert (slot, 0, 0) == (source.slot, taught.mirror.table.live, taught.mirror.retired_slots())
     assert (2, {"ad": None}, 1) == (source.lookahead, source.adapters, source.counters["stored"])
+
+
+def test_a_clear_of_much_takes_another_slot() -> None:
+    """However much it was, ending it costs nothing: the scrub takes it out later."""
+    taught = filled(VACATED_AT_ONCE + 1)
+    source, slot = taught.source, taught.source.slot
+
+    source.begin_generation(taught.mirror, 2, same_engine=True)
+
+    assert slot != source.slot
+    assert (VACATED_AT_ONCE + 1, 1) == (taught.mirror.table.live, taught.mirror.retired_slots())
+    assert not taught.mirror.live_slots >> slot & 1
+
+
+def test_after_a_fault_even_little_takes_another_slot() -> None:
+    """The map may not say all that the mirror knows of the source."""
+    taught = filled()
+    slot = taught.source.slot
+    taught.source.facts.doubts.add("fault")
+    taught.mirror.add(slot, 0, [77], [0])  # which the map does not name
+
+    taught.source.begin_generation(taught.mirror, 2, same_engine=True)
+
+    assert slot != taught.source.slot
+    assert not taught.mirror.live_slots >> slot & 1
+
+
+def test_slots_that_wait_for_the_scrub_are_few() -> None:
+    """Clears of much that come faster than the scrub cost what they held, and no slot more."""
+    taught = filled(VACATED_AT_ONCE + 1)
+    source = taught.source
+    for generation in range(2, SLOTS_WAITING_MAX + 20):
+        source.begin_generation(taught.mirror, generation, same_engine=True)
+        fill(taught, VACATED_AT_ONCE + 1)
+
+    assert SLOTS_WAITING_MAX == taught.mirror.retired_slots()
+    assert source.slot <= SLOTS_WAITING_MAX
 
 
 def test_another_process_may_be_another_engine() -> None:
