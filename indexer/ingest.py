@@ -313,7 +313,7 @@ class SourceSink:
             self.source.facts.doubts.add(reason)
             self._ingest.touched(self.source)
 
-    def alive(self, connected: bool) -> None:  # noqa: FBT001  the port's form
+    def alive(self, connected: bool, silent_s: float = 0.0) -> None:  # noqa: FBT001  the port's form
         """The collector looked at the connection just now."""
         if not self.open:
             return
@@ -324,6 +324,9 @@ class SourceSink:
         facts.connected = connected
         if connected:
             facts.alive_at = now
+        elif silent_s and facts.alive_at is not None and facts.alive_at > now - silent_s:
+            facts.alive_at = now - silent_s
+            news = True
         if news:  # else nothing a reader shows changed: prepared sources look again when a state would fall due
             self._ingest.touched(self.source)
 

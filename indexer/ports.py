@@ -94,10 +94,11 @@ class EventSink(Protocol):
         """
         ...
 
-    def alive(self, connected: bool) -> None:  # noqa: FBT001  one fact, one word
+    def alive(self, connected: bool, silent_s: float = 0.0) -> None:  # noqa: FBT001  one fact, one word
         """The collector looked at the connection just now: it is up (heartbeats answered) or down.
 
-        Its tick calls at least every 500 ms.
+        Its tick calls at least every 500 ms, except after a pause of this process, until the engine answers again.
+        Where it is down, `silent_s` is how long at least the engine has given no sign of life.
         """
         ...
 

@@ -58,6 +58,8 @@ class _Stream:
     lost: int = _NO_CONNECTION
     """The connection it had last: what is still read of it tells nothing new."""
     waiting: list[RawBatch] = field(default_factory=list)
+    proven: bool = True
+    """Its connection is known to be answered: False after a pause of this process, until it is again."""
 
 
 class BoundSocket:
@@ -74,14 +76,16 @@ class BoundSocket:
         self._socket: zmq.Socket[bytes] | None = None
         self._monitor: Monitor | None = None
         self._descriptors: tuple[int, ...] = ()
-        self._looked_at = shared.clock.now()
+        self._looked_at = self._ticked_at = shared.clock.now()
+        self._proven_at = self._looked_at
+        self._from_before = False  # what is read may have come in before the pause
         self.counts = BoundCounts()
 
     # --- life ---
 
     def open(self) -> None:
         """Bind. Raises SettingsError where that cannot be done."""
-        socket = open_subscriber(self._shared.context, self._shared.options)
+        socket = open_subscriber(self._shared.context, self._shared.options, bound=True)
         self._monitor = Monitor(socket, bound=True)
         self._socket = socket
         try:
@@ -140,6 +144,7 @@ class BoundSocket:
             self._on_change(link, connection, now)
         self._looked_at = now
         self._take(arrived, now)
+        self._from_before = self._from_before and not emptied
         if emptied and not changes:
             for stream in self._streams.values():
                 if stream.session.unsettled:
@@ -153,6 +158,7 @@ class BoundSocket:
             self._sort_in(batch, connection, busy, now)
         for stream in busy:
             batches, stream.waiting = stream.waiting, []
+            stream.proven = stream.proven or not self._from_before
             if batches:  # none where another topic took its place
                 self._perform(stream, stream.session.messages(batches, now))
 
@@ -162,12 +168,25 @@ class BoundSocket:
             self._shared.pump.wake(self)
             self.drain()
         now = self._looked_at = self._shared.clock.now()
+        self._note_pause(now)
         for stream in list(self._streams.values()):
             if not stream.sink.open:
                 self.stop(stream.sink.descriptor.id)
                 continue
             self._perform(stream, stream.session.tick(now))
-            stream.sink.alive(stream.session.connected)
+            stream.proven = stream.proven or now >= self._proven_at
+            if stream.proven or not stream.session.connected:
+                stream.sink.alive(stream.session.connected)
+
+    def _note_pause(self, now: float) -> None:
+        """After a pause of this process a standing connection proves nothing until a whole round of heartbeats."""
+        options = self._shared.options
+        if now - self._ticked_at >= options.pause_s:
+            self._proven_at = now + options.heartbeat_interval_s + options.heartbeat_timeout_s + options.tick_s
+            self._from_before = True
+            for stream in self._streams.values():
+                stream.proven = False
+        self._ticked_at = now
 
     def _read(self, socket: zmq.Socket[bytes]) -> tuple[list[tuple[RawBatch, int]], bool]:
         """A quantum of batches, each with the descriptor of its connection; and whether the socket was found empty."""

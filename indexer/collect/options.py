@@ -25,9 +25,12 @@ class CollectOptions:
     rcvhwm_messages: int = 128
     """Messages ZMQ queues per SUB socket. Few, so that a backlog waits in the engine, which queues 100,000, and so that
     input that stopped on a full queue soon goes on (decisions/0009)."""
+    bound_rcvhwm_messages: int = 4_096
+    """Messages ZMQ queues per engine that connects to us. There heartbeats share the connection with the messages, so
+    its queue must not fill up while the loop is held (decisions/0010)."""
     read_ahead_after_s: float = 1.0
     """Of a socket with a backlog at least half the queue is taken this often, into the lane if need be: a connection
-    whose input stands still sees no heartbeats."""
+    whose input stands still learns nothing of its peer."""
     message_max_bytes: int = 16 * MIB
     """A longer message makes ZMQ cut the connection; it is made anew and the number is missing."""
     heartbeat_interval_s: float = 1.0
@@ -35,7 +38,15 @@ class CollectOptions:
     heartbeat_timeout_s: float = 3.0
     """Without an answer for so long, ZMQ cuts the connection: the monitor says so."""
     heartbeat_ttl_s: float = 6.0
-    """For so long an engine keeps a connection on which it hears nothing from us."""
+    """For so long an engine keeps a connection on which it hears no heartbeats from us any more."""
+    pause_s: float = 1.0
+    """Two looks at a connection so far apart: this process was paused, and what stood before proves nothing now."""
+    keepalive_idle_s: float = 10.0
+    """After so long without a message TCP asks whether the engine's host still knows the connection."""
+    keepalive_interval_s: float = 3.0
+    """How often it asks again."""
+    keepalive_attempts: int = 3
+    """Without an answer to so many the connection is lost."""
     reconnect_min_s: float = 0.010
     """First wait before connecting again. ZMQ's 100 ms loses the first 18-30 batches of a restarted engine at 200/s."""
     reconnect_max_s: float = 1.0

@@ -63,6 +63,9 @@ class Session:
         self.same_process = False
         """The orchestrator vouches that the engine process did not change (promise P6)."""
 
+        self.answers = True
+        """The engine's process runs, as far as is known: a frozen one is not asked whether anything got lost."""
+
         self._recovery: Recovery | None = None
         self._conversation = 0  # number of the newest Ask: what older ones still bring is ignored
         self._joined = False  # this life's history was asked for, with an answer
@@ -366,7 +369,7 @@ class Session:
 
     def _probe(self, now: float, out: list[Command]) -> None:
         """An idle engine: is there anything that did not reach us?"""
-        if not (self._absence.connected and self._may_ask(now)):
+        if not (self._absence.connected and self.answers and self._may_ask(now)):
             return
         expected = self._tracker.expected
         if expected is None:

@@ -15,16 +15,19 @@ from indexer.collect.options import CollectOptions
 
 log = logging.getLogger(__name__)
 
-SOCKETS_PER_SOURCE: Final = 3
-"""SUB, our end of its monitor, and ZMQ's end of it. ZMQ's default of 1,023 sockets is spent after 341 sources."""
+SOCKETS_PER_SOURCE: Final = 6
+"""SUB, our end of its monitor, and ZMQ's end of it, and the same for its pulse. ZMQ's default of 1,023 sockets is spent
+after 170 sources."""
 SOCKETS_BESIDE: Final = 64
 """Bound sockets and head room."""
-FILES_PER_SOURCE: Final = 5
-"""One wake-up descriptor per ZMQ socket, the connection, and one that is being connected anew."""
+FILES_PER_SOURCE: Final = 10
+"""One wake-up descriptor per ZMQ socket, both connections, and two that are being connected anew."""
 FILES_BESIDE: Final = 512
 """For the rest of the process: listening sockets, connections of callers, logs."""
 SOURCES_PER_IO_THREAD: Final = 512
 IO_THREADS_MAX: Final = 4
+PULSE_MESSAGE_MAX_BYTES: Final = 4_096
+"""Handshake and heartbeats are shorter. What nobody asked for and is longer ends the connection."""
 
 _UP: Final = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_ACCEPTED
 _EVENT: Final = struct.Struct("=Hi")
@@ -60,21 +63,50 @@ def allow_files(sources: int, options: CollectOptions) -> bool:
     return allowed >= wanted
 
 
-def open_subscriber(context: zmq.Context[zmq.Socket[bytes]], options: CollectOptions) -> zmq.Socket[bytes]:
-    """A SUB socket for everything, neither connected nor bound yet: limits only act on connections made after them."""
+def open_subscriber(
+    context: zmq.Context[zmq.Socket[bytes]], options: CollectOptions, *, bound: bool = False
+) -> zmq.Socket[bytes]:
+    """A SUB socket for everything, neither connected nor bound yet: limits only act on connections made after them.
+
+    A connecting one has no heartbeats, its pulse has them (decisions/0010); that the other host is gone is found out by
+    TCP. To a bound one there is no other connection than the engine's, so it has heartbeats and a queue that is long
+    enough not to fill up while the loop is held for a while.
+    """
+    socket = _open_sub(context, options)
+    socket.set(zmq.RCVHWM, options.bound_rcvhwm_messages if bound else options.rcvhwm_messages)
+    socket.set(zmq.MAXMSGSIZE, options.message_max_bytes)
+    if bound:
+        _set_heartbeats(socket, options)
+    socket.set(zmq.TCP_KEEPALIVE, 1)
+    socket.set(zmq.TCP_KEEPALIVE_IDLE, round(options.keepalive_idle_s))
+    socket.set(zmq.TCP_KEEPALIVE_INTVL, round(options.keepalive_interval_s))
+    socket.set(zmq.TCP_KEEPALIVE_CNT, options.keepalive_attempts)
+    socket.set(zmq.SUBSCRIBE, b"")
+    return socket
+
+
+def open_pulse(context: zmq.Context[zmq.Socket[bytes]], options: CollectOptions) -> zmq.Socket[bytes]:
+    """A SUB socket for nothing, with heartbeats, not connected yet."""
+    socket = _open_sub(context, options)
+    socket.set(zmq.MAXMSGSIZE, PULSE_MESSAGE_MAX_BYTES)
+    _set_heartbeats(socket, options)
+    return socket
+
+
+def _open_sub(context: zmq.Context[zmq.Socket[bytes]], options: CollectOptions) -> zmq.Socket[bytes]:
     socket = context.socket(zmq.SUB)
     socket.set(zmq.LINGER, 0)
-    socket.set(zmq.RCVHWM, options.rcvhwm_messages)
-    socket.set(zmq.MAXMSGSIZE, options.message_max_bytes)
-    socket.set(zmq.HEARTBEAT_IVL, _ms(options.heartbeat_interval_s))
-    socket.set(zmq.HEARTBEAT_TIMEOUT, _ms(options.heartbeat_timeout_s))
-    socket.set(zmq.HEARTBEAT_TTL, _ms(options.heartbeat_ttl_s))
     socket.set(zmq.RECONNECT_IVL, _ms(options.reconnect_min_s))
     socket.set(zmq.RECONNECT_IVL_MAX, _ms(options.reconnect_max_s))
     socket.set(zmq.CONNECT_TIMEOUT, _ms(options.connect_timeout_s))
     socket.set(zmq.HANDSHAKE_IVL, _ms(options.handshake_timeout_s))
-    socket.set(zmq.SUBSCRIBE, b"")
     return socket
+
+
+def _set_heartbeats(socket: zmq.Socket[bytes], options: CollectOptions) -> None:
+    socket.set(zmq.HEARTBEAT_IVL, _ms(options.heartbeat_interval_s))
+    socket.set(zmq.HEARTBEAT_TIMEOUT, _ms(options.heartbeat_timeout_s))
+    socket.set(zmq.HEARTBEAT_TTL, _ms(options.heartbeat_ttl_s))
 
 
 def open_dealer(context: zmq.Context[zmq.Socket[bytes]], endpoint: str, options: CollectOptions) -> zmq.Socket[bytes]:

@@ -10,6 +10,7 @@ from typing import TypeAlias, assert_never
 
 import zmq
 
+from indexer.collect.anew import Anew
 from indexer.collect.claims import Claims
 from indexer.collect.commands import (
     Ask,
@@ -28,6 +29,7 @@ from indexer.collect.commands import (
 from indexer.collect.lanes import Lane, LaneBudget
 from indexer.collect.messages import read_messages
 from indexer.collect.options import CollectOptions
+from indexer.collect.pulse import Pulse
 from indexer.collect.pump import Pump
 from indexer.collect.session import Session
 from indexer.collect.sockets import Link, Monitor, attach, attach_anew, descriptor_of, open_subscriber
@@ -141,8 +143,8 @@ class Subscriber:
         self._looked_at = now
         self._taken = 0
         self._moved_at = now
-        self._anew_wait_s = shared.options.reconnect_anew_min_s
-        self._anew_at = now + self._anew_wait_s
+        self._anew = Anew(shared.options, now)
+        self._pulse: Pulse | None = None
         self._perform(self.session.begin())
 
     # --- life ---
@@ -163,6 +165,13 @@ class Subscriber:
         except zmq.ZMQError:
             self.close()
             raise
+        try:
+            self._pulse = Pulse(
+                self._shared.context, self.descriptor.endpoint, self._shared.options, self._shared.clock.now()
+            )
+        except zmq.ZMQError:
+            self.close()
+            raise
         self._descriptors = (descriptor_of(socket), monitor.descriptor)
         loop = asyncio.get_running_loop()
         for descriptor in self._descriptors:
@@ -180,6 +189,9 @@ class Subscriber:
             for descriptor in self._descriptors:
                 loop.remove_reader(descriptor)
             self._descriptors = ()
+        if self._pulse is not None:
+            self._pulse.close()
+            self._pulse = None
         if self._monitor is not None:
             self._monitor.close()
             self._monitor = None
@@ -230,17 +242,20 @@ class Subscriber:
         return not emptied
 
     def tick(self) -> None:
-        """Look at the connection and let the session know that time passes. Called at least every 500 ms."""
+        """Look at the connections and let the session know that time passes. Called at least every 500 ms."""
         if self._monitor is not None and self._monitor.pending:
             self._shared.pump.wake(self)
             self.drain()
         now = self._looked_at = self._shared.clock.now()
+        if self._pulse is not None:
+            self._pulse.look(now)
+            self.session.answers = self._pulse.beats
         self._keep_connecting(now)
         commands = self.session.tick(now)
         if commands:
             self._perform(commands)
             self._shared.pump.wake(self)  # what they ended may have let the lane go
-        self.sink.alive(self.session.connected)
+        self._tell_alive()
 
     def _on_changes(self, links: Iterable[Link], now: float) -> None:
         since = now if now - self._looked_at <= 2 * self._shared.options.tick_s else self._looked_at
@@ -248,19 +263,30 @@ class Subscriber:
             if link is Link.UP:
                 self._claims.look_again()
                 self._perform(self.session.connection_up(now))
+                if self._pulse is not None:
+                    self._pulse.silent = False  # whoever shook hands runs; the pulse itself is back in a moment
             else:
                 self._perform(self.session.connection_down(since))
         self.sink.alive(self.session.connected)
 
+    def _tell_alive(self) -> None:
+        """Both connections tell: one that the process runs, the other that its messages reach us.
+
+        A process whose connection stands but whose heartbeats are overdue has been silent for that long. After a pause
+        of our own nothing is told before it answers again: what was seen last speaks for itself.
+        """
+        pulse, connected = self._pulse, self.session.connected
+        if pulse is None or not connected:
+            self.sink.alive(connected=False)
+        elif pulse.beats:
+            self.sink.alive(connected=True)
+        elif pulse.silent:
+            self.sink.alive(connected=False, silent_s=self._shared.options.heartbeat_timeout_s)
+
     def _keep_connecting(self, now: float) -> None:
-        options = self._shared.options
-        if self.session.connected:
-            self._anew_wait_s = options.reconnect_anew_min_s
-            self._anew_at = now + self._anew_wait_s
-        elif now >= self._anew_at and self._socket is not None and self.descriptor.endpoint is not None:
-            attach_anew(self._socket, self.descriptor.endpoint)
-            self._anew_wait_s = min(2 * self._anew_wait_s, options.reconnect_anew_max_s)
-            self._anew_at = now + self._anew_wait_s
+        socket, endpoint = self._socket, self.descriptor.endpoint
+        if socket is not None and endpoint is not None and self._anew.due(now, connected=self.session.connected):
+            attach_anew(socket, endpoint)
 
     # --- replay ---
 

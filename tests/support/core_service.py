@@ -62,6 +62,10 @@ class RunningService:
         assert "ERROR" not in log, log
         assert "Traceback" not in log, log
 
+    def send_signal(self, number: int) -> None:
+        """To the process."""
+        self._process.send_signal(number)
+
     def log(self) -> str:
         """What it wrote to stderr so far."""
         self._log.seek(0)

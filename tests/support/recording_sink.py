@@ -23,6 +23,7 @@ class RecordingSink:
         self.is_syncing = False
         self.proofs = 0
         self.alive_calls: list[bool] = []
+        self.silent_s = 0.0
 
     @property
     def descriptor(self) -> Descriptor:
@@ -59,8 +60,9 @@ class RecordingSink:
     def doubt(self, reason: DoubtReason) -> None:
         self.story.append(("doubt", reason))
 
-    def alive(self, connected: bool) -> None:
+    def alive(self, connected: bool, silent_s: float = 0.0) -> None:
         self.alive_calls.append(connected)
+        self.silent_s = silent_s
 
     def count(self, what: CollectorCount, n: int = 1) -> None:
         self.counts[what] += n
