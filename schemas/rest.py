@@ -155,10 +155,7 @@ class SourceBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     labels: Annotated[dict[str, Annotated[str, msgspec.Meta(max_length=512)]], msgspec.Meta(max_length=64)] | None = (
         None
     )
-    engine: (
-        Annotated[str, msgspec.Meta(pattern=rf"^[a-z0-9_.-]{{1,32}}{_END}", description="1..32 of a-z 0-9 _ . -")]
-        | None
-    ) = None
+    engine: Literal["vllm", "sglang"] | None = None
     blocks_total: Annotated[int, msgspec.Meta(ge=1, le=U32_MAX)] | None = None
 
 

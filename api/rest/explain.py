@@ -1,8 +1,8 @@
 """Why a body was refused: field by field, with the rule, what came, and the nearest known name.
 
 Runs only after the strict decoder refused. It walks the decoded document along the same types that the decoder used,
-so a rule is never written twice. Pure. `got` shows a number, or a short string of a field that holds no content of a
-prompt; of everything else only its kind.
+so a rule is never written twice. Pure. `got` shows a number, a short string of a field that takes names, or a word that
+may have been meant as a number; of everything else, which may be a prompt in the wrong place, only its kind.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _walk_struct(
 
 def _finding(kind: inspect.Type, value: object, path: str) -> Finding:
     plain = _plain(path)
-    issue = FieldIssue(path or "body", _rule(kind), _got(value, plain))
+    issue = FieldIssue(path or "body", _rule(kind), _got(value, plain, named=_takes_text(kind)))
     if plain == "token_ids" and path != plain:
         return "token_ids.not_u32", issue
     code = "not_allowed" if _same_shape(_bare(kind), value) else "wrong_type"
@@ -249,26 +249,36 @@ _KINDS: Final[dict[type, str]] = {
 _SHOWN: Final[dict[type, str]] = {list: "array", dict: "object", bytes: "bytes", type(None): "null", str: "string"}
 
 
-def _got(value: object, plain: str) -> str:
+def _takes_text(kind: inspect.Type) -> bool:
+    if isinstance(kind, inspect.UnionType):
+        return any(map(_takes_text, kind.types))
+    return isinstance(_bare(kind), inspect.StrType | inspect.LiteralType)
+
+
+def _got(value: object, plain: str, *, named: bool) -> str:
     """What came, cut short."""
     field = plain.partition(".")[0]
     if isinstance(value, int) and value.bit_length() > U64_BITS:
         return "a number beyond 64 bits"
     if isinstance(value, int | float):
         return "number" if field in SECRET_FIELDS else json.dumps(value)[:GOT_MAX]
-    if isinstance(value, str) and field not in CONTENT_FIELDS:
+    if isinstance(value, str) and field not in CONTENT_FIELDS and (named or _WORD.fullmatch(value)):
         return value if len(value) <= GOT_MAX else value[: GOT_MAX - 1] + "…"
     return _SHOWN.get(type(value), "another type")
 
 
 def _name(key: object) -> str:
-    text = key if isinstance(key, str) else "?"
+    """A key as far as it may be one that was meant."""
+    text = key if isinstance(key, str) and _KEY.fullmatch(key) else "?"
     return text if len(text) <= NAME_MAX else text[: NAME_MAX - 1] + "…"
 
 
 def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
+
+_WORD: Final = re.compile(r"[0-9A-Za-z.+_-]{0,20}")
+_KEY: Final = re.compile(r"[^\s\x00-\x1f]{1,512}")
 
 _INDEX: Final = re.compile(r"\[.*?\]")
 

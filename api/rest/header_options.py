@@ -18,8 +18,12 @@ _MILLISECONDS: Final = re.compile(rb"[0-9]{1,15}")
 
 def add_header_options(query: LookupQuery, headers: Mapping[bytes, bytes]) -> None:
     """The salt where the body has none; the smallest of all deadlines."""
-    if query.cache_salt is None and SALT_HEADER in headers:
-        query.cache_salt = _salt(headers[SALT_HEADER])
+    if SALT_HEADER in headers:
+        salt = _salt(headers[SALT_HEADER])
+        if query.cache_salt not in {None, salt}:  # one of the two would see blocks of the other
+            issue = FieldIssue(SALT_HEADER.decode(), "the body's cache_salt, or one of the two alone")
+            raise BadRequestError("cache_salt.not_allowed", [issue])
+        query.cache_salt = salt
     for name in DEADLINE_HEADERS:
         if name in headers:
             query.timeout_ms = _smaller(query.timeout_ms, name, headers[name])

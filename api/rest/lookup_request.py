@@ -185,9 +185,14 @@ def _refuse(form: BodyForm, body: bytes, error: msgspec.ValidationError) -> NoRe
     try:
         document = msgspec.json.decode(body) if form == "json" else msgspec.msgpack.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, TypeError) as further:
+        if _BEYOND.search(str(further)):  # a number of thousands of digits: JSON, but nothing that Python holds
+            raise vague(error) from None
         # Wrong in one place and no document at all in another: the second is what has to be mended first.
         raise undecodable(form, further) from None
     raise explain(LookupBody if form == "json" else PackedLookupBody, document, error, _TEXT_HINTS) from None
+
+
+_BEYOND: Final = re.compile(r"(?:Integer value|Number) out of range")
 
 
 def _too_many(tokens_max: int) -> BadRequestError:
@@ -241,6 +246,12 @@ def _check_lookup(options: LookupOptions, tokens: bytes | None, hashes: list[int
     if hashes is not None:
         if options.block_size is None:
             raise BadRequestError("block_size.missing", [FieldIssue("block_size", "required with block_hashes")])
+        least = len(hashes) * options.block_size
+        if options.prompt_tokens is not None and options.prompt_tokens < least:
+            rule = f"at least {least}: each block hash stands for a whole block"
+            raise BadRequestError(
+                "prompt_tokens.not_allowed", [FieldIssue("prompt_tokens", rule, str(options.prompt_tokens))]
+            )
         return
     for name in ("block_size", "prompt_tokens", "scheme"):
         if getattr(options, name) is not None:

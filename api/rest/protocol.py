@@ -1,21 +1,39 @@
 """uvicorn's HTTP protocol with the limits it lacks: on a request's head in bytes and time, and on silence before it.
 
 [I/O] One object a connection. Beyond a limit: 431 where there is something to answer, else the connection just ends.
+What the parser refuses is answered as any refusal is. A wish to upgrade is passed over, as HTTP allows: clients that
+can do HTTP/2 send one with their first request, and the parser would take the body for the other protocol.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
+import sys
+from http import HTTPStatus
 from typing import Final
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from api.problems import RequestRefused, problem_response
+from api.rest.request_ids import RequestIds
 
 HEAD_BYTES_MAX: Final = 64 * 2**10
 """Request line and headers, counted in whole reads. Several times what gateways add."""
 HEAD_WAIT_S: Final = 10.0
 """From the first byte of a head that does not come in one piece to its last."""
 
-_TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_METHOD: Final = re.compile(rb"[A-Z]{1,32} [*/]")
+_UPGRADE: Final = re.compile(rb"(?i)(?<=\r\nup)grade(?=:)")
+_PASSED_OVER: Final = b"-was"
+_TOO_LARGE: Final = RequestRefused(
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+    "head.too_large",
+    f"request line and headers are larger than {HEAD_BYTES_MAX} bytes",
+)
+_NO_METHOD: Final = RequestRefused(HTTPStatus.NOT_IMPLEMENTED, "method.unknown", "no such method is known here")
+_NO_REQUEST: Final = RequestRefused(HTTPStatus.BAD_REQUEST, "request.malformed", "this is no HTTP/1.1 request")
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
@@ -25,6 +43,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
     _quiet_since = 0.0
+    _read = b""
+    """What the parser is looking at."""
+    _between = True
+    """The parser has seen the end of all messages that it has seen the beginning of."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A connection that says nothing ends like one that says nothing more."""
@@ -39,15 +61,30 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse; then, if a head is still open, see what it has cost so far."""
+        if self._between or self._head_open:
+            data = _without_upgrade(data)
+        self._read = data
         super().data_received(data)
+        self._read = b""
         if not self._head_open or self.transport.is_closing():
             return
         self._head_bytes += len(data)
         if self._head_bytes > HEAD_BYTES_MAX:
-            self.transport.write(_TOO_LARGE)
-            self.transport.close()
+            self._refuse(_TOO_LARGE)
         elif self._head_timer is None:
             self._head_timer = self.loop.call_later(HEAD_WAIT_S, super().timeout_keep_alive_handler)
+
+    def send_400_response(self, _msg: str) -> None:
+        """The parser refuses; called where its error is handled."""
+        unknown = isinstance(sys.exception(), httptools.HttpParserInvalidMethodError)
+        self._refuse(_NO_METHOD if unknown and _METHOD.match(self._read) else _NO_REQUEST)
+
+    def _refuse(self, refusal: RequestRefused) -> None:
+        """Answer, and end the connection: nobody knows where a next request would begin."""
+        status, headers, body = problem_response(refusal, RequestIds().of(None))
+        lines = b"".join(b"%b: %b\r\n" % header for header in (*headers, (b"connection", b"close")))
+        self.transport.write(STATUS_LINE[status] + lines + b"\r\n" + body)
+        self.transport.close()
 
     def timeout_keep_alive_handler(self) -> None:
         """The connection may have been silent for too long: since this timer was set, or since `_stay`."""
@@ -64,6 +101,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """The first byte of a request."""
         self._head_open = True
+        self._between = False
         self._head_bytes = 0
         super().on_message_begin()
 
@@ -71,6 +109,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """The head is whole."""
         self._head_is_whole()
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The last byte of a request."""
+        self._between = True
+        super().on_message_complete()
 
     def _head_is_whole(self) -> None:
         self._head_open = False
@@ -81,3 +124,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """The same bytes with another header in the place of `Upgrade`, in the first head that ends or goes on in them."""
+    end = data.find(b"\r\n\r\n")
+    head = data if end < 0 else data[:end]
+    if b"\nupgrade:" not in head.lower():
+        return data
+    return _UPGRADE.sub(_PASSED_OVER, head) + data[len(head) :]

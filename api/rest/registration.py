@@ -6,8 +6,9 @@ import ipaddress
 from collections.abc import Sequence
 from typing import Final
 
-from indexer.errors import BadRequestError, FieldIssue, SourceConflictError
+from indexer.errors import BadRequestError, FieldIssue, SettingsError, SourceConflictError
 from indexer.model import DEFAULT_TENANT, Descriptor, SourceId
+from indexer.settings.source_flag import check_address
 from schemas.rest import SourceBody
 
 _TCP: Final = "tcp://"
@@ -20,6 +21,8 @@ def descriptor_of(body: SourceBody, path: str = "") -> Descriptor:
         endpoint = getattr(body, name)
         if endpoint is not None:
             _check_connectable(endpoint, f"{path}{name}")
+    if body.address is not None:
+        _check_address(body.address, f"{path}address")
     return Descriptor(
         pod=body.pod,
         dp_rank=body.dp_rank or 0,
@@ -45,10 +48,19 @@ def descriptors_of(bodies: Sequence[SourceBody]) -> list[Descriptor]:
     for i, body in enumerate(bodies):
         descriptor = descriptor_of(body, f"[{i}].")
         if descriptor.id in seen:
-            raise SourceConflictError(f"[{i}].pod", f"{descriptor.id} stands in the list before")
+            raise SourceConflictError(f"[{i}].pod", f"{descriptor.id} is in the list twice")
         seen.add(descriptor.id)
         descriptors.append(descriptor)
     return descriptors
+
+
+def _check_address(address: str, field: str) -> None:
+    try:
+        check_address(address, field)
+    except SettingsError:
+        hint = "a URL or a bare name goes into aliases"
+        issue = FieldIssue(field, "IP:PORT, an IPv6 address in brackets", address[:40], hint)
+        raise BadRequestError("address.not_allowed", [issue]) from None
 
 
 def _check_connectable(endpoint: str, field: str) -> None:

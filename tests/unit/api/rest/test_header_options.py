@@ -35,13 +35,22 @@ def test_a_deadline_that_is_no_number_is_refused(text: bytes) -> None:
     assert "timeout_ms.not_allowed" == caught.value.code
 
 
-@pytest.mark.parametrize(("in_body", "expected"), [(None, "é"), ("b", "b")])
-def test_the_salt_of_the_body_counts(in_body: str | None, expected: str) -> None:
-    """The header is for bare token bytes, which have no other place for it."""
+@pytest.mark.parametrize("in_body", [None, "é"])
+def test_the_salt_may_be_a_header(in_body: str | None) -> None:
+    """For bare token bytes, which have no other place for it."""
     query = LookupQuery(cache_salt=in_body)
     add_header_options(query, {b"x-kvindexer-cache-salt": "é".encode()})
 
-    assert expected == query.cache_salt
+    assert "é" == query.cache_salt
+
+
+def test_two_salts_are_refused_unseen() -> None:
+    """Whichever counted, somebody might be shown another's blocks."""
+    with pytest.raises(BadRequestError) as caught:
+        add_header_options(LookupQuery(cache_salt="pepper"), {b"x-kvindexer-cache-salt": b"saffron"})
+
+    assert "cache_salt.not_allowed" == caught.value.code
+    assert not [salt for salt in ("pepper", "saffron") if salt in f"{caught.value}{caught.value.issues}"]
 
 
 @pytest.mark.parametrize("salt", [b"", b"\xff", b"x" * 600])

@@ -151,9 +151,9 @@ def test_items_may_touch_in_any_order() -> None:
 )
 def test_hashes_are_hex_or_integers(hashes: list[object], expected: list[int]) -> None:
     """One u64 each, however it is written."""
-    query = _parse("json", _json(block_hashes=hashes, block_size=16, prompt_tokens=7, scheme="dynamo"))
+    query = _parse("json", _json(block_hashes=hashes, block_size=16, prompt_tokens=55, scheme="dynamo"))
 
-    assert LookupQuery(block_hashes=expected, block_size=16, prompt_tokens=7, scheme="dynamo") == query
+    assert LookupQuery(block_hashes=expected, block_size=16, prompt_tokens=55, scheme="dynamo") == query
 
 
 @pytest.mark.parametrize(
@@ -185,6 +185,7 @@ def test_hashes_come_back_as_they_were_handed_out(values: list[int]) -> None:
         ({"token_ids": [1], "prompt_tokens": 1}, "prompt_tokens.not_allowed", "prompt_tokens"),
         ({"token_ids": [1], "scheme": "kvi1"}, "scheme.not_allowed", "scheme"),
         ({"block_hashes": [1], "block_size": 0}, "block_size.not_allowed", "block_size"),
+        ({"block_hashes": [1, 2], "block_size": 16, "prompt_tokens": 31}, "prompt_tokens.not_allowed", "prompt_tokens"),
         ({"token_ids": [1] * (TOKENS_MAX + 1)}, "token_ids.too_many", "token_ids"),
         ({"prompt": "text"}, "prompt.not_available", "prompt"),
         ({"messages": []}, "messages.not_available", "messages"),
@@ -193,6 +194,18 @@ def test_hashes_come_back_as_they_were_handed_out(values: list[int]) -> None:
 def test_one_prompt_in_one_form(body: dict[str, object], code: str, field: str) -> None:
     """Exactly one of ids and hashes, hashes with their block size, and no text yet."""
     error = _refusal("json", json.dumps(body).encode())
+
+    assert (code, field) == (error.code, error.issues[0].field)
+
+
+@pytest.mark.parametrize("number", ["9" * 5_000, "-" + "9" * 5_000, "1e400"])
+@pytest.mark.parametrize(
+    ("body", "code", "field"),
+    [('{"token_ids":[1,%s]}', "token_ids.not_u32", "token_ids[1]"), ('{"limit":%s}', "limit.invalid", "limit")],
+)
+def test_a_number_beyond_everything_is_told_where_it_stands(number: str, body: str, code: str, field: str) -> None:
+    """It is JSON; no machine number holds it."""
+    error = _refusal("json", (body % number).encode())
 
     assert (code, field) == (error.code, error.issues[0].field)
 

@@ -100,6 +100,23 @@ def test_takes_names_and_addresses(endpoint: str) -> None:
     assert endpoint == descriptor_of(_body(endpoint=endpoint)).endpoint
 
 
+@pytest.mark.parametrize("address", ["nope", "10.0.0.1", "10.0.0.1:0", "::1:80", "[::1]", "http://10.0.0.1:80"])
+def test_an_address_is_an_ip_and_a_port(address: str) -> None:
+    """The error shows the form, and where everything else belongs."""
+    with pytest.raises(BadRequestError) as caught:
+        descriptor_of(_body(address=address))
+
+    issue = caught.value.issues[0]
+    assert ("address.not_allowed", "address", address) == (caught.value.code, issue.field, issue.got)
+    assert ("IP:PORT" in issue.rule, "aliases" in (issue.hint or "")) == (True, True)
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1:8000", "[::1]:8000"])
+def test_an_address_of_either_kind_is_taken(address: str) -> None:
+    """As routers name endpoints."""
+    assert address == descriptor_of(_body(address=address)).address
+
+
 @pytest.mark.parametrize("name", ["", "a\nb", "a\x00", "a\x7f", "x" * 513])
 def test_names_can_be_printed(name: str) -> None:
     """They stand in tables and logs."""
