@@ -37,6 +37,8 @@ LOOK_INTERVAL_S: Final = 1.0
 """The collector looks at every connection more often than this; after a longer silence its look may end a state."""
 EXPIRE_LOOK_S: Final = 0.25
 """How often lanes with a time to live are asked whether anything is due."""
+OF_ANOTHER_PROCESS: Final[frozenset[DoubtReason]] = frozenset({"process_unproven"})
+"""Doubts about who speaks, which the words of the one before cannot end."""
 COUNT_MAX: Final = (1 << 63) - 1
 """Engines choose sequence numbers: a jump must not make a counter too large to encode."""
 
@@ -225,12 +227,15 @@ class Ingest:
     def _cleared_by_engine(self, source: SourceIndex) -> None:
         """`AllBlocksCleared`: all tiers of this rank are empty.
 
-        From here on the history is complete and nothing is in doubt.
+        From here on the history is complete and nothing is in doubt. But what was held back may be older than the
+        absence after which another process may speak: such a clear says nothing of that one (P6).
         """
         facts = source.facts
         sequence, message_at = facts.sequence, facts.message_at
+        lasting = facts.doubts & OF_ANOTHER_PROCESS if facts.syncing else set()
         self._new_generation(source, same_engine=True)
         facts.sequence, facts.complete, facts.proof_at = sequence, True, message_at
+        facts.doubts |= lasting
 
     def _new_generation(self, source: SourceIndex, *, same_engine: bool) -> None:
         generation = self.next_generation()
