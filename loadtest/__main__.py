@@ -41,7 +41,7 @@ SCENARIOS: Final[Mapping[str, Callable[..., Result]]] = {
 GROUPS: Final = {"all": ("memory", "soak", "stall", "ingest", "lookups"), "load": ("lookups", "ingest")}
 QUICK: Final[Mapping[str, Mapping[str, Any]]] = {
     "memory": {"pairs": 200_000},
-    "soak": {"blocks": 400_000, "live_blocks": 5_000},
+    "soak": {"blocks": 400_000, "live_blocks": 5_000, "clears": 5_000, "anew": 1_000},
     "stall": {"blocks": 400_000, "rest_s": 2.0, "live_s": 2.0},
     "ingest": {"blocks": 4_096, "rounds": 2, "pings": 100, "shapes": (Shape(8), Shape(8, removals=True), Shape(64))},
     "lookups": {"seconds": 1.0, "fleets": ((8, 100_000),)},

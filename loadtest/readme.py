@@ -97,7 +97,7 @@ def _memory(result: Result) -> list[str]:
 
 
 def _soak(result: Result) -> list[str]:
-    (rows,) = result.tables.values()
+    rows = result.tables["Resident memory"]
     picked = [rows[0], *rows[4:-2:5], *rows[-2:]]
     curve = ", ".join(f"{row['after']} {row['MiB']} MiB" for row in picked)
     return [f"**Soak**, {result.sizes['blocks churned']:,} blocks through a bounded live set: {curve}."]

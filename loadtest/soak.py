@@ -2,22 +2,25 @@
 
 Every source holds one hot prompt and a ring of suffixes that branch off it; a fresh suffix comes, the oldest goes.
 Through the core as the collector drives it, with housekeeping in slices as the node does it, in a fresh process. At
-the end all sources leave.
+the end all sources leave, and the C library is asked for what it keeps, as the node asks it then. Another fresh process
+clears, restarts and registers without end.
 """
 
 from __future__ import annotations
 
-import ctypes
 import gc
+import time
 from array import array
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from indexer.allocator import return_freed_memory
 from indexer.clock import SystemClock
 from indexer.model import Descriptor, RawBatch
 from indexer.node import Node
 from indexer.settings import Settings
+from indexer.settings.sections import Limits
 from loadtest.content import BLOCK
 from loadtest.machine import cores, pin, rss_bytes
 from loadtest.processes import Child
@@ -27,7 +30,7 @@ from loadtest.wire import payload, removals, stores
 from schemas.lookup import LookupQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from indexer.ports import EventSink
     from loadtest.content import Document
@@ -42,6 +45,11 @@ GROWTH_MAX: Final = 0.05
 LEFT_MAX: Final = 0.25
 SLACK_BYTES: Final = 4 * 2**20
 """Below it the allocator's own steps would be measured."""
+ENDLESS_MAX_MIB: Final = 10.0
+SLOWER_MAX: Final = 1.5
+SMALL_BLOCKS: Final = 8
+WARM_TURNS: Final = 200
+UNLIMITED: Final = 1 << 30
 _HOT, _SUFFIX = 4_000, 4_001
 
 
@@ -49,13 +57,14 @@ _HOT, _SUFFIX = 4_000, 4_001
 class Curve:
     """Resident memory in bytes: before any source, after equal shares of the churn, after all have left.
 
-    `trimmed`: then, once the C library was asked to give back what it keeps (where it can be asked).
+    `freed`: when all are gone and the housekeeping is done but for its last step. `left`: after it, in which the C
+    library gives back what it keeps (where it can be asked); what the service has then.
     """
 
     start: int
     samples: list[tuple[int, int]]
+    freed: int
     left: int
-    trimmed: int
     live_blocks: int
 
     @property
@@ -98,8 +107,9 @@ class Churn:
         while self._node.ingest.tidy_slice():
             pass
         assert not self._node.mirror.table.live, "blocks are left of sources that are gone"
-        left = _rss()
-        return Curve(start, list(zip(*samples, strict=True)), left, _trimmed(), live)
+        freed = _rss()
+        return_freed_memory()
+        return Curve(start, list(zip(*samples, strict=True)), freed, rss_bytes(), live)
 
     def _warm_up(self) -> None:
         """Everything once, so that imports and first uses do not count as memory of the index."""
@@ -171,14 +181,99 @@ class Churn:
         return expected
 
 
+class Endless:
+    """A node whose one source is cleared, restarted or registered anew, over and over."""
+
+    def __init__(self) -> None:
+        self._node = Node(Settings(limits=Limits(max_clears_per_minute=UNLIMITED)), SystemClock())
+        self._sink = self._register()
+        self._stored = payload(list(stores(document(_HOT, 0, SMALL_BLOCKS), EVENT_BLOCKS)))
+        self._cleared = payload([{"type": "AllBlocksCleared"}])
+
+    def engine_clears(self, turns: int) -> tuple[int, float]:
+        """As an engine may in every batch. Bytes of growth, and how much longer the last fifth took than the first."""
+        sequence = 0
+
+        def turn() -> None:
+            nonlocal sequence
+            for batch in (self._stored, self._cleared):
+                self._sink.apply(RawBatch(b"", sequence, batch))
+                sequence += 1
+
+        return self._repeat(turn, turns)
+
+    def operator_clears(self, turns: int) -> tuple[int, float]:
+        """By the API."""
+        sequence = (self._sink.cursor or 0) + 1
+
+        def turn() -> None:
+            nonlocal sequence
+            self._sink.apply(RawBatch(b"", sequence, self._stored))
+            sequence += 1
+            self._node.clear_source("pod", None)
+
+        return self._repeat(turn, turns)
+
+    def restarts(self, turns: int) -> tuple[int, float]:
+        """Another process each time."""
+
+        def turn() -> None:
+            self._sink.restart("sequence_went_back")
+            self._sink.apply(RawBatch(b"", 0, self._stored))
+
+        return self._repeat(turn, turns)
+
+    def registrations(self, turns: int) -> tuple[int, float]:
+        """Gone and there again."""
+
+        def turn() -> None:
+            self._sink.apply(RawBatch(b"", 0, self._stored))
+            self._node.remove_source("pod", None)
+            self._sink = self._register()
+
+        return self._repeat(turn, turns)
+
+    def _register(self) -> EventSink:
+        sink = self._node.source_for_topic("pod", None, 0)
+        assert sink is not None
+        return sink
+
+    def _repeat(self, turn: Callable[[], None], turns: int) -> tuple[int, float]:
+        fifth = turns // 5
+        for _ in range(WARM_TURNS):
+            turn()
+        before = _rss()
+        spent = [self._time(turn, fifth) for _ in range(5)]
+        while self._node.ingest.tidy_slice():
+            pass
+        return _rss() - before, spent[-1] / spent[0]
+
+    def _time(self, turn: Callable[[], None], turns: int) -> float:
+        begun = time.process_time()
+        for number in range(turns):
+            turn()
+            if number % 16 == 0:
+                self._node.ingest.tidy_slice()
+        return time.process_time() - begun
+
+
+def endless(what: str, turns: int) -> tuple[int, float]:
+    """One kind of turn in a fresh process: bytes of growth, and the last fifth's time as a multiple of the first's."""
+    with Child(Endless, core=cores().service) as child:
+        measured: tuple[int, float] = child.call(getattr(Endless, what), turns)
+        return measured
+
+
 def churn(*, blocks: int, sources: int, live_blocks: int) -> Curve:
     """The curve of a fresh process."""
     with Child(Churn, sources, live_blocks, core=cores().service) as child:
         return child.call(Churn.run, blocks)
 
 
-def run(*, blocks: int = 5_000_000, sources: int = 8, live_blocks: int = 60_000) -> Result:
-    """Churn, and judge the curve."""
+def run(
+    *, blocks: int = 5_000_000, sources: int = 8, live_blocks: int = 60_000, clears: int = 100_000, anew: int = 5_000
+) -> Result:
+    """Churn, and judge the curve; clear (`clears` times) and register `anew`, and judge the growth."""
     pin(cores().generator)
     result = begin("soak", {"sources": sources, "live blocks a source": live_blocks, "blocks churned": blocks})
     curve = churn(blocks=blocks, sources=sources, live_blocks=live_blocks)
@@ -189,23 +284,28 @@ def run(*, blocks: int = 5_000_000, sources: int = 8, live_blocks: int = 60_000)
         Target("growth after warm-up, share of the index", curve.growth, GROWTH_MAX, at_least=False),
         Target("not given back after all left, share of the index", curve.kept, LEFT_MAX, at_least=False),
     ]
+    rows: list[Row] = []
+    turns = {"engine_clears": clears, "operator_clears": anew, "restarts": anew, "registrations": anew}
+    for what, count in turns.items():
+        grown, slower = endless(what, count)
+        rows.append({"what": what, "turns": count, "MiB": round(grown / 2**20, 1), "slower": round(slower, 2)})
+        print(f"  {rows[-1]}", flush=True)
+        title = what.replace("_", " ")
+        result.targets += [
+            Target(f"growth over {count:,} {title}, MiB", grown / 2**20, ENDLESS_MAX_MIB, at_least=False),
+            Target(f"last fifth of {title} against the first", slower, SLOWER_MAX, at_least=False),
+        ]
+    result.tables["Without end"] = rows
     return result
 
 
 def _rows(curve: Curve) -> list[Row]:
     points: list[tuple[str, int]] = [("start", curve.start)]
     points += [(f"{churned:,} blocks", size) for churned, size in curve.samples]
-    points += [("all sources left", curve.left), ("and malloc_trim", curve.trimmed)]
+    points += [("all sources left", curve.freed), ("and what libc kept", curve.left)]
     return [{"after": after, "MiB": round(size / 2**20, 1)} for after, size in points]
 
 
 def _rss() -> int:
     gc.collect()
-    return rss_bytes()
-
-
-def _trimmed() -> int:
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
     return rss_bytes()

@@ -1,6 +1,8 @@
 """The soak in short: memory under churn, with generous bounds, in a process of its own."""
 
-from loadtest.soak import Curve, churn
+import pytest
+
+from loadtest.soak import ENDLESS_MAX_MIB, Curve, churn, endless
 
 MIB = 2**20
 
@@ -23,3 +25,11 @@ def test_growth_and_what_is_kept_are_shares_of_the_index() -> None:
     assert Curve(50 * MIB, growing, 50 * MIB, 50 * MIB, 1).growth > 1
     assert 0.0 == Curve(50 * MIB, steady, 50 * MIB, 50 * MIB, 1).kept
     assert Curve(50 * MIB, steady, 60 * MIB, 60 * MIB, 1).kept == 0.6
+
+
+@pytest.mark.parametrize("what", ["engine_clears", "operator_clears", "restarts", "registrations"])
+def test_turns_without_end_grow_nothing(what: str) -> None:
+    """A thousand of each, in a process of its own."""
+    grown, _ = endless(what, 1_000)
+
+    assert grown < ENDLESS_MAX_MIB * MIB
