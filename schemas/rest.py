@@ -189,18 +189,7 @@ class RankFilter(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class ReplaceOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Query of `PUT /v1/sources`."""
 
-    max_removals: (
-        Annotated[
-            int,
-            msgspec.Meta(
-                ge=0,
-                le=1_000_000,
-                description="So many pods may lose what is known of their blocks, although "
-                "`limits.max_clears_per_minute` is lower",
-            ),
-        ]
-        | None
-    ) = None
+    max_removals: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] | None = None
 
 
 class SourceRegistered(msgspec.Struct, kw_only=True):

@@ -10,6 +10,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
+from api.rest.field_texts import FIELD_TEXTS
 from api.rest.header_options import SALT_HEADER
 from api.rest.lookup_request import HASH_BLOCKS_MAX, PARAMETERS
 from api.rest.media import ANSWER_TYPES
@@ -79,7 +80,16 @@ def _schemas() -> Json:
     answer = schemas["LookupAnswer"]["properties"]
     answer["state"] = {"enum": list(get_args(model.AnswerState))}
     answer["pods"] = {"type": "array", "items": {"$ref": REF + "PodEntry"}}  # as read; encoded in pieces
+    for name, schema in schemas.items():
+        for field, kind in schema["properties"].items():
+            schema["properties"][field] = _described(kind, FIELD_TEXTS[name][field])
     return dict(schemas)
+
+
+def _described(schema: Json, text: str) -> Json:
+    """With what the field means; its own description is the form of its values, and comes second."""
+    form = schema.get("description")
+    return schema | {"description": text if form is None else f"{text} Form: {form}."}
 
 
 def _hash_body(lookup_body: Json) -> Json:
@@ -290,12 +300,14 @@ def _path_parameter(name: str, description: str, **schema: str) -> Json:
 def _query_parameters(kind: type[msgspec.Struct]) -> list[Json]:
     """One parameter a field: lists by repeating the key, objects and lists of objects as JSON text."""
     _, schemas = msgspec.json.schema_components([kind], ref_template=REF + "{name}")
+    texts = FIELD_TEXTS.get(kind.__name__, FIELD_TEXTS["LookupBody"])
     return [
-        _query_parameter(name, _without_null(schema)) for name, schema in schemas[kind.__name__]["properties"].items()
+        _query_parameter(name, _without_null(schema), texts[name])
+        for name, schema in schemas[kind.__name__]["properties"].items()
     ]
 
 
-def _query_parameter(name: str, schema: Json) -> Json:
-    parameter: Json = {"name": name, "in": "query", "required": False}
+def _query_parameter(name: str, schema: Json, text: str) -> Json:
+    parameter: Json = {"name": name, "in": "query", "required": False, "description": text}
     as_json = schema.get("type") == "object" or "$ref" in schema.get("items", {})
     return parameter | ({"content": {"application/json": {"schema": schema}}} if as_json else {"schema": schema})

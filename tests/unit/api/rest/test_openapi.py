@@ -8,6 +8,7 @@ import pytest
 from fastapi.openapi.models import OpenAPI
 
 from api.rest.app import create_app
+from api.rest.field_texts import FIELD_TEXTS
 from api.rest.lookup_request import HASH_BLOCKS_MAX
 from api.rest.openapi import openapi_document
 from tests.support.fake_node import FakeNode
@@ -92,3 +93,16 @@ def test_the_salt_is_no_query_parameter() -> None:
         places = {p["name"]: p["in"] for p in DOCUMENT["paths"][path]["post"]["parameters"]}
         assert "cache_salt" not in places
         assert "header" == places["x-kvindexer-cache-salt"]
+
+
+def test_every_field_and_parameter_is_described() -> None:
+    """And no text is left over from a field that has gone."""
+    for name, schema in SCHEMAS.items():
+        assert set(FIELD_TEXTS[name]) == set(schema["properties"]), name
+        assert all(
+            kind["description"].startswith(FIELD_TEXTS[name][field]) for field, kind in schema["properties"].items()
+        )
+    assert set(FIELD_TEXTS) - set(SCHEMAS) == {"SourceFilters", "RankFilter", "ReplaceOptions"}
+    parameters = [parameter for _, _, operation in _operations() for parameter in operation.get("parameters", [])]
+    assert len(parameters) > 20
+    assert all(parameter["description"] for parameter in parameters)

@@ -1,0 +1,207 @@
+"""What each field means, for the OpenAPI document: by schema, then field.
+
+Beside the types and not in them: there a description would become the rule that an error about bad input shows. A test
+holds that every field of every schema is described, and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_POD = "The pod's name, as registered."
+_RANK = "Data-parallel rank of the engine process."
+_ANSWERED_POD = "The pod, under the name by which the caller called it, else its own."
+
+_LOOKUP: Final = {
+    "model": "Model, configured alias, or adapter. Left out: every source of the tenant.",
+    "lora_name": "Adapter whose blocks are meant, where `model` does not name it.",
+    "cache_salt": "The request's cache salt: only blocks stored with the same one match. Never logged.",
+    "tenant": "Owner of the sources that are asked about; `default` where left out.",
+    "mm_items": "Multimodal items of the prompt. Items lie side by side.",
+    "pods": "Only these pods, by any of their names; each is listed, also where it is no candidate.",
+    "pod_roles": "Only sources of these roles; a source of role `both` is of each.",
+    "max_lag_ms": "Sources that lag more are listed with 0 and `reason: lagging`.",
+    "partial": "The prompt goes on: its last token need not be computed, so `reusable_tokens` may be all of it.",
+    "limit": "At most so many entries, best first; 0 = all.",
+    "group": "`rank`: one entry a rank; `pod`: one a pod, its best rank.",
+    "min_sequence": "By pod: answer once this sequence is applied, or say `reason: deadline` at the deadline.",
+    "request_id": "Repeated in the answer; the header `x-request-id` does the same.",
+    "timeout_ms": "Deadline, of which the smallest given holds; a wait for `min_sequence` ends at 60 s at the latest.",
+    "block_size": "Tokens a block of `block_hashes`.",
+    "prompt_tokens": "Length of the prompt that `block_hashes` are of; at least all their blocks.",
+    "scheme": "What `block_hashes` are: `kvi1` chained token hashes, `dynamo` local hashes.",
+    "token_ids": "The prompt.",
+    "block_hashes": "Instead of `token_ids`: hashes of the prompt's whole blocks from its start.",
+}
+
+FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
+    "LookupBody": _LOOKUP,
+    "HashBody": _LOOKUP
+    | {"block_size": "Tokens a block: one hash for each whole one."}
+    | dict.fromkeys(("block_hashes", "prompt_tokens", "scheme"), "Not here: hashes are what is asked for."),
+    "MmItemBody": {
+        "hash": "Content hash, as the engine names it.",
+        "offset": "First token of the prompt that stands for it.",
+        "length": "Number of such tokens.",
+    },
+    "LookupAnswer": {
+        "request_id": "The caller's, else one of ours.",
+        "model": "Base model that was asked about.",
+        "lora_name": "Adapter that was asked about.",
+        "resolved_by": "What `model` turned out to be; null = none was named, or nobody knows it.",
+        "nearest_model": "Only where the model is unknown: the known name most like it.",
+        "prompt_tokens": "Length of the prompt.",
+        "state": "`exact`: all candidates are live with bound `exact`; `degraded`: some are not; `no_signal`: nothing "
+        "is known. The order holds for the first two.",
+        "reason": "Why nobody holds anything, where nobody does.",
+        "pods": "One entry a source, best first; equal scores in an order that every replica gives.",
+        "shards": "Parts of the index that answered.",
+        "took_us": "Microseconds from the whole request to the answer.",
+    },
+    "PodEntry": {
+        "pod": _ANSWERED_POD,
+        "dp_rank": _RANK,
+        "block_size": "Tokens a block of this engine; null = not known yet.",
+        "matched_tokens": "Longest unbroken run of whole blocks from the prompt's start, in any known tier.",
+        "reusable_tokens": "What the engine would really skip: the last token is always computed, and hybrid models "
+        "have rules of their own.",
+        "tiers": "The matched tokens by each block's best tier.",
+        "prefix": "Longest prefix wholly in a tier or a faster one.",
+        "speculative_tokens": "Tokens that hints say will be held soon; never part of the score.",
+        "score": "0..1: share of the prompt that is matched, each block weighed by its best tier. No hit is 0.",
+        "state": "Of the source, at this moment.",
+        "bound": "What the numbers are: `exact`, `lower` (more may be held), `upper` (less), `estimate` (either).",
+        "lag_ms": "Age of the newest proof that nothing is missing, on our clock.",
+        "event_age_ms": "Since the engine's last message; informative.",
+        "generation": "Which life of the engine: hexadecimal, grows with each restart or clear.",
+        "sequence": "The engine's last applied batch: the entry is true at this number.",
+        "reason": "Why it counts for nothing or less, where it does.",
+    },
+    "TierTokens": {
+        "gpu": "Tokens of blocks whose best tier is GPU memory.",
+        "cpu": "The same for host memory.",
+        "storage": "The same for disks.",
+        "remote": "The same for memory or storage of other machines.",
+        "unknown": "The same for media that are not known; they weigh nothing.",
+    },
+    "PrefixTokens": {
+        "gpu": "Wholly in GPU memory.",
+        "cpu": "Wholly in GPU or host memory.",
+        "storage": "Wholly in GPU or host memory or storage.",
+        "remote": "Wholly in any of the four tiers.",
+    },
+    "Shards": {"answered": "Parts that answered.", "total": "Parts there are; one in memory mode."},
+    "HashAnswer": {
+        "scheme": "Name of the hash scheme.",
+        "block_size": "Tokens a block.",
+        "hashes": "16 hexadecimal digits for each whole block.",
+        "prompt_tokens": "Length of the prompt.",
+    },
+    "SourceBody": {
+        "pod": "The name that scores are given under.",
+        "endpoint": "Where the engine publishes its events; a data-parallel rank has its own.",
+        "dp_rank": _RANK,
+        "replay_endpoint": "Where it replays them: without, losses cannot be healed.",
+        "model": "What it serves. Events never say.",
+        "lora_name": "Adapter it serves.",
+        "tenant": "Owner of the source; `default` where left out.",
+        "role": "Which requests it takes: `prefill`, `decode`, `both`.",
+        "address": "IP:PORT at which routers reach it, IPv6 in brackets: a further name of the pod.",
+        "aliases": "Further names: a URL, a replica's id, a pod's name.",
+        "labels": "Free, shown in lists.",
+        "engine": "The dialect of its events; `vllm` where left out.",
+        "blocks_total": "Its capacity in blocks (vLLM: num_gpu_blocks), where known: after a gap that no replay heals it "
+        "tells ghosts from blocks.",
+    },
+    "SourceSet": {"sources": "All that callers register; others of theirs go."},
+    "CordonBody": {"cordoned": "Listed with score 0 while it is true; it goes on learning."},
+    "SourceRegistered": {"pod": _POD, "dp_rank": _RANK, "result": "`created`, or `same`: nothing changed."},
+    "SourcesReplaced": {
+        "added": "Sources that came, or came back changed.",
+        "kept": "Sources that stayed as they were, with what they hold.",
+        "removed": "Sources that went.",
+    },
+    "SourcesTouched": {"pod": "As the path named it.", "sources": "Ranks that were reached."},
+    "SourceList": {"sources": "In the order of pod and rank.", "next": "For `after` of the next request; null = all."},
+    "SourceView": {
+        "pod": _POD,
+        "dp_rank": _RANK,
+        "state": "At this moment.",
+        "since": "When that began: UTC, RFC 3339.",
+        "why": "What made it so, in a sentence.",
+        "bound": "What its numbers are: `exact`, `lower`, `upper`, `estimate`.",
+        "generation": "Which life of the engine: hexadecimal.",
+        "sequence": "Last applied batch.",
+        "lag_ms": "Age of the newest proof that nothing is missing.",
+        "event_age_ms": "Since its last message.",
+        "counters": "What happened since it was registered.",
+        "blocks": "Distinct blocks held, by tier.",
+        "copies": "Announced copies over all tiers.",
+        "blocks_total": "The engine's capacity in blocks, where known.",
+        "owner": "Replica that applies its events; null in memory mode.",
+        "origin": "Who registered it: `flag`, `config`, `api`, `discovery`, `topic`.",
+        "endpoint": "Where its events come from; null = from a bound socket.",
+        "replay_endpoint": "Where they are replayed.",
+        "model": "What it serves.",
+        "lora_name": "Adapter it serves.",
+        "engine": "Dialect of its events.",
+        "block_size": "Tokens a block; null = not known yet.",
+        "groups": "KV-cache groups it has shown.",
+        "role": "Which requests it takes.",
+        "tenant": "Its owner.",
+        "address": "IP:PORT at which routers reach it.",
+        "aliases": "Its further names.",
+        "labels": "As registered.",
+        "cordoned": "Listed with score 0 by an operator.",
+        "warnings": "What an operator should look at.",
+    },
+    "GroupView": {
+        "group": "Index of the group, as the engine counts.",
+        "kind": "Its kind of attention, where the engine names it.",
+        "window": "Tokens of its window, where it has one.",
+    },
+    "BlockList": {"blocks": "Entries under the hash; never empty."},
+    "BlockView": {
+        "pod": _POD,
+        "dp_rank": _RANK,
+        "engine_hash": "The engine's own hash.",
+        "token_hash": "Hash of the content and all before it; null while the parent is not known.",
+        "group": "KV-cache group.",
+        "tiers": "Where it lies.",
+        "copies": "Announced copies, by tier.",
+        "parent": "The engine's hash of the block before, where it is kept.",
+    },
+    "Readiness": {"ready": "Whether lookups may be sent here.", "detail": "The progress: sources by state."},
+    "Health": {"status": "`ok` as long as it is answered."},
+    "VersionAnswer": {
+        "version": "Of the service.",
+        "hash_scheme": "Of its token hashes.",
+        "layout": "Of what it stores.",
+    },
+    "Problem": {
+        "type": "`about:blank`: `title` and `code` say it.",
+        "title": "The status in words.",
+        "status": "The HTTP status.",
+        "code": "Stable, for programs.",
+        "detail": "For people.",
+        "errors": "What is wrong with which field.",
+        "request_id": "The caller's, else one of ours.",
+    },
+    "ProblemItem": {
+        "field": "Path of the field, or the header, parameter or setting.",
+        "rule": "What would be right.",
+        "got": "What came, cut short; never a prompt, a salt or a secret.",
+        "hint": "What to do, or the nearest known name.",
+    },
+    "SourceFilters": {
+        "state": "Only sources in this state.",
+        "model": "Only sources of this model.",
+        "limit": "At most so many; 0 = all.",
+        "after": "The `next` of the answer before.",
+    },
+    "RankFilter": {"dp_rank": "Only this rank; left out: all."},
+    "ReplaceOptions": {
+        "max_removals": "So many pods may lose what is known of their blocks, although `limits.max_clears_per_minute` "
+        "is lower: for a list that is meant to exchange most of a fleet."
+    },
+}
