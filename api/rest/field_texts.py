@@ -110,8 +110,8 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
         "aliases": "Further names: a URL, a replica's id, a pod's name.",
         "labels": "Free, shown in lists.",
         "engine": "The dialect of its events; `vllm` where left out.",
-        "blocks_total": "Its capacity in blocks (vLLM: num_gpu_blocks), where known: after a gap that no replay heals it "
-        "tells ghosts from blocks.",
+        "blocks_total": "Its capacity in blocks (vLLM: num_gpu_blocks), where known: after a gap that no replay "
+        "heals it tells ghosts from blocks.",
     },
     "SourceSet": {"sources": "All that callers register; others of theirs go."},
     "CordonBody": {"cordoned": "Listed with score 0 while it is true; it goes on learning."},
