@@ -90,10 +90,13 @@ class Mirror:
         self, ref: int, hashes: Sequence[int], parents: Sequence[int], already: list[int]
     ) -> None:
         table, book = self.table, self.book
-        current, old, records, empty = table.current, table.old, book.records, book.empty
+        if table.old is not None:
+            self._bring_over_many(hashes)
+        current, records, empty = table.current, book.records, book.empty
         cells, parent_of = current.cells, current.parents
         mask, shift, end = current.mask, current.shift, current.capacity * 2
         first = book.with_ref(empty, ref)
+        first_rid = first.rid
         fresh = placed = 0
         for token_hash, parent in zip(hashes, parents, strict=True):
             cell = token_hash >> shift & mask
@@ -101,13 +104,13 @@ class Mirror:
             while found != token_hash and found:
                 cell += 2
                 found = cells[cell]
-            if not found and old is None and cell < end:  # the common case: nobody holds it
+            if not found and cell < end:  # the common case: nobody holds it
                 cells[cell] = token_hash
-                cells[cell + 1] = first.rid
+                cells[cell + 1] = first_rid
                 parent_of[cell >> 1] = parent
                 fresh += 1
                 continue
-            record = records[cells[cell + 1]] if found or old is None else records[old.rid(token_hash)]
+            record = records[cells[cell + 1]]
             larger = record.add.get(ref) or book.with_ref(record, ref)
             if larger is record:
                 already.append(token_hash)
@@ -118,7 +121,7 @@ class Mirror:
                 current.used += fresh
                 fresh, placed = 0, placed + fresh
                 table.put(token_hash, larger.rid, parent)  # may bring other arrays
-                current, old = table.current, table.old
+                current = table.current
                 cells, parent_of = current.cells, current.parents
                 mask, end = current.mask, current.capacity * 2
             if record is empty:
@@ -131,9 +134,23 @@ class Mirror:
         current.used += fresh
         first.blocks += fresh + placed
         table.live += fresh + placed
-        if old is not None or current.used > current.limit:
+        if table.old is not None or current.used > current.limit:
             self._make_room(len(hashes))
         book.trim()
+
+    def _bring_over_many(self, hashes: Sequence[int]) -> None:
+        """While the table moves: those of these blocks that the old one has are put into the new one."""
+        old = self.table.old
+        assert old is not None  # noqa: S101  the caller looked
+        cells, mask, shift = old.cells, old.mask, old.shift
+        for token_hash in hashes:
+            cell = token_hash >> shift & mask
+            found = cells[cell]
+            while found != token_hash and found:
+                cell += 2
+                found = cells[cell]
+            if found:
+                self.table.take_from_old(token_hash)
 
     def remove(self, slot: int, lane: int, hashes: Sequence[int]) -> None:
         """The slot's lane no longer holds these token hashes; those it never held are left alone."""
@@ -175,9 +192,7 @@ class Mirror:
     def _bring_over(self, token_hash: int) -> int:
         """While the table moves: put an entry of the old table into the new one; its cell there."""
         table = self.table
-        rid = table.get(token_hash)
-        if rid:
-            table.put(token_hash, rid, table.parent(token_hash))
+        table.take_from_old(token_hash)
         index = table.current.find(token_hash)
         last = table.current.capacity + PAD - 1  # a slot that is always empty
         return 2 * (index if index >= 0 else last)

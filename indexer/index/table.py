@@ -15,7 +15,8 @@ never walks it, and growing never stops the world: a dict of 1.4 M entries stall
 
 Growth: a second table is allocated, touched page by page (the first touch of a page costs up to 3 ms on a virtual
 machine whose host must find the memory), then filled from the first, slice by slice; until done, reads look in the
-new one, then in the old one, and writes go to the new one only. A removal moves the cluster behind it
+new one, then in the old one, and writes go to the new one only and take the key
+out of the old one. A removal moves the cluster behind it
 back by one, so that churn leaves nothing; only during a move and after a scrub a removed block keeps its slot with
 record id 0, and such dead slots are left behind at the next move. Scalar access goes through memoryviews, which are
 three times as fast as array items.
@@ -222,6 +223,8 @@ class PresenceTable:
 
     def put(self, key: int, rid: int, parent: int) -> None:
         """Set a key's record id in the current table. The caller has accounted for what the key had before."""
+        if self.old is not None:
+            self._leave_old(self.old, key)
         slots = self.current
         cells = slots.cells
         cell = key >> slots.shift & slots.mask
@@ -238,6 +241,20 @@ class PresenceTable:
             slots.parents[cell >> 1] = parent
             slots.used += 1
         cells[cell + 1] = rid
+
+    def take_from_old(self, key: int) -> None:
+        """While a move is under way: an entry that only the old table has is moved now."""
+        old = self.old
+        index = -1 if old is None else old.find(key)
+        if old is not None and index >= 0 and (rid := old.cells[index * 2 + 1]):
+            self.put(key, rid, old.parents[index])
+
+    @staticmethod
+    def _leave_old(old: Slots, key: int) -> None:
+        """No key has an id in both tables: so a move need not look what is newer."""
+        index = old.find(key)
+        if index >= 0:
+            old.cells[index * 2 + 1] = 0
 
     def moving(self) -> bool:
         """Whether a move is under way (from allocation on)."""
@@ -270,6 +287,7 @@ class PresenceTable:
         rids = old.rids_array[self._cursor : end]
         occupied = np.flatnonzero(rids) + self._cursor
         self._move(old, occupied)
+        rids[:] = 0
         self._cursor = end
         if end == old.capacity + PAD:
             self.old = None
@@ -305,22 +323,18 @@ class PresenceTable:
         self.old, self.current, self._incoming, self._cursor = self.current, incoming, None, 0
 
     def _move(self, old: Slots, occupied: NDArray[np.int64]) -> None:
-        """Copy these slots into the current table where their keys are not there already (a newer write wins)."""
+        """Copy these slots into the current table, which has none of their keys (`_leave_old`)."""
         keys = old.keys_array[occupied]
-        fresh = self.current.find_many(keys) < 0
-        occupied, keys = occupied[fresh], keys[fresh]
         slots = self.current
         target = slots.homes(keys)
         while occupied.size:
-            free = slots.keys_array[target] == 0
-            # several keys may want one free slot: the first of each gets it, the others go one further
-            order = np.flatnonzero(free)
-            _, first = np.unique(target[order], return_index=True)
-            won = order[first]
-            slots.keys_array[target[won]] = keys[won]
+            # Of several keys that want one free slot one gets it, whichever is written last; the others go one further.
+            free = np.flatnonzero(slots.keys_array[target] == 0)
+            slots.keys_array[target[free]] = keys[free]
+            won = free[slots.keys_array[target[free]] == keys[free]]
             slots.rids_array[target[won]] = old.rids_array[occupied[won]]
             slots.parents_array[target[won]] = old.parents_array[occupied[won]]
-            slots.used += int(won.size)
+            slots.used += won.size
             left = np.ones(occupied.size, bool)
             left[won] = False
             occupied, keys, target = occupied[left], keys[left], target[left] + 1
