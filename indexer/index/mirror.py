@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from indexer.index.records import LANE_BITS, LaneTable, RecordBook
+from indexer.index.records import LANE_BITS, LaneTable, Record, RecordBook
 from indexer.index.table import MOVE_SLOTS, PAD, PresenceTable
 
 if TYPE_CHECKING:
@@ -97,46 +97,58 @@ class Mirror:
         mask, shift, end = current.mask, current.shift, current.capacity * 2
         first = book.with_ref(empty, ref)
         first_rid = first.rid
-        fresh = placed = 0
+        fresh = placed = count = 0
+        record = larger = empty
+        seen = -1
         for token_hash, parent in zip(hashes, parents, strict=True):
             cell = token_hash >> shift & mask
             found = cells[cell]
             while found != token_hash and found:
                 cell += 2
                 found = cells[cell]
-            if not found and cell < end:  # the common case: nobody holds it
-                cells[cell] = token_hash
-                cells[cell + 1] = first_rid
-                parent_of[cell >> 1] = parent
-                fresh += 1
-                continue
-            record = records[cells[cell + 1]]
-            larger = record.add.get(ref) or book.with_ref(record, ref)
-            if larger is record:
-                already.append(token_hash)
-                continue
-            if found:
-                cells[cell + 1] = larger.rid
-            else:
+            if not found:  # the common case: nobody holds it
+                if cell < end:
+                    cells[cell] = token_hash
+                    cells[cell + 1] = first_rid
+                    parent_of[cell >> 1] = parent
+                    fresh += 1
+                    continue
                 current.used += fresh
-                fresh, placed = 0, placed + fresh
-                table.put(token_hash, larger.rid, parent)  # may bring other arrays
+                fresh, placed = 0, placed + fresh + 1
+                table.put(token_hash, first_rid, parent)  # may bring other arrays
                 current = table.current
                 cells, parent_of = current.cells, current.parents
                 mask, end = current.mask, current.capacity * 2
-            if record is empty:
-                table.live += 1
-            else:
-                record.blocks -= 1
-                if not record.blocks:
-                    book.released(record)
-            larger.blocks += 1
+                continue
+            rid = cells[cell + 1]
+            if rid != seen:  # neighbours mostly share a record
+                self._step_up(record, larger, count)
+                record, seen, count = records[rid], rid, 0
+                larger = record.add.get(ref) or book.with_ref(record, ref)
+            if larger is record:
+                already.append(token_hash)
+                continue
+            cells[cell + 1] = larger.rid
+            count += 1
+        self._step_up(record, larger, count)
         current.used += fresh
         first.blocks += fresh + placed
         table.live += fresh + placed
         if table.old is not None or current.used > current.limit:
             self._make_room(len(hashes))
         book.trim()
+
+    def _step_up(self, record: Record, larger: Record, count: int) -> None:
+        """So many blocks changed from one record to a larger one."""
+        if not count:
+            return
+        if record is self.book.empty:
+            self.table.live += count
+        else:
+            record.blocks -= count
+            if not record.blocks:
+                self.book.released(record)
+        larger.blocks += count
 
     def _bring_over_many(self, hashes: Sequence[int]) -> None:
         """While the table moves: those of these blocks that the old one has are put into the new one."""
@@ -152,13 +164,16 @@ class Mirror:
             if found:
                 self.table.take_from_old(token_hash)
 
-    def remove(self, slot: int, lane: int, hashes: Sequence[int]) -> None:
+    def remove(self, slot: int, lane: int, hashes: Sequence[int]) -> None:  # noqa: C901, PLR0915  as `_add_chunk`
         """The slot's lane no longer holds these token hashes; those it never held are left alone."""
         ref = slot << LANE_BITS | lane
         table, book = self.table, self.book
         current, moving, records, empty = table.current, table.old is not None, book.records, book.empty
-        cells, mask, shift = current.cells, current.mask, current.shift
-        gone = 0
+        cells, parent_of, mask, shift = current.cells, current.parents, current.mask, current.shift
+        # The old table may still name what goes; and a scrub must not have entries moved to before its cursor.
+        keep_slots = moving or self._scrubbing != 0
+        gone = count = 0
+        record = smaller = empty
         for token_hash in hashes:
             cell = token_hash >> shift & mask
             found = cells[cell]
@@ -168,26 +183,47 @@ class Mirror:
             if moving and not found:
                 cell = self._bring_over(token_hash)  # may bring other arrays
                 current, moving = table.current, table.old is not None
-                cells, mask, shift = current.cells, current.mask, current.shift
-            record = records[cells[cell + 1]]  # an empty slot has record id 0
-            smaller = record.sub.get(ref) or book.without_ref(record, ref)
+                cells, parent_of, mask, shift = current.cells, current.parents, current.mask, current.shift
+            rid = cells[cell + 1]  # an empty slot has record id 0
+            if rid != record.rid:  # neighbours mostly share a record
+                self._step_down(record, smaller, count)
+                record, count = records[rid], 0
+                smaller = record.sub.get(ref) or book.without_ref(record, ref)
             if smaller is record:
                 continue
-            record.blocks -= 1
-            if not record.blocks:
-                book.released(record)
+            count += 1
             if smaller is not empty:
-                smaller.blocks += 1
                 cells[cell + 1] = smaller.rid
-            else:
-                gone += 1
-                if moving or self._scrubbing:
-                    # The old table may still name it; and a scrub must not have entries shifted to before its cursor.
-                    cells[cell + 1] = 0
-                else:
-                    current.delete(cell >> 1)
+                continue
+            gone += 1
+            if keep_slots:
+                cells[cell + 1] = 0
+                continue
+            hole = cell  # `Slots.delete`, written out
+            cell += 2
+            key = cells[cell]
+            while key:
+                if key >> shift & mask <= hole:
+                    cells[hole], cells[hole + 1] = key, cells[cell + 1]
+                    parent_of[hole >> 1] = parent_of[cell >> 1]
+                    hole = cell
+                cell += 2
+                key = cells[cell]
+            cells[hole] = cells[hole + 1] = 0
+        self._step_down(record, smaller, count)
+        if not keep_slots:
+            current.used -= gone
         table.live -= gone
         book.trim()
+
+    def _step_down(self, record: Record, smaller: Record, count: int) -> None:
+        """So many blocks changed from one record to a smaller one."""
+        if count:
+            record.blocks -= count
+            if not record.blocks:
+                self.book.released(record)
+            if smaller is not self.book.empty:
+                smaller.blocks += count
 
     def _bring_over(self, token_hash: int) -> int:
         """While the table moves: put an entry of the old table into the new one; its cell there."""
