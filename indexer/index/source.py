@@ -58,6 +58,8 @@ class SourceIndex:
         self.lane_table = LaneTable()
         self.groups: dict[int, GroupInfo] = {}
         self._claims = GroupClaims()
+        self._told: dict[int, tuple[object, ...]] = {}
+        """By group: what its last store said of it, where that was nothing new. Nearly all say the same again."""
         self.home_group: int | None = None
         self.block_size: int | None = None
         self.lookahead = 0
@@ -139,6 +141,7 @@ class SourceIndex:
         self.lane_table = LaneTable()
         self.groups = {}
         self._claims = GroupClaims()
+        self._told.clear()
         self.home_group = None
         self.rules = ()
         self.facts.rule_missing = False
@@ -205,6 +208,10 @@ class SourceIndex:
 
         False where it contradicts what the others told: then nothing of the event can be trusted.
         """
+        told = event.kind, event.window, event.block_size, event.tier, not event.tokens
+        if self._told.get(event.group) == told:
+            return True
+        self._told.pop(event.group, None)
         known = self.groups.get(event.group)
         if known is None and len(self.groups) >= LANES_MAX:
             return True  # no lane is left for it either
@@ -216,6 +223,7 @@ class SourceIndex:
         window = event.window if event.window is not None or known is None else known.window
         size_told = known is not None and event.block_size in (0, known.block_size)
         if known is not None and size_told and kind == known.kind and window == known.window:
+            self._told[event.group] = told
             return True
         size = event.block_size or (known.block_size if known else 0)
         self.groups[event.group] = GroupInfo(kind, window, size)
