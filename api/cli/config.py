@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 import msgspec
 
-from indexer.settings import Settings, masked, refuse_what_is_not_there, remarks
+from indexer.settings import Settings, masked, refuse_what_is_not_there, remarks, unread_variables
 
 
 def run(settings: Settings, arguments: argparse.Namespace) -> int:
     """Print as YAML, or JSON; `--check` says nothing but that `serve` would take them."""
     if arguments.check:
         refuse_what_is_not_there(settings)
-        for remark in remarks(settings):
+        for remark in (*remarks(settings), *unread_variables(os.environ)):
             print(f"kvindexer: warning: {remark}", file=sys.stderr)
         print(f"settings are good: {len(settings.sources)} sources")
     elif arguments.json:

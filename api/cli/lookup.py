@@ -63,8 +63,9 @@ def print_answer(shown: Shown, console: Console) -> None:
     """A line about the whole, then a table, best first."""
     why = "" if shown.reason is None else f" ({shown.reason})"
     nearest = "" if shown.nearest_model is None else f", nearest known model: {shown.nearest_model}"
+    asked = "any model" if shown.model is None else f"model {shown.model}"
     took = "" if shown.took_us is None else f", {shown.took_us} us"
-    console.print(f"{shown.state}{why}: {shown.prompt_tokens} prompt tokens, model {shown.model}{nearest}{took}")
+    console.print(f"{shown.state}{why}: {shown.prompt_tokens} prompt tokens, {asked}{nearest}{took}")
     if not shown.pods:
         return
     table = Table(box=None, header_style="bold", pad_edge=False)

@@ -21,6 +21,12 @@ first steps:
   kvindexer serve --source 10.0.0.1:8000=tcp://10.0.0.1:5557,model=llama
   kvindexer sources                   what a running service listens to
   kvindexer lookup --tokens ids.txt   who holds how much of this prompt
+
+exit codes:
+  0    done; for questions: answered, whatever the answer
+  1    the service cannot be reached or refused, or something failed on the way
+  2    what was typed or set is wrong, or an address cannot be had (a port in use)
+  130  Ctrl-C before it was done; serve and demo end with 0
 """
 
 _SERVE: Final = """\
@@ -33,6 +39,9 @@ examples:
     kvindexer serve --source pod-a=tcp://10.0.0.1:5557,replay=tcp://10.0.0.1:6557,ranks=0-7
   engines that connect to us; pods appear by their topic kv@POD@MODEL:
     kvindexer serve --source-bind 'tcp://*:5557'
+  an engine's capacity (blocks_total) tells ghosts from blocks after a gap that no replay heals; it stands in the file,
+  or in POST /v1/sources:
+    sources: [{pod: "10.0.0.1:8000", endpoint: "tcp://10.0.0.1:5557", model: llama, blocks_total: 20000}]
   from a file, one value changed by the environment, one by a flag:
     KVINDEXER_STALENESS__SCORE_TTL_S=30 kvindexer serve --config kvindexer.yaml --port 9000
 
@@ -42,6 +51,9 @@ NAME ends at the first =tcp:// or =ipc:// and may contain : . / [ ]. Settings: f
 
 _REPLAY: Final = """\
 Each engine of the recording publishes on its own port, and answers replay on another, exactly as vLLM does.
+
+Recordings lie in the source tree: api/demo/demo.kvt.gz, which the package holds too, and those of the tests in
+tests/golden/traces (basic, eviction, clear).
 
 examples:
   kvindexer replay basic.kvt.gz                            engines at 5557, 5558, ..., replay at 6557, 6558, ...
@@ -54,8 +66,6 @@ examples:
   kvindexer lookup --tokens ids.txt --model llama
   echo '[1, 2, 3]' | kvindexer lookup --tokens - --json
   kvindexer lookup --tokens ids.u32 --binary --pods 10.0.0.1:8000,10.0.0.2:8000
-
-Exit code 0: answered, whatever the answer; 1: not reached or refused; 2: what was typed is wrong.
 """
 
 _SOURCES: Final = """\
@@ -183,7 +193,7 @@ def _add_lookup(parser: argparse.ArgumentParser) -> None:
         "--tokens",
         required=True,
         metavar="FILE|-",
-        help="token ids: a JSON list, or numbers with anything between them",
+        help="token ids: a JSON list, or whole numbers with blanks, commas or line ends between them",
     )
     parser.add_argument("--binary", action="store_true", help="the file is raw little-endian u32")
     parser.add_argument("--model", help="model or adapter")
@@ -221,7 +231,11 @@ def _add_client(parser: argparse.ArgumentParser, *, after_another: bool = False)
     parser.add_argument(
         "--url", default=kept if after_another else url, help=f"the service (KVINDEXER_URL, else {DEFAULT_URL})"
     )
-    parser.add_argument("--token", default=kept if after_another else token, help="bearer token (KVINDEXER_TOKEN)")
+    parser.add_argument(
+        "--token",
+        default=kept if after_another else token,
+        help="bearer token (KVINDEXER_TOKEN); sent, and ignored while the service has no access control",
+    )
     parser.add_argument(
         "--json",
         action="store_true",

@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace, stop: threading.Event) -> int:
     except (TraceError, BadEndpointBase) as error:
         raise CommandFailed(str(error), 2) from error
     except EngineFailed as error:
-        raise CommandFailed(str(error)) from error
+        raise CommandFailed(str(error), 2) from error
     try:
         _introduce(trace, fleet, total)
         whole = _play(trace, fleet, total, arguments, stop)
@@ -71,11 +71,11 @@ def _play(trace: Trace, fleet: TraceFleet, total: int, arguments: argparse.Names
     whole = False
     with _progress(total) as advance:
         while not stop.is_set():
-            if arguments.wait_subscribers and not fleet.wait_subscribers(stop):
+            if arguments.wait_subscribers and not _wait(fleet, stop):
                 break
             published = 0
             for message in paced(trace, stop, arguments.speed):
-                if fleet.enter_life(message) and arguments.wait_subscribers and not fleet.wait_subscribers(stop):
+                if fleet.enter_life(message) and arguments.wait_subscribers and not _wait(fleet, stop):
                     break
                 fleet.publish(message, lost=next(lost))
                 published += 1
@@ -85,6 +85,15 @@ def _play(trace: Trace, fleet: TraceFleet, total: int, arguments: argparse.Names
                 break
             fleet.restart_all()
     return whole
+
+
+def _wait(fleet: TraceFleet, stop: threading.Event) -> bool:
+    missing = sum(engine.subscribers < 1 for engine in fleet.engines.values())
+    if missing:
+        print(
+            f"waiting for subscribers: {missing} of {len(fleet.engines)} engines have none", file=sys.stderr, flush=True
+        )
+    return fleet.wait_subscribers(stop)
 
 
 def _hold(seconds: float | None, stop: threading.Event) -> None:

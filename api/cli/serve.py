@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from api.server import ServerSettings, serve
 from indexer.clock import SystemClock
 from indexer.errors import LimitReachedError, SettingsError, SourceConflictError
 from indexer.node import Node
-from indexer.settings import BadSettings, refuse_what_is_not_there, remarks
+from indexer.settings import BadSettings, refuse_what_is_not_there, remarks, unread_variables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,7 +29,7 @@ def run(settings: Settings, stop_on_signal: Callable[[asyncio.Event], None]) -> 
     `stop_on_signal` is called on the event loop, with the event that it sets.
     """
     refuse_what_is_not_there(settings)
-    for remark in remarks(settings):
+    for remark in (*remarks(settings), *unread_variables(os.environ)):
         print(f"kvindexer: warning: {remark}", file=sys.stderr)
     logging.basicConfig(
         level=settings.telemetry.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"

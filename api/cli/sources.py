@@ -16,6 +16,8 @@ from indexer.errors import SettingsError
 from indexer.settings import parse_source_flag
 
 PAGE: int = 1_000
+NAMED_MAX: int = 3
+"""Sources named beside a warning that several have."""
 
 
 class Row(msgspec.Struct, kw_only=True):
@@ -135,6 +137,10 @@ def print_sources(rows: list[Row], console: Console) -> None:
             row.origin,
         )
     console.print(table)
+    holders: dict[str, list[str]] = {}
     for row in rows:
         for warning in row.warnings:
-            console.print(f"warning: {row.pod} rank {row.dp_rank}: {warning}", style="yellow")
+            holders.setdefault(warning, []).append(f"{row.pod} rank {row.dp_rank}")
+    for warning, sources in holders.items():
+        more = f" and {len(sources) - NAMED_MAX} more" if len(sources) > NAMED_MAX else ""
+        console.print(f"warning: {warning}: {', '.join(sources[:NAMED_MAX])}{more}", style="yellow")

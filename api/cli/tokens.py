@@ -15,8 +15,8 @@ FILE_BYTES_MAX: Final = 256 * 1024 * 1024
 U32_MAX: Final = 2**32 - 1
 
 _DIGITS_MAX: Final = 10  # of u32; what is longer is out of range, whatever it is
-_FRACTION: Final = re.compile(rb"\d\.\d|\d[eE][+-]?\d")
-_NUMBER: Final = re.compile(rb"(?<!\d)-?\d+")
+_WORD: Final = re.compile(rb"[^\s,;\[\]]+")
+_DIGITS: Final = re.compile(rb"-?[0-9]+")
 
 
 def read_tokens(path: str, *, binary: bool) -> list[int]:
@@ -45,16 +45,25 @@ def parse_binary(raw: bytes) -> list[int]:
 
 
 def parse_text(raw: bytes) -> list[int]:
-    """A JSON list, or whole numbers with anything between them. Raises `CommandFailed`."""
+    """A JSON list, or whole numbers with blanks, commas, semicolons or line ends between them. Raises `CommandFailed`.
+
+    What is wrong is told by its place: it may be a prompt.
+    """
     try:
         ids = msgspec.json.decode(raw, type=list[int])
     except msgspec.MsgspecError:
-        if _FRACTION.search(raw):
-            raise CommandFailed("--tokens: whole numbers wanted, got a fraction", 2) from None
-        ids = [int(number) if len(number) <= _DIGITS_MAX else -1 for number in _NUMBER.findall(raw)]
+        ids = [_number(word[0], word.start(), raw) for word in _WORD.finditer(raw)]
     if not ids:
-        raise CommandFailed("--tokens: no number found", 2)
+        raise CommandFailed("--tokens: no token id found", 2)
     for index, token_id in enumerate(ids):
         if not 0 <= token_id <= U32_MAX:
-            raise CommandFailed(f"--tokens: token {index} is not in 0..{U32_MAX}", 2)
+            raise CommandFailed(f"--tokens: token ids are 0..{U32_MAX}, the one at index {index} is not", 2)
     return ids
+
+
+def _number(word: bytes, at: int, raw: bytes) -> int:
+    if _DIGITS.fullmatch(word):
+        return int(word) if len(word) <= _DIGITS_MAX else U32_MAX + 1
+    line = raw.count(b"\n", 0, at) + 1
+    column = at - raw.rfind(b"\n", 0, at)
+    raise CommandFailed(f"--tokens: line {line}, column {column}: a whole number wanted", 2)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from itertools import compress
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
@@ -12,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from api.demo.show import LookupFacts, Show
+    from api.demo.show import LookupFacts, Show, SourceFacts
 
 STATE_STYLES: Final = {
     "new": "dim",
@@ -33,10 +35,14 @@ PHASES: Final = {
     "restarting": "engines restarted as new processes, their caches are empty",
 }
 BAR_WIDTH: Final = 16
+WIDE: Final = 100
+"""Columns of a terminal from which on everything has room."""
+NARROW: Final = 72
+"""Below it only the most important has."""
 
 
-def draw(show: Show, url: str) -> RenderableType:
-    """The whole screen, as it is now."""
+def draw(show: Show, url: str, width: int) -> RenderableType:
+    """The whole screen, as it is now, for a terminal of so many columns."""
     totals = show.totals
     title = Text.assemble(
         ("round ", "dim"),
@@ -47,7 +53,7 @@ def draw(show: Show, url: str) -> RenderableType:
         PHASES[show.phase],
     )
     return Panel(
-        Group(title, Text(), _engines(show), Text(), _lookups(show), Text(), _totals(show)),
+        Group(title, Text(), _engines(show, width), Text(), _lookups(show, width), Text(), _totals(show)),
         title=f"kvindexer demo  {url}",
         subtitle="Ctrl-C ends",
         border_style="blue",
@@ -55,56 +61,75 @@ def draw(show: Show, url: str) -> RenderableType:
     )
 
 
-def _table(*columns: tuple[str, bool]) -> Table:
+class Column(NamedTuple):
+    """Of a table: shown where the terminal has that many columns."""
+
+    title: str
+    right: bool = False
+    width_min: int = 0
+
+
+ENGINE_COLUMNS: Final = (
+    Column("engine"),
+    Column("state"),
+    Column("bound", width_min=NARROW),
+    Column("sent", right=True),
+    Column("indexed", right=True),
+    Column("lag ms", right=True, width_min=NARROW),
+    Column("blocks", right=True),
+    Column("", width_min=WIDE),
+)
+LOOKUP_COLUMNS: Final = (
+    Column("prompt", right=True),
+    Column("best engine"),
+    Column("hit", right=True),
+    Column("score", right=True, width_min=NARROW),
+    Column("answer"),
+    Column("us", right=True, width_min=NARROW),
+    Column("reusable, by engine", width_min=WIDE),
+)
+
+
+def _table(columns: Sequence[Column], rows: Iterable[Sequence[RenderableType]], width: int) -> Table:
+    """Columns that find no room are left out whole: half a number is worse than none."""
     table = Table(box=None, header_style="bold", pad_edge=False, expand=True)
-    for title, right in columns:
-        table.add_column(title, justify="right" if right else "left", no_wrap=True)
+    shown = [width >= column.width_min for column in columns]
+    for column in compress(columns, shown):
+        table.add_column(column.title, justify="right" if column.right else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*compress(row, shown))
     return table
 
 
-def _engines(show: Show) -> Table:
-    table = _table(
-        ("engine", False),
-        ("state", False),
-        ("bound", False),
-        ("sent", True),
-        ("indexed", True),
-        ("lag ms", True),
-        ("blocks", True),
-        ("", False),
-    )
+def _engines(show: Show, width: int) -> Table:
     most = max((sum(facts.blocks.values()) for facts in show.sources.values()), default=0)
-    for pod, sent in show.sent.items():
-        facts = show.sources.get(pod)
-        if facts is None:
-            table.add_row(Text(pod), Text("unknown", style="dim"), "", _number(sent), "", "", "", "")
-            continue
-        blocks = sum(facts.blocks.values())
-        table.add_row(
-            Text(pod),
-            _state(facts.state),
-            _state(facts.bound),
-            _number(sent),
-            _number(facts.sequence),
-            _number(facts.lag_ms),
-            _number(blocks),
-            ProgressBar(total=max(most, 1), completed=blocks, width=BAR_WIDTH),
-        )
-    return table
+    rows = [_engine(pod, sent, show.sources.get(pod), most) for pod, sent in show.sent.items()]
+    return _table(ENGINE_COLUMNS, rows, width)
 
 
-def _lookups(show: Show) -> Table:
-    table = _table(
-        ("prompt", True),
-        ("best engine", False),
-        ("hit", True),
-        ("score", True),
-        ("answer", False),
-        ("us", True),
-        ("reusable, by engine", False),
+def _engine(pod: str, sent: int, facts: SourceFacts | None, most: int) -> Sequence[RenderableType]:
+    published = _number(sent) if sent >= 0 else "-"
+    if facts is None:
+        return (Text(pod), Text("unknown", style="dim"), "", published, "", "", "", "")
+    if facts.sequence is not None and facts.sequence > sent:  # of the process before: the service has yet to notice
+        return (Text(pod), Text("restarted", style="dim"), "", published, "-", "", "-", "")
+    blocks = sum(facts.blocks.values())
+    bar = ProgressBar(total=max(most, 1), completed=blocks, width=BAR_WIDTH)
+    return (
+        Text(pod),
+        _state(facts.state),
+        _state(facts.bound),
+        published,
+        _number(facts.sequence),
+        _number(facts.lag_ms),
+        _number(blocks),
+        bar,
     )
-    for lookup in show.lookups:
-        table.add_row(
+
+
+def _lookups(show: Show, width: int) -> Table:
+    rows: list[Sequence[RenderableType]] = [
+        (
             _number(lookup.prompt_tokens),
             Text(lookup.best_pod or "-"),
             _number(lookup.matched_tokens),
@@ -113,9 +138,10 @@ def _lookups(show: Show) -> Table:
             _number(lookup.took_us),
             _comparison(lookup),
         )
-    for _ in range(show.lookups.maxlen - len(show.lookups) if show.lookups.maxlen else 0):
-        table.add_row()
-    return table
+        for lookup in show.lookups
+    ]
+    empty = [()] * ((show.lookups.maxlen or 0) - len(rows))
+    return _table(LOOKUP_COLUMNS, [*rows, *empty], width)
 
 
 def _comparison(lookup: LookupFacts) -> Text:

@@ -24,6 +24,10 @@ _START: Final = (
 class ServiceFailed(Exception):
     """The service did not start, or ended by itself. The message is the last thing that it said."""
 
+    def __init__(self, said: str, exit_code: int) -> None:
+        super().__init__(said)
+        self.exit_code = exit_code
+
 
 class ServiceProcess:
     """A running service for these sources. Also a context manager; nothing is left of it afterwards."""
@@ -59,7 +63,8 @@ class ServiceProcess:
             return
         self._said.seek(0)
         lines = self._said.read().strip().splitlines()
-        raise ServiceFailed(lines[-1] if lines else f"the service ended with exit code {self._process.returncode}")
+        code = self._process.returncode
+        raise ServiceFailed(lines[-1] if lines else f"the service ended with exit code {code}", code)
 
     def close(self) -> None:
         """Tell it to end and wait until it has."""

@@ -140,7 +140,7 @@ class Show:
 
     @property
     def sent(self) -> dict[str, int]:
-        """Number of the last batch that each engine published."""
+        """Number of the last batch that each engine published; -1 before its first."""
         return {self.pods[number]: engine.sequence for number, engine in self._fleet.engines.items()}
 
     def step(self) -> None:

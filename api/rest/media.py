@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from api.ports import Encoding
 from api.problems import RequestRefused
+from indexer.errors import FieldIssue
 
 BodyForm = Literal["json", "msgpack", "ids"]
 
@@ -23,6 +24,8 @@ _ENCODINGS: Final[dict[bytes, Encoding]] = {
     b"application/x-msgpack": "msgpack",
 }
 ANSWER_TYPES: Final[dict[Encoding, bytes]] = {"json": b"application/json", "msgpack": b"application/msgpack"}
+SHOWN_MAX: Final = 60
+_HINT: Final = "curl sends a form unless told otherwise: -H 'content-type: application/json'"
 HEADER_MAX: Final = 1_024
 """Longest `Accept` that is read; a longer one counts as absent."""
 
@@ -37,13 +40,19 @@ def body_form(content_type: bytes | None, *, ids_allowed: bool) -> BodyForm:
             form = None
     if form is None or (form == "ids" and not ids_allowed):
         known = "application/json, application/msgpack" + (", application/octet-stream" if ids_allowed else "")
+        issue = FieldIssue("content-type", f"one of {known}", _shown(content_type), _HINT)
         raise RequestRefused(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
             "content_type.unsupported",
             f"this path takes {known} (text in UTF-8)",
+            [issue],
             headers=[(b"accept-post", known.encode())],
         )
     return form
+
+
+def _shown(content_type: bytes | None) -> str | None:
+    return None if content_type is None else content_type[:SHOWN_MAX].decode("ascii", "replace")
 
 
 def answer_encoding(accept: bytes | None, form: BodyForm) -> Encoding:

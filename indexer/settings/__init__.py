@@ -8,7 +8,7 @@ Does no I/O but reading the one file it is told to.
 from indexer.settings.later import refuse_what_is_not_there
 from indexer.settings.layers import BadSettings, load
 from indexer.settings.printed import masked
-from indexer.settings.remarks import remarks
+from indexer.settings.remarks import remarks, unread_variables
 from indexer.settings.sections import (
     Auth,
     Events,
@@ -46,4 +46,5 @@ __all__ = [
     "parse_source_flag",
     "refuse_what_is_not_there",
     "remarks",
+    "unread_variables",
 ]

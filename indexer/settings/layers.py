@@ -2,8 +2,8 @@
 
 Environment: `KVINDEXER_SECTION__KEY=value`, deeper keys with `__` again: `KVINDEXER_STALENESS__ENTRY_TTL_S__STORAGE`.
 The value is written as in YAML, text as it is; an empty one leaves the setting alone. `KVINDEXER_SOURCES` holds entries
-in the grammar of `--source`, separated by white space. Other names without `__` are not ours to judge: Kubernetes
-invents such ones (`KVINDEXER_PORT`) for every service called kvindexer.
+in the grammar of `--source`, separated by white space. Other names without `__` change nothing: Kubernetes
+invents such ones (`KVINDEXER_PORT`) for every service called kvindexer, so what is left is a remark (remarks.py).
 
 An unknown key is an error that names the nearest known one. All errors are found before any is raised.
 """
@@ -109,7 +109,7 @@ class _Reader:
                 continue
             for descriptor in descriptors:
                 if descriptor.id in seen:
-                    self._errors.append(SettingsError("--source", f"{descriptor.id} stands twice"))
+                    self._errors.append(SettingsError("--source", f"{descriptor.id} is given twice"))
                 seen.add(descriptor.id)
                 self._sources[descriptor.id] = descriptor  # a flag wins over the file
 
@@ -150,7 +150,7 @@ class _Reader:
             except SettingsError as error:
                 self._errors.append(error)
             if endpoint in endpoints[:index]:
-                self._errors.append(SettingsError("events.source_bind", f"{endpoint} stands twice"))
+                self._errors.append(SettingsError("events.source_bind", f"{endpoint} is given twice"))
 
     def _add_tree(self, tree: Mapping[object, object], above: tuple[str, ...], origin: str) -> None:
         for name, value in tree.items():
@@ -197,7 +197,7 @@ class _Reader:
             return
         for descriptor in descriptors:
             if descriptor.id in self._sources:
-                self._errors.append(SettingsError(key, f"{descriptor.id} stands twice"))
+                self._errors.append(SettingsError(key, f"{descriptor.id} is given twice"))
             self._sources[descriptor.id] = descriptor
 
 
@@ -208,7 +208,7 @@ class _UniqueKeys(yaml.SafeLoader):
         seen: set[str] = set()
         for key in (key_node for key_node, _ in node.value if isinstance(key_node, yaml.ScalarNode)):
             if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} stands twice", key.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 

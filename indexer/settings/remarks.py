@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from indexer.settings.sections import Settings
+import difflib
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from indexer.settings.sections import Section, Settings
+
+PREFIX: Final = "KVINDEXER_"
+_OTHERS: Final = frozenset({"KVINDEXER_SOURCES", "KVINDEXER_URL", "KVINDEXER_TOKEN"})
+"""Read, and no setting: sources in the grammar of the flag, and what client commands take."""
+_INVENTED: Final = re.compile(
+    r"KVINDEXER_(?:.+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_.+)?|PORT_[0-9]+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)"
+)
+"""Kubernetes sets these in every pod beside a service called kvindexer or kvindexer-x, and `..._PORT` with it."""
 
 
 def remarks(settings: Settings) -> list[str]:
@@ -21,3 +36,29 @@ def remarks(settings: Settings) -> list[str]:
                 )
             used.setdefault(endpoint, who)
     return said
+
+
+def unread_variables(environment: Mapping[str, str]) -> list[str]:
+    """One sentence for each variable that looks like ours and is read by nobody, with the nearest that would be."""
+    said = []
+    for name in sorted(environment):
+        if name.startswith(PREFIX) and "__" not in name and name not in _OTHERS and not _invented(name, environment):
+            close = difflib.get_close_matches(name, [*_names(Settings, PREFIX), *_OTHERS], n=1, cutoff=0.5)
+            hint = f"did you mean {close[0]}?" if close else "settings are KVINDEXER_SECTION__KEY"
+            said.append(f"{name} in the environment is read by nobody: {hint}")
+    return said
+
+
+def _invented(name: str, environment: Mapping[str, str]) -> bool:
+    service = name.removesuffix("_PORT")
+    beside = service != name and (f"{service}_SERVICE_HOST" in environment or name == f"{PREFIX}PORT")
+    return beside or _INVENTED.fullmatch(name) is not None
+
+
+def _names(section: type[Section], above: str) -> list[str]:
+    names = []
+    for field in msgspec.structs.fields(section):
+        name = f"{above}{field.name.upper()}"
+        inner = isinstance(field.type, type) and issubclass(field.type, Section)
+        names += _names(field.type, f"{name}__") if inner else [name]
+    return names

@@ -126,7 +126,7 @@ def _options(pairs: list[str], key: str) -> tuple[dict[str, str], tuple[str, ...
             check_name(value, f"{key}: alias")
             aliases.append(value)
         elif name in options:
-            raise SettingsError(key, f"option {name} stands twice")
+            raise SettingsError(key, f"option {name} is given twice")
         else:
             options[name] = value
     return options, tuple(aliases)

@@ -131,7 +131,7 @@ def test_lookup_prints_a_table(deployment: Deployment) -> None:
     head, titles, *rows = done.stdout.splitlines()
 
     assert 0 == done.returncode
-    assert head.startswith(f"exact: {len(deployment.truth.prompts[0].tokens)} prompt tokens, model")
+    assert head.startswith(f"exact: {len(deployment.truth.prompts[0].tokens)} prompt tokens, any model")
     assert ["pod", "rank", "matched", "reusable", "score"] == titles.split()[:5]
     assert {PODS[0], PODS[1]} == {row.split()[0] for row in rows}
 
@@ -260,3 +260,11 @@ def test_the_second_signal_ends_the_process_at_once(number: signal.Signals) -> N
         assert "told\n" == process.stdout.readline()
         process.send_signal(number)
         assert -number == process.wait(DEADLINE_S)
+
+
+def test_a_variable_that_nobody_reads_is_told_at_the_start() -> None:
+    """It stops nothing; what Kubernetes sets for a service of our name is not even told."""
+    done = run("config", "--check", environment={"KVINDEXER_FOO": "1", "KVINDEXER_PORT": "tcp://10.0.0.1:8080"})
+
+    assert 0 == done.returncode
+    assert re.fullmatch(r"kvindexer: warning: KVINDEXER_FOO .*\n", done.stderr)

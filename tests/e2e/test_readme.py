@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import shlex
 import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from pathlib import Path
 from queue import Queue
@@ -98,6 +100,18 @@ def test_a_question_of_the_readme_is_answered(line: str, demo_port: str) -> None
 
     assert 200 == status
     assert body.startswith(b"{")
+
+
+def test_the_lookup_of_the_readme_hits(demo_port: str) -> None:
+    """Every engine comes to hold it as the recording goes on, and a reader sees what an answer looks like."""
+    (line,) = (line for line in CURLS if "/v1/lookup" in line)
+    arguments = shlex.split(line.replace(":8080/", f":{demo_port}/"))[1:]
+    ends_at = time.monotonic() + DEADLINE_S
+    while (best := json.loads(_like_curl(arguments)[1])["pods"][0])["reusable_tokens"] == 0:
+        assert time.monotonic() < ends_at, best
+        time.sleep(0.05)
+
+    assert (16, 16) == (best["matched_tokens"], best["reusable_tokens"])
 
 
 @pytest.mark.parametrize("line", SERVES)

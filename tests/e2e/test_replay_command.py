@@ -174,7 +174,7 @@ def test_mistakes_are_one_line() -> None:
             ([str(TRACES / "README.md")], 2, "not a gzip stream"),
             ([str(TRACES / "basic.kvt.gz"), "--endpoint-base", "udp://h:1"], 2, "tcp://HOST:PORT wanted"),
             ([str(TRACES / "basic.kvt.gz"), "--replay-base", "tcp://127.0.0.1:5558"], 2, "closer than the 3 pods need"),
-            ([str(TRACES / "basic.kvt.gz"), "--endpoint-base", f"tcp://127.0.0.1:{port}"], 1, "Address already in use"),
+            ([str(TRACES / "basic.kvt.gz"), "--endpoint-base", f"tcp://127.0.0.1:{port}"], 2, "Address already in use"),
         ):
             ended = subprocess.run(
                 [sys.executable, "-m", "indexer", "replay", *arguments], capture_output=True, text=True, check=False

@@ -16,29 +16,32 @@ from api.cli.tokens import parse_binary, parse_text
         (b"[1, 2, 3]", [1, 2, 3]),
         (b"1 2 3", [1, 2, 3]),
         (b"1,2;3\n4\t5", [1, 2, 3, 4, 5]),
-        (b"1-2-3", [1, 2, 3]),
-        (b"tokens: <1> <2>", [1, 2]),
+        (b"[1, 2,\n 3,]\n", [1, 2, 3]),
         (b"0 4294967295", [0, 4294967295]),
         (b"007", [7]),
     ],
 )
-def test_numbers_with_anything_between_them(text: bytes, ids: list[int]) -> None:
-    """A JSON list, a line a number, a log line: all the same."""
+def test_numbers_with_blanks_and_commas_between_them(text: bytes, ids: list[int]) -> None:
+    """A JSON list, a line a number, the line of a table: all the same."""
     assert ids == parse_text(text)
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (b"", "no number found"),
-        (b"none here", "no number found"),
-        (b"[]", "no number found"),
-        (b"1 2.5", "whole numbers wanted"),
-        (b"1e3", "whole numbers wanted"),
-        (b"1 -2", "token 1 is not in 0..4294967295"),
-        (b"[1, -2]", "token 1 is not in 0..4294967295"),
-        (b"4294967296", "token 0 is not in"),
-        (b"9" * 10_000, "token 0 is not in"),
+        (b"", "no token id found"),
+        (b"[]", "no token id found"),
+        (b"none here", "line 1, column 1: a whole number wanted"),
+        (b"1 2.5", "line 1, column 3: a whole number wanted"),
+        (b"1\n2 1e3", "line 2, column 3: a whole number wanted"),
+        (b"1-2-3", "line 1, column 1: a whole number wanted"),
+        (b"1 2 three 4", "line 1, column 5: a whole number wanted"),
+        (b'["1"]', "line 1, column 2: a whole number wanted"),
+        (b'{"token_ids": [1]}', "line 1, column 1: a whole number wanted"),
+        (b"1 -2", "the one at index 1 is not"),
+        (b"[1, -2]", "the one at index 1 is not"),
+        (b"4294967296", "token ids are 0..4294967295, the one at index 0 is not"),
+        (b"9" * 10_000, "the one at index 0 is not"),
     ],
 )
 def test_what_is_no_token_id(text: bytes, told: str) -> None:

@@ -123,7 +123,7 @@ def test_environment_values_are_yaml_where_the_setting_is_no_text() -> None:
         ("models: {weights: {gpu: 1.5}}", "models.weights.gpu: expected float <= 1.0, got 1.5 (kvindexer.yaml)"),
         ("sources: {a: b}", "sources: a list wanted"),
         ("sources: [7]", "sources[0]: a map or a NAME=ENDPOINT entry wanted, got 7"),
-        ("sources: ['a=tcp://h:1', 'a=tcp://h:2']", "sources[1]: a stands twice"),
+        ("sources: ['a=tcp://h:1', 'a=tcp://h:2']", "sources[1]: a is given twice"),
         ("sources: [{pod: a, endpont: 'tcp://h:1'}]", "sources[0].endpont: unknown key (did you mean endpoint?)"),
         (
             "sources: [{pod: a, endpoint: 'tcp://*:1'}]",
@@ -133,7 +133,7 @@ def test_environment_values_are_yaml_where_the_setting_is_no_text() -> None:
         ("sources: [{pod: a, endpoint: 'tcp://h:1', dp_rank: -1}]", "sources[0].dp_rank: 0..65535, got -1"),
         ("sources: [{pod: 5, endpoint: 'tcp://h:1'}]", "sources[0].pod: Expected `str`, got `int`"),
         ("[]", "kvindexer.yaml: the top level is a map of sections"),
-        ("server: {port: 1, port: 2}", "kvindexer.yaml: not YAML: 'port' stands twice"),
+        ("server: {port: 1, port: 2}", "kvindexer.yaml: not YAML: 'port' is given twice"),
         ("a: [", "kvindexer.yaml: not YAML: while parsing"),
     ],
 )
@@ -158,7 +158,7 @@ def test_all_errors_are_told_at_once() -> None:
 
     assert sorted(complaints(caught)) == [
         "--source: NAME=tcp://HOST:PORT or NAME=ipc://PATH wanted, got 'a'",
-        "--source: b stands twice",
+        "--source: b is given twice",
         "events.rcvhwm: expected int, got x (KVINDEXER_EVENTS__RCVHWM)",
         "server.port: expected int <= 65535, got 70000 (--port)",
         "sevrer.port: unknown key in KVINDEXER_SEVRER__PORT (did you mean server?)",
@@ -177,7 +177,7 @@ def test_all_errors_are_told_at_once() -> None:
         ("events: {reconnect_max_ms: 5}", "events.reconnect_max_ms: must be at least events.reconnect_ms (10), got 5"),
         ("auth: {tls: {key: k}}", "auth.tls.certificate: auth.tls.certificate and auth.tls.key come together"),
         ("auth: {tls: {client_ca: k}}", "auth.tls.client_ca: needs auth.tls.certificate and auth.tls.key"),
-        ("events: {source_bind: ['tcp://*:5557', 'tcp://*:5557']}", "events.source_bind: tcp://*:5557 stands twice"),
+        ("events: {source_bind: ['tcp://*:5557', 'tcp://*:5557']}", "events.source_bind: tcp://*:5557 is given twice"),
         (
             "events: {source_bind: [nowhere]}",
             "events.source_bind: tcp://*:PORT, tcp://ADDRESS:PORT or ipc://PATH wanted",

@@ -85,7 +85,7 @@ REJECTED = {
     "a=tcp://h:1,": "unknown option ''",
     "a=tcp://h:1,model": "option model needs a value",
     "a=tcp://h:1,model=": "option model needs a value",
-    "a=tcp://h:1,model=x,model=y": "option model stands twice",
+    "a=tcp://h:1,model=x,model=y": "option model is given twice",
     "a=tcp://h:1,rank=1,ranks=0-1": "exclude each other",
     "a=tcp://h:1,rank=-1": "rank is 0..65535",
     "a=tcp://h:1,rank=65536": "rank is 0..65535",

@@ -1,0 +1,35 @@
+"""The list of sources as a table, and what stands below it."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from api.cli.sources import NAMED_MAX, Row, print_sources
+
+
+def _printed(rows: list[Row]) -> list[str]:
+    console = Console(width=250, file=io.StringIO(), markup=False, highlight=False)
+    with console.capture() as capture:
+        print_sources(rows, console)
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def test_a_warning_that_many_have_is_one_line() -> None:
+    """With the first of them by name, so that what only one has is not drowned."""
+    rows = [Row(pod=f"pod-{n}", warnings=["capacity unknown"]) for n in range(100)]
+    rows[7].warnings.append("no replay endpoint")
+    below = _printed(rows)[101:]
+
+    assert [
+        f"warning: capacity unknown: pod-0 rank 0, pod-1 rank 0, pod-2 rank 0 and {100 - NAMED_MAX} more",
+        "warning: no replay endpoint: pod-7 rank 0",
+    ] == below
+
+
+def test_few_are_all_named() -> None:
+    """Up to the limit."""
+    rows = [Row(pod=f"pod-{n}", warnings=["x"]) for n in range(NAMED_MAX)]
+
+    assert "warning: x: pod-0 rank 0, pod-1 rank 0, pod-2 rank 0" == _printed(rows)[-1]

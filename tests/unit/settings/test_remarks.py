@@ -1,0 +1,61 @@
+"""What is allowed and very likely a mistake."""
+
+from __future__ import annotations
+
+import pytest
+
+from indexer.settings import unread_variables
+
+KUBERNETES = [
+    "KVINDEXER_SERVICE_HOST",
+    "KVINDEXER_SERVICE_PORT",
+    "KVINDEXER_SERVICE_PORT_HTTP",
+    "KVINDEXER_PORT",
+    "KVINDEXER_PORT_8080_TCP",
+    "KVINDEXER_PORT_8080_TCP_PROTO",
+    "KVINDEXER_PORT_8080_TCP_PORT",
+    "KVINDEXER_PORT_8080_TCP_ADDR",
+    "KVINDEXER_PORT_53_UDP_ADDR",
+    "KVINDEXER_GRPC_SERVICE_HOST",
+    "KVINDEXER_GRPC_PORT",
+    "KVINDEXER_GRPC_PORT_50051_TCP_ADDR",
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("KVINDEXER_FOO", "KVINDEXER_FOO in the environment is read by nobody"),
+        ("KVINDEXER_SERVER_PORT", "did you mean KVINDEXER_SERVER__PORT?"),
+        ("KVINDEXER_STALENESS_SCORE_TTL_S", "did you mean KVINDEXER_STALENESS__SCORE_TTL_S?"),
+        ("KVINDEXER_SOURCE", "did you mean KVINDEXER_SOURCES?"),
+    ],
+)
+def test_a_variable_that_nobody_reads_is_told(name: str, told: str) -> None:
+    """With the nearest that would be read; never its value."""
+    (said,) = unread_variables({name: "secret", "PATH": "/bin"})
+
+    assert told in said
+    assert "secret" not in said
+
+
+@pytest.mark.parametrize("name", KUBERNETES)
+def test_what_kubernetes_invents_is_passed_over(name: str) -> None:
+    """It sets these for services called kvindexer and kvindexer-grpc, whether one wants them or not."""
+    beside = {"KVINDEXER_GRPC_SERVICE_HOST": "10.0.0.1"} if name == "KVINDEXER_GRPC_PORT" else {}
+
+    assert [] == unread_variables({name: "tcp://10.0.0.1:8080", **beside})
+
+
+def test_what_is_read_is_no_mistake() -> None:
+    """Settings are judged where they are read."""
+    names = [
+        "KVINDEXER_SERVER__PORT",
+        "KVINDEXER_SOURCES",
+        "KVINDEXER_URL",
+        "KVINDEXER_TOKEN",
+        "KVINDEXERS",
+        "kvindexer_x",
+    ]
+
+    assert [] == unread_variables(dict.fromkeys(names, "1"))
