@@ -34,7 +34,7 @@ from indexer.telemetry import Telemetry
 from schemas.rest import HashResult, Readiness, SourcesReplaced, VersionAnswer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Generator, Iterable, Sequence
 
     from indexer.index.source import SourceIndex
     from indexer.ingest import SourceSink
@@ -391,27 +391,33 @@ class Node:
     def _reshaped(self, _: SourceIndex) -> None:
         self.registry.version += 1
 
-    def _forget_lost(self) -> None:
+    def _forget_lost(self) -> Generator[None, None, None]:
         """Sources gone for `retain_s`: their memory comes back, and those that came by topic leave altogether."""
         retain_s = self.settings.staleness.retain_s
         for key, source in list(self.registry.sources.items()):
+            yield
+            if self.registry.sources.get(key) is not source:
+                continue
             lost = self.ingest.forget_lost(source, retain_s)
             if source.facts.alive_at is None:  # never seen connected: its registration is all there is to count from
                 lost = self.clock.now() - source.since >= retain_s
             if lost and source.descriptor.origin == "topic":
                 self._close(key)
 
-    def _log_changes(self) -> None:
+    def _log_changes(self) -> Generator[None, None, None]:
         """One line for each source whose state or bound is another than a second ago."""
-        now = self.clock.now()
         shown: dict[SourceId, tuple[str, str]] = {}
-        for key, source in self.registry.sources.items():
-            view = self._lookup.view.prepared(source, now)
+        for key, source in list(self.registry.sources.items()):
+            yield
+            if self.registry.sources.get(key) is not source:
+                continue
+            view = self._lookup.view.prepared(source, self.clock.now())
             shown[key] = (view.state, view.bound)
             if shown[key] != self._shown.get(key, SILENT):
                 why = reason_in_words(source.facts, view)
                 log.info("source %s: %s, bound %s%s", key, view.state, view.bound, f" ({why})" if why else "")
         for key in self._shown.keys() - shown.keys():
+            yield
             log.info("source %s: removed", key)
         self._shown = shown
 
@@ -420,8 +426,9 @@ class Node:
         look_for_lost_at = 0.0
         while not stop.is_set():
             if self.clock.now() >= look_for_lost_at:
-                self._forget_lost()
-                self._log_changes()
+                slices = Slices(self.clock)
+                await slices.run(self._forget_lost())
+                await slices.run(self._log_changes())
                 look_for_lost_at = self.clock.now() + LOST_EVERY_S
             busy = self.ingest.tidy_slice()
             if self._left and not busy:  # what departed sources held is freed: give it back to the system
