@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from indexer.index.reverse_map import Lane, ReverseMap
     from indexer.index.states import SourceFacts
     from indexer.model import Descriptor, GapPolicy, RawBatch
-    from indexer.ports import Clock, CollectorCount, DoubtReason, RestartReason
+    from indexer.ports import Clock, CollectorCount, DoubtReason, RestartReason, SuspectReason
 
 log = logging.getLogger("kvindexer.ingest")
 
@@ -316,6 +316,13 @@ class SourceSink:
         """What is claimed may be false, and nothing will tell."""
         if self.open and reason not in self.source.facts.doubts:
             self.source.facts.doubts.add(reason)
+            self._ingest.touched(self.source)
+
+    def suspect(self, reason: SuspectReason, active: bool) -> None:  # noqa: FBT001  the port's form
+        """What is claimed may be false until the collector takes it back."""
+        suspicions = self.source.facts.suspicions
+        if self.open and active is not (reason in suspicions):
+            (suspicions.add if active else suspicions.discard)(reason)
             self._ingest.touched(self.source)
 
     def alive(self, connected: bool, silent_s: float = 0.0) -> None:  # noqa: FBT001  the port's form

@@ -31,6 +31,8 @@ RestartReason = Literal["sequence_went_back", "probe_differs", "reconnect_jump",
 
 DoubtReason = Literal["process_unproven"]
 
+SuspectReason = Literal["dropped"]
+
 
 class EventSink(Protocol):
     """What the collector tells the core about ONE life of one registration; implemented by the ingest story.
@@ -91,6 +93,14 @@ class EventSink(Protocol):
         """What is claimed of this generation may be false, and nothing will tell: the source turns suspect.
 
         `process_unproven`: the numbers went on after an absence in which the engine may have started anew.
+        """
+        ...
+
+    def suspect(self, reason: SuspectReason, active: bool) -> None:  # noqa: FBT001  one fact, one word
+        """Something claimed may be false until the collector takes it back: the source is suspect meanwhile.
+
+        It outlasts clears and restarts, as it says something of the stream and not of what was applied.
+        `dropped`: messages found no room. It ends when they are replayed, or are reported as a gap.
         """
         ...
 

@@ -140,8 +140,8 @@ def reason_in_words(facts: SourceFacts, view: Prepared) -> str | None:
         return "a replay or probe is under way"
     if view.state in {"stale", "down"}:
         return "the connection is lost" if not facts.connected else "the connection was not seen up lately"
-    if facts.doubts:
-        return "something claimed may be false: " + ", ".join(sorted(facts.doubts))
+    if facts.in_doubt:
+        return "something claimed may be false: " + ", ".join(sorted(facts.doubts | facts.suspicions))
     if facts.rule_missing:
         return "the hit rule of one of its cache groups is not known"
     if facts.shortfalls:

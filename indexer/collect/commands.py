@@ -7,7 +7,7 @@ from enum import Enum, auto
 from typing import TypeAlias
 
 from indexer.model import RawBatch
-from indexer.ports import CollectorCount, DoubtReason, RestartReason
+from indexer.ports import CollectorCount, DoubtReason, RestartReason, SuspectReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,14 @@ class Doubt:
     """What is known of the engine may be false from here on: EventSink.doubt."""
 
     reason: DoubtReason
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """EventSink.suspect."""
+
+    reason: SuspectReason
+    active: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +96,6 @@ class ReplayEnd(Enum):
     """No socket could be made, or its address is none."""
 
 
-CoreCommand: TypeAlias = RawBatch | BeginLife | ReportGap | SetSyncing | Prove | Doubt | Count | Warn
+CoreCommand: TypeAlias = RawBatch | BeginLife | ReportGap | SetSyncing | Prove | Doubt | Suspect | Count | Warn
 """What the core is told."""
 Command: TypeAlias = CoreCommand | Ask | HangUp

@@ -27,7 +27,8 @@ class LaneBudget:
 class Lane:
     """First in, first out, bounded.
 
-    Once full it takes nothing more until it is empty: what follows a loss is of no use before the loss is healed.
+    Once full it takes nothing more until it is empty: what follows a loss is of no use before the loss is healed. An
+    empty lane takes one message of any size, or a source that sends large ones would never get on.
     """
 
     __slots__ = ("_batches", "_budget", "_limit_bytes", "_marked", "overflowed", "used_bytes")
@@ -53,7 +54,7 @@ class Lane:
         cost = _cost_bytes(batch)
         if (
             self.overflowed
-            or self.used_bytes + cost > self._limit_bytes
+            or (self._batches and self.used_bytes + cost > self._limit_bytes)
             or self._budget.used_bytes + cost > self._budget.limit_bytes
         ):
             self.overflowed = True

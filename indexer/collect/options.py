@@ -66,7 +66,8 @@ class CollectOptions:
 
     # --- lanes: live messages held back while a replay runs ---
     lane_bytes: int = 8 * MIB
-    """Per source. Full: its socket is read no further, `lane_overflows` counts, the sequence check heals the loss."""
+    """Per source, or one message if that is longer. Full: what comes is dropped, `lane_overflows` counts, the source is
+    suspect until the loss is healed or reported."""
     lanes_total_bytes: int = 256 * MIB
     """Over all sources of the process; same policy."""
 
@@ -92,7 +93,7 @@ class CollectOptions:
     replay_attempts_max: int = 32
     """Conversations in one recovery. Only those that brought something are followed by another."""
     replays_per_minute: int = 60
-    """Recoveries per source. Beyond, a gap or restart is handled as if there were no replay endpoint."""
+    """Recoveries per source, as many of them at once. Beyond, the next one waits for its turn: messages are held."""
     replay_backoff_min_s: float = 5.0
     """Wait before an endpoint that failed is asked again; doubles with each failure."""
     replay_backoff_max_s: float = 300.0
@@ -137,5 +138,7 @@ class CollectOptions:
             raise SettingsError("events.replay_timeout_s", "must not be above events.replay_overall_s")
         if self.replay_timeout_s < self.replay_turn_s:
             raise SettingsError("events.replay_timeout_s", "must not be below events.replay_turn_s")
+        if self.lanes_total_bytes < self.message_max_bytes:
+            raise SettingsError("events.max_message_bytes", "must not be above events.lanes_total_bytes")
         if self.lanes_total_bytes < self.lane_bytes:
             raise SettingsError("events.lane_bytes", "must not be above events.lanes_total_bytes")

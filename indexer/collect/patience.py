@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 from indexer.collect.options import CollectOptions
@@ -11,25 +10,34 @@ _MINUTE_S: Final = 60.0
 
 
 class Patience:
-    """State for one endpoint."""
+    """State for one endpoint.
 
-    __slots__ = ("_failures", "_options", "_recovered_at", "_retry_at")
+    The rate is a bucket of `replays_per_minute` turns that fills again evenly: whoever finds it empty waits for a
+    fraction of a minute, and one recovery fetches all that was lost meanwhile.
+    """
+
+    __slots__ = ("_failures", "_options", "_retry_at", "_turns", "_turns_at")
 
     def __init__(self, options: CollectOptions) -> None:
         self._options = options
         self._failures = 0
         self._retry_at = float("-inf")
-        self._recovered_at: deque[float] = deque()  # of the last minute
+        self._turns = float(options.replays_per_minute)
+        self._turns_at = 0.0
 
     def allows(self, now: float) -> bool:
-        """Whether the endpoint may be asked now."""
-        while self._recovered_at and now - self._recovered_at[0] >= _MINUTE_S:
-            self._recovered_at.popleft()
-        return now >= self._retry_at and len(self._recovered_at) < self._options.replays_per_minute
+        """Whether there is any use in asking the endpoint now."""
+        return now >= self._retry_at
 
-    def recovery_began(self, now: float) -> None:
-        """One more recovery in this minute. Idle probes have their own interval and do not count."""
-        self._recovered_at.append(now)
+    def take_turn(self, now: float) -> bool:
+        """Begin a recovery, if the rate allows one now. Idle probes have their own interval and take no turns."""
+        per_minute = self._options.replays_per_minute
+        self._turns = min(float(per_minute), self._turns + (now - self._turns_at) * per_minute / _MINUTE_S)
+        self._turns_at = now
+        if self._turns < 1.0:
+            return False
+        self._turns -= 1.0
+        return True
 
     def failed(self, now: float) -> None:
         """No answer: wait longer each time."""

@@ -24,6 +24,7 @@ from indexer.collect.commands import (
     ReplayEnd,
     ReportGap,
     SetSyncing,
+    Suspect,
 )
 from indexer.collect.lanes import Lane
 from indexer.collect.options import CollectOptions
@@ -67,10 +68,15 @@ class Session:
         """The engine's process runs, as far as is known: a frozen one is not asked whether anything got lost."""
 
         self._recovery: Recovery | None = None
+        self._waits = False  # for its turn: nothing was asked yet
         self._conversation = 0  # number of the newest Ask: what older ones still bring is ignored
         self._joined = False  # this life's history was asked for, with an answer
         self._gap_before = 0  # the batch behind the last counted gap: each is counted once
         self._asked_before = 0  # the batch before which everything was asked for, in vain
+
+        self._dropped = False
+        """Messages found no room in the lane, and neither a replay nor the rules for gaps have made up for it yet."""
+        self._dropped_in = 0  # the newest conversation at that time: what it brings may have left the engine before
 
         self._started_at = now
         self._heard_at = now
@@ -136,15 +142,7 @@ class Session:
             self._first_heard(out)
         if self._phase is Phase.LIVE:
             self._end_recovery(out)  # an idle probe: the message says more
-        tracker = self._tracker
-        for batch in batches:
-            if self._phase is not Phase.LIVE:
-                self._keep(batch, out)
-            elif batch.sequence == tracker.expected and not self._absence.unproven:
-                tracker.advance(batch.sequence, stamp(batch.payload))
-                out.append(batch)
-            else:
-                self._take(batch, now, out)
+        self._arrived(batches, now, out)
         if not self._absence.settled:
             self._absence.read(len(batches))
             self._settle(now, out)
@@ -207,6 +205,7 @@ class Session:
     def drain_lane(self, now: float) -> list[Command]:
         """Apply some of what was held back: two quanta, as one may come in meanwhile."""
         out: list[Command] = []
+        after_drop = not self._lane.overflowed  # then all that is held came behind what was dropped
         messages, size_bytes = 2 * self._options.quantum_messages, 2 * self._options.quantum_bytes
         while self._phase is Phase.DRAINING and self._lane and messages > 0 and size_bytes > 0:
             batch = self._lane.pop()
@@ -214,6 +213,8 @@ class Session:
             size_bytes -= len(batch.payload)
             self._take(batch, now, out)
         if self._phase is Phase.DRAINING and not self._lane:
+            if self._dropped and after_drop and out and isinstance(out[-1], RawBatch):
+                self._make_good(out)
             self._go_live(out)
         return out
 
@@ -224,6 +225,8 @@ class Session:
         if recovery is not None and now - recovery.started_at > self._options.replay_overall_s:
             out += [HangUp(), Count("replays_timeout")]
             self._give_up(now, out)
+        elif recovery is not None and self._waits:
+            self._ask_in_turn(recovery, now, out)
         elif recovery is None and self._phase is Phase.LIVE:
             if now - self._replayed_at >= self._options.overlap_s:
                 self._tracker.trim()
@@ -235,6 +238,19 @@ class Session:
         return out
 
     # --- live messages ---
+
+    def _arrived(self, batches: Sequence[RawBatch], now: float, out: list[Command]) -> None:
+        tracker = self._tracker
+        for batch in batches:
+            if self._phase is not Phase.LIVE:
+                self._keep(batch, out)
+            elif batch.sequence == tracker.expected and not self._absence.unproven:
+                tracker.advance(batch.sequence, stamp(batch.payload))
+                out.append(batch)
+            else:
+                self._take(batch, now, out)
+        if self._dropped and self._phase is Phase.LIVE and out and out[-1] is batches[-1]:
+            self._make_good(out)  # it came behind what was dropped, and whatever it showed missing was reported
 
     def _take(self, batch: RawBatch, now: float, out: list[Command]) -> None:
         """A message in its turn, from the socket or the lane."""
@@ -305,8 +321,18 @@ class Session:
 
     def _keep(self, batch: RawBatch, out: list[Command]) -> None:
         had_room = not self._lane.overflowed
-        if not self._lane.push(batch) and had_room:
+        if self._lane.push(batch):
+            return
+        self._dropped_in = self._conversation
+        if had_room:
             out.append(Count("lane_overflows"))
+        if not self._dropped:
+            self._dropped = True
+            out.append(Suspect("dropped", active=True))
+
+    def _make_good(self, out: list[Command]) -> None:
+        self._dropped = False
+        out.append(Suspect("dropped", active=False))
 
     def _first_heard(self, out: list[Command]) -> None:
         self._heard = True
@@ -346,13 +372,25 @@ class Session:
             self._settle(now, out)
 
     def _recover(self, purpose: Purpose, first: int, now: float, out: list[Command]) -> None:
-        if purpose is not Purpose.IDLE:
-            self._patience.recovery_began(now)
-            self._hold(Phase.ASKING, out)
         self._recovery = Recovery(purpose, first, now)
-        self._asked_at = now
+        self._waits = False
+        if purpose is not Purpose.IDLE:
+            self._hold(Phase.ASKING, out)
+            self._waits = not self._patience.take_turn(now)
         self._conversation += 1
-        out.append(Ask(self._conversation, first, probe=purpose is Purpose.IDLE))
+        if not self._waits:
+            self._ask(self._recovery, now, out)
+
+    def _ask(self, recovery: Recovery, now: float, out: list[Command]) -> None:
+        self._asked_at = now
+        out.append(Ask(self._conversation, recovery.asked, probe=recovery.purpose is Purpose.IDLE))
+
+    def _ask_in_turn(self, recovery: Recovery, now: float, out: list[Command]) -> None:
+        """Too many recoveries in a short time: this one has waited for its turn, and messages are held meanwhile."""
+        if self._patience.take_turn(now):
+            self._waits = False
+            self._conversation += 1
+            self._ask(recovery, now, out)
 
     def _settle(self, now: float, out: list[Command]) -> None:
         """After a reconnect, once the socket gives nothing of the old connection any more: find out who is there."""
@@ -374,6 +412,8 @@ class Session:
         expected = self._tracker.expected
         if expected is None:
             self._recover(Purpose.JOIN, 0, now, out)  # an earlier try failed
+        elif self._dropped:
+            self._recover(Purpose.HEAL, expected, now, out)
         elif now - max(self._heard_at, self._asked_at) >= self._options.probe_interval_s:
             self._recover(Purpose.IDLE, expected, now, out)
 
@@ -424,6 +464,11 @@ class Session:
                 out.append(remarks.REPLAY_LOSES)
             self._ask_again(recovery, now, out)
 
+    @property
+    def _dropped_now(self) -> bool:
+        """Whether a message was dropped since the running question, whose answer may be older, or still would be."""
+        return self._dropped and (self._lane.overflowed or self._dropped_in == self._conversation)
+
     def _joining_answered(self, recovery: Recovery) -> None:
         if recovery.purpose is Purpose.JOIN:
             self._absence.examined()
@@ -448,7 +493,7 @@ class Session:
         """An end marker, and nothing says that replies before it got lost."""
         if self._tracker.expected is None:
             self._tracker.expect_first()
-        if not self._lane:
+        if not self._lane and not self._dropped_now:
             out.append(Prove())
 
     # --- recoveries: end ---
@@ -456,7 +501,8 @@ class Session:
     def _end_recovery(self, out: list[Command]) -> None:
         if self._recovery is not None:
             self._recovery = None
-            out.append(HangUp())
+            if not self._waits:
+                out.append(HangUp())
 
     def _complete(self, recovery: Recovery, out: list[Command]) -> None:
         if recovery.purpose is not Purpose.IDLE:
@@ -464,6 +510,8 @@ class Session:
         if self._patience.answered():
             out.append(remarks.REPLAY_ANSWERS)
         self._joined = True
+        if self._dropped and not self._dropped_now:
+            self._make_good(out)
         self._resume(out)
 
     def _give_up(self, now: float, out: list[Command]) -> None:

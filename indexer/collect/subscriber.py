@@ -24,6 +24,7 @@ from indexer.collect.commands import (
     ReplayEnd,
     ReportGap,
     SetSyncing,
+    Suspect,
     Warn,
 )
 from indexer.collect.lanes import Lane, LaneBudget
@@ -65,16 +66,18 @@ def tell_core(command: CoreCommand, sink: EventSink) -> None:
             sink.syncing(active)
         case Prove():
             sink.proved()
-        case Doubt() | Count() | Warn():
+        case Doubt() | Suspect() | Count() | Warn():
             _remark(command, sink)
         case _:
             assert_never(command)
 
 
-def _remark(command: Doubt | Count | Warn, sink: EventSink) -> None:
+def _remark(command: Doubt | Suspect | Count | Warn, sink: EventSink) -> None:
     match command:
         case Doubt(reason):
             sink.doubt(reason)
+        case Suspect(reason, active):
+            sink.suspect(reason, active)
         case Count(what, n):
             sink.count(what, n)
         case Warn(key, text):

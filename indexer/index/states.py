@@ -39,6 +39,8 @@ class SourceFacts:
     """Why blocks may be held that are not known here: bound `lower`."""
     doubts: set[str] = field(default_factory=set)
     """Why something claimed may be false: state `suspect`, bound `estimate`."""
+    suspicions: set[str] = field(default_factory=set)
+    """The same for now: the collector says when it is over. They belong to the stream and outlast a generation."""
     missed_stores: bool = False
     """Announcements were missed in a kept gap: a named parent may be one of them."""
     rule_missing: bool = False
@@ -55,6 +57,11 @@ class SourceFacts:
     engine_ts: float | None = None
     """The engine's own wall time of its newest batch: for the clock-skew warning only."""
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether something claimed may be false."""
+        return bool(self.doubts or self.suspicions)
+
     def forget_history(self, generation: int) -> None:
         """A new generation begins: what was known about the old one's history is void."""
         self.generation = generation
@@ -68,7 +75,7 @@ class SourceFacts:
 
 def bound_of(facts: SourceFacts) -> Bound:
     """How far the source's claims can be trusted: nothing missing and nothing false, or which way they may err."""
-    may_be_false = bool(facts.doubts)
+    may_be_false = facts.in_doubt
     may_miss = not facts.complete or bool(facts.shortfalls)
     if may_be_false or (facts.rule_missing and may_miss):
         return "estimate"
@@ -88,7 +95,7 @@ def state_of(facts: SourceFacts, now: float, limits: StateLimits) -> SourceState
         return "stale"
     if facts.syncing:
         return "syncing"
-    return "suspect" if facts.doubts else "live"
+    return "suspect" if facts.in_doubt else "live"
 
 
 def next_change(facts: SourceFacts, now: float, limits: StateLimits) -> float:

@@ -218,6 +218,11 @@ class Settings(Section, frozen=True):
                 f"must be at least events.lane_bytes ({events.lane_bytes}), got {events.lanes_total_bytes}",
             ),
             (
+                events.lanes_total_bytes >= events.max_message_bytes,
+                "events.lanes_total_bytes",
+                f"must be at least events.max_message_bytes ({events.max_message_bytes})",
+            ),
+            (
                 events.reconnect_max_ms >= events.reconnect_ms,
                 "events.reconnect_max_ms",
                 f"must be at least events.reconnect_ms ({events.reconnect_ms}), got {events.reconnect_max_ms}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from indexer.model import Descriptor, RawBatch
-from indexer.ports import CollectorCount, DoubtReason, RestartReason
+from indexer.ports import CollectorCount, DoubtReason, RestartReason, SuspectReason
 
 
 class RecordingSink:
@@ -20,6 +20,7 @@ class RecordingSink:
         self.payloads: list[bytes] = []
         self.counts: Counter[CollectorCount] = Counter()
         self.warnings: dict[str, str] = {}
+        self.suspicions: set[SuspectReason] = set()
         self.is_syncing = False
         self.proofs = 0
         self.alive_calls: list[bool] = []
@@ -59,6 +60,10 @@ class RecordingSink:
 
     def doubt(self, reason: DoubtReason) -> None:
         self.story.append(("doubt", reason))
+
+    def suspect(self, reason: SuspectReason, active: bool) -> None:
+        self.story.append(("suspect", reason, active))
+        (self.suspicions.add if active else self.suspicions.remove)(reason)
 
     def alive(self, connected: bool, silent_s: float = 0.0) -> None:
         self.alive_calls.append(connected)

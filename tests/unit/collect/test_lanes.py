@@ -25,6 +25,17 @@ def test_what_goes_in_comes_out_in_order() -> None:
     assert lane.first_sequence is None
 
 
+def test_an_empty_lane_takes_one_message_of_any_size() -> None:
+    """As long as the process may hold it."""
+    large = batch(1, size_bytes=5 * COST)
+    lane = lane_for(2)
+    assert lane.push(large)
+    assert not lane.push(batch(2))
+    assert large == lane.pop()
+
+    assert not lane_for(2, LaneBudget(2 * COST)).push(large)
+
+
 def test_a_full_lane_takes_nothing_until_it_is_empty() -> None:
     """Also not when there is room again: later messages without their predecessors are of no use."""
     lane = lane_for(2)

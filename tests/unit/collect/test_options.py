@@ -10,6 +10,7 @@ from indexer.errors import SettingsError
 
 def test_defaults_hold_together() -> None:
     """What is delivered without any setting is within its own rules."""
+    assert CollectOptions().message_max_bytes <= CollectOptions().lanes_total_bytes
     assert CollectOptions().lane_bytes <= CollectOptions().lanes_total_bytes
 
 
@@ -22,6 +23,7 @@ def test_defaults_hold_together() -> None:
         ({"replay_timeout_s": 61.0}, "events.replay_timeout_s"),
         ({"replay_timeout_s": 1.0}, "events.replay_timeout_s"),
         ({"lane_bytes": 2**30}, "events.lane_bytes"),
+        ({"message_max_bytes": 2**30}, "events.max_message_bytes"),
     ],
 )
 def test_contradictions(settings: dict[str, float], key: str) -> None:

@@ -34,12 +34,11 @@ def test_an_answer_starts_the_waits_anew() -> None:
 
 
 def test_recoveries_per_minute() -> None:
-    """The oldest must be a minute old before another may begin."""
+    """Two at once, then one every half minute; turns that nobody takes are not saved up beyond two."""
     patience = Patience(OPTIONS)
-    patience.recovery_began(0.0)
-    patience.recovery_began(30.0)
+    assert [True, True, False] == [patience.take_turn(0.0) for _ in range(3)]
 
-    assert not patience.allows(59.9)
-    assert patience.allows(60.0)
-    patience.recovery_began(60.0)
-    assert not patience.allows(89.0)
+    assert not patience.take_turn(29.9)
+    assert patience.take_turn(30.0)
+    assert not patience.take_turn(30.0)
+    assert [True, True, False] == [patience.take_turn(600.0) for _ in range(3)]

@@ -16,6 +16,7 @@ from indexer.collect.commands import (
     ReplayEnd,
     ReportGap,
     SetSyncing,
+    Suspect,
 )
 from indexer.collect.lanes import BATCH_OVERHEAD_BYTES, Lane, LaneBudget
 from indexer.collect.options import CollectOptions
@@ -28,6 +29,7 @@ START = 100.0
 UNPROVEN = Doubt("process_unproven")
 SYNC, SYNCED = SetSyncing(active=True), SetSyncing(active=False)
 COMPLETE, TIMEOUT, FAILED = ReplayEnd.COMPLETE, ReplayEnd.TIMEOUT, ReplayEnd.FAILED
+DROPPED, MADE_GOOD = Suspect("dropped", active=True), Suspect("dropped", active=False)
 OK, PARTIAL = Count("replays_ok"), Count("replays_partial")
 
 
@@ -84,11 +86,11 @@ class Story:
         return out + self.up() + self.empty()
 
 
-def joined(first: int = 0, last: int = 4, **kwargs: bool) -> Story:
+def joined(first: int = 0, last: int = 4, *, replay: bool = True, options: CollectOptions = OPTIONS) -> Story:
     """Connected, history first..last applied, live."""
-    story = Story(**kwargs)
+    story = Story(replay=replay, options=options)
     story.up()
-    if kwargs.get("replay", True):
+    if replay:
         story.reply(first, last)
         story.end()
     else:
@@ -302,23 +304,86 @@ def test_what_a_full_lane_drops_is_healed() -> None:
     story = Story(options=replace(OPTIONS, lane_bytes=room))
     story.up()
 
-    assert [Count("lane_overflows")] == story.live(3, 6)
+    assert [Count("lane_overflows"), DROPPED] == story.live(3, 6)
     assert [] == story.live(7)
     assert batches(0, 7) == story.reply(0, 7)
     assert [OK] == story.end()
     assert [] == story.live(8)
     assert [SYNCED] == story.drain()
     assert [Count("gaps"), SYNC, Ask(2, 8)] == story.live(9)
+    assert [batch(8), HangUp(), OK, MADE_GOOD] == story.reply(8)
+    assert [batch(9), SYNCED] == story.drain()
 
 
-def test_one_message_too_large_for_its_lane_is_asked_for() -> None:
-    """Nothing fits, so the lane stays empty: after the recovery the socket is read again, and the hole shows."""
+def full(*, replay: bool, options: CollectOptions = OPTIONS) -> Story:
+    """More came than is applied and than the lane has room for: 5 was held and applied, 6 was dropped, and now idle."""
+    story = joined(replay=replay, options=replace(options, lane_bytes=1))
+    assert [SYNC] == story.session.backlogged()
+    assert [Count("lane_overflows"), DROPPED] == story.live(5, 6)
+    assert [batch(5), SYNCED] == story.drain()
+    return story
+
+
+def test_what_a_full_lane_drops_is_asked_for_at_once() -> None:
+    """Not at the next message or probe: it is known that something is missing."""
+    story = full(replay=True)
+
+    assert [SYNC, Ask(2, 6)] == story.after(0.25)
+    assert [batch(6)] == story.reply(6)
+    assert [Prove(), OK, MADE_GOOD, SYNCED] == story.end()
+
+
+def test_what_is_dropped_while_the_engine_answers_may_not_be_in_its_answer() -> None:
+    """It is asked once more, and nothing is proved before."""
+    story = full(replay=True)
+    story.after(0.25)
+
+    assert [Count("lane_overflows")] == story.live(8, 9)
+    assert batches(6, 8) == story.reply(6, 8)
+    assert [OK] == story.end()
+    assert [SYNCED] == story.drain()
+    assert [SYNC, Ask(3, 9)] == story.after(0.25)
+    assert [batch(9)] == story.reply(9)
+    assert [Prove(), OK, MADE_GOOD, SYNCED] == story.end()
+
+
+def test_what_a_full_lane_drops_without_replay_is_in_doubt_until_it_is_a_gap() -> None:
+    """However long nothing follows; a message again tells nothing, the next one does."""
+    story = full(replay=False)
+
+    assert [] == story.after(60.0)
+    assert [Count("duplicates")] == story.live(5)
+    assert [Count("gaps"), Count("batches_lost"), ReportGap(6, 6), batch(7), MADE_GOOD] == story.live(7)
+
+
+def test_what_is_held_behind_a_drop_tells_of_it_too() -> None:
+    """The lane was empty in between: what it holds now came later."""
+    story = full(replay=False)
+    story.session.backlogged()
+    story.live(7)
+
+    lost = [Count("gaps"), Count("batches_lost"), ReportGap(6, 6)]
+    assert [*lost, batch(7), MADE_GOOD, SYNCED] == story.drain()
+
+
+def test_what_a_full_lane_drops_of_a_new_life_is_in_doubt_too() -> None:
+    """Its numbers are below those known: they make up for nothing."""
+    story = joined(replay=False, options=replace(OPTIONS, lane_bytes=1))
+    story.session.backlogged()
+    assert [Count("lane_overflows"), DROPPED] == story.live(5, life=0) + story.live(0, 3, life=1)
+    assert [batch(5), SYNCED] == story.drain()
+    restarted = [Count("restarts"), BeginLife("sequence_went_back"), batch(4, 1), MADE_GOOD]
+    assert restarted == story.live(4, life=1)
+
+
+def test_one_message_too_large_for_its_lane_is_held_all_the_same() -> None:
+    """Alone in its lane, whatever its size."""
     story = Story(options=replace(OPTIONS, lane_bytes=1))
     story.up()
 
-    assert [Count("lane_overflows")] == story.live(0)
-    assert [Prove(), OK, SYNCED] == story.end()
-    assert [Count("gaps"), SYNC, Ask(2, 0)] == story.live(1)
+    assert [] == story.live(0)
+    assert [OK] == story.end()
+    assert [batch(0), SYNCED] == story.drain()
 
 
 # --- broken replays ---
@@ -417,7 +482,7 @@ def test_a_recovery_is_bounded_in_time() -> None:
 
 
 def test_recoveries_are_bounded_in_number() -> None:
-    """Two engines behind one address make every message a restart: beyond the rate nothing is asked."""
+    """Two engines behind one address make every message a restart: beyond the rate one waits for its turn."""
     story = Story(options=replace(OPTIONS, replays_per_minute=2))
     story.up()
     story.reply(0, 4)
@@ -426,9 +491,45 @@ def test_recoveries_are_bounded_in_number() -> None:
     assert Ask(2, 0) in story.live(0, life=1)
     story.reply(0, life=1)
     story.drain()
-    assert [Count("restarts"), BeginLife("sequence_went_back"), batch(0, 2)] == story.live(0, life=2)
-    story.now += 60.0
-    assert Ask(3, 0) in story.live(0, life=3)
+    assert [Count("restarts"), BeginLife("sequence_went_back"), SYNC] == story.live(0, life=2)
+    assert [] == story.after(29.0)
+    assert [Ask(4, 0)] == story.after(1.0)
+
+
+def test_a_gap_beyond_the_rate_is_healed_a_little_later() -> None:
+    """Never given up for the rate alone: what follows is held, and one recovery fetches all that is missing."""
+    story = Story(options=replace(OPTIONS, replays_per_minute=2))
+    story.up()
+    story.reply(0, 4)
+    story.end()
+    story.live(6)
+    story.reply(5)
+    story.drain()
+
+    assert [Count("gaps"), SYNC] == story.live(8)
+    assert [] == story.live(10, 11)
+    assert [] == story.after(29.0)
+    assert [Ask(4, 7)] == story.after(1.0)
+    assert [batch(7), HangUp(), OK] == story.reply(7)
+    assert [batch(8), Count("gaps")] == story.drain()
+    assert [Ask(6, 9)] == story.after(30.0)
+    assert [batch(9), HangUp(), OK] == story.reply(9)
+    assert [*batches(10, 11), SYNCED] == story.drain()
+
+
+def test_a_connection_lost_while_a_recovery_waits_for_its_turn() -> None:
+    """Nothing was asked, so nothing is hung up on; what an older conversation still brings is not its answer."""
+    story = Story(options=replace(OPTIONS, replays_per_minute=1))
+    story.up()
+    story.reply(0, 4)
+    story.end()
+
+    story.live(7)
+    assert [] == story.session.replayed(1, batches(5, 6), story.now)
+    assert [] == story.down()
+    assert [Count("reconnects")] == story.up()
+    assert [] == story.empty()
+    assert [Ask(4, 4)] == story.after(60.0)
 
 
 def test_replies_below_what_was_asked_for_are_ignored() -> None:
@@ -767,16 +868,17 @@ def test_nothing_is_asked_while_the_connection_is_lost() -> None:
 
 
 def test_a_connection_that_comes_back_without_having_been_seen_lost() -> None:
-    """A recovery is interrupted by it; while the endpoint rests, what is held goes on under P6's rule."""
-    story = Story(options=replace(OPTIONS, replays_per_minute=2))
+    """A recovery is interrupted by it; the first question is who is there."""
+    story = Story()
     story.up()
     story.reply(0, 4)
     story.end()
     story.live(7)
 
     assert [Count("reconnects"), HangUp()] == story.up()
-    assert [] == story.empty()
-    assert [Count("batches_lost", 2), ReportGap(5, 6), batch(7), SYNCED] == story.drain()
+    assert [Ask(3, 4)] == story.empty()
+    assert [*batches(5, 6), HangUp(), OK] == story.reply(4, 6)
+    assert [batch(7), SYNCED] == story.drain()
 
 
 def test_a_reconnect_while_the_lane_is_drained() -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from indexer.collect.commands import Ask, BeginLife, Command, Doubt, HangUp, ReplayEnd, ReportGap, SetSyncing
+from indexer.collect.commands import Ask, BeginLife, Command, Doubt, HangUp, ReplayEnd, ReportGap, SetSyncing, Suspect
 from indexer.collect.lanes import Lane, LaneBudget
 from indexer.collect.options import CollectOptions
 from indexer.collect.session import Session
@@ -41,6 +41,8 @@ class Core:
         self.applied: set[int] = set()
         self.lost: set[int] = set()
         self.syncing = False
+        self.suspected = False
+        """It was said that messages were dropped."""
         self.guessed = False
         """Replay could not examine everything: P6 guesses."""
         self.doubted = False
@@ -63,6 +65,9 @@ class Core:
         elif isinstance(command, SetSyncing):
             assert command.active != self.syncing
             self.syncing = command.active
+        elif isinstance(command, Suspect):
+            assert command.active != self.suspected
+            self.suspected = command.active
 
     def apply(self, message: RawBatch) -> None:
         life = life_of(message)
@@ -236,6 +241,7 @@ class Machine(RuleBasedStateMachine):
     def lane_is_bounded(self) -> None:
         if hasattr(self, "lane"):
             assert self.lane.used_bytes <= OPTIONS.lane_bytes + 1_000
+            assert self.core.suspected or not self.lane.overflowed, "what is dropped is said"
 
     def teardown(self) -> None:
         """Left alone with a connection and a replay endpoint that answers, the session catches up."""
@@ -269,7 +275,7 @@ class Machine(RuleBasedStateMachine):
         quiet = self.asked is None and not self.queue and not self.events and not self.session.drains_lane
         if not quiet or self.session.unsettled or self.core.syncing:
             return False
-        return not self.replay or self.caught_up()
+        return not self.replay or (self.caught_up() and not self.core.suspected)
 
     def caught_up(self) -> bool:
         newest = self.kept[-1].sequence if self.kept else None

@@ -44,6 +44,7 @@ ROWS = [
     (facts(rule_missing=True), "live", "upper", True, None, True),
     (facts(rule_missing=True, complete=False), "live", "estimate", True, None, True),
     (facts(doubts={"gap"}), "suspect", "estimate", True, None, True),
+    (facts(suspicions={"dropped"}), "suspect", "estimate", True, None, True),
     (facts(doubts={"gap"}, syncing=True), "syncing", "estimate", True, None, True),
     (facts(silent_s=5.0), "stale", "exact", True, None, True),
     (facts(silent_s=59.9, doubts={"gap"}), "stale", "estimate", True, None, True),

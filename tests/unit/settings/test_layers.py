@@ -173,7 +173,14 @@ def test_all_errors_are_told_at_once() -> None:
             "staleness.score_ttl_s: must be greater than staleness.stale_after_s (5), got 5",
         ),
         ("staleness: {retain_s: 60}", "staleness.retain_s: must be greater than staleness.score_ttl_s (60), got 60"),
-        ("events: {lanes_total_bytes: 2048}", "events.lanes_total_bytes: must be at least events.lane_bytes"),
+        (
+            "events: {lanes_total_bytes: 2048, max_message_bytes: 1024}",
+            "events.lanes_total_bytes: must be at least events.lane_bytes",
+        ),
+        (
+            "events: {lanes_total_bytes: 2048, lane_bytes: 2048}",
+            "events.lanes_total_bytes: must be at least events.max_message_bytes",
+        ),
         ("events: {reconnect_max_ms: 5}", "events.reconnect_max_ms: must be at least events.reconnect_ms (10), got 5"),
         ("auth: {tls: {key: k}}", "auth.tls.certificate: auth.tls.certificate and auth.tls.key come together"),
         ("auth: {tls: {client_ca: k}}", "auth.tls.client_ca: needs auth.tls.certificate and auth.tls.key"),
