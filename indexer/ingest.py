@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from indexer.decode.vllm import decode
-from indexer.index.plan import Planner
+from indexer.index.plan import HEALED_IN_A_SLICE, Planner
 from indexer.index.source import SourceIndex
 from indexer.model import Tier
 
@@ -80,6 +80,7 @@ class Ingest:
         self._last_generation = 0
         self._graveyard: deque[ReverseMap] = deque()
         self._compacting: dict[int, Lane] = {}
+        self._healing: dict[int, SourceIndex] = {}
 
     def open_source(self, descriptor: Descriptor) -> SourceSink:
         """A new registration begins."""
@@ -100,6 +101,7 @@ class Ingest:
         sink.open = False
         source = sink.source
         self._mortal.pop(id(source), None)
+        self._healing.pop(id(source), None)
         self._bury(source.leave(self.mirror))
 
     def clear(self, sink: SourceSink) -> None:
@@ -141,12 +143,23 @@ class Ingest:
             if not self._graveyard[0].free_slice():
                 self._graveyard.popleft()
             return True
+        if self._healing:
+            self._heal_slice()
+            return True
         if self._compacting:
             key, lane = next(iter(self._compacting.items()))
             if not lane.compact_slice():
                 del self._compacting[key]
             return True
         return self._expire_slice() or self.mirror.tidy_slice()
+
+    def _heal_slice(self) -> None:
+        """More of what waited for a parent that came: a long chain is not placed with the batch that brought it."""
+        key, source = next(iter(self._healing.items()))
+        del self._healing[key]  # the next one's turn
+        self._planner.heal(source, HEALED_IN_A_SLICE)
+        self._note_waiting(source)
+        self.touched(source)
 
     def _expire_slice(self) -> bool:
         """Entries of tiers whose producers announce no removals live for a set time."""
@@ -253,6 +266,8 @@ class Ingest:
             source.facts.shortfalls.add("waiting")
         else:
             source.facts.shortfalls.discard("waiting")
+        if source.map.healing:
+            self._healing[id(source)] = source
 
     def _check_clock(self, source: SourceIndex) -> None:
         engine_ts = source.facts.engine_ts

@@ -11,7 +11,7 @@ Rules (design.md section 2, kv_events fact sheet 4):
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, assert_never
+from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
 import msgspec
 
@@ -25,11 +25,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from indexer.index.mirror import Mirror
-    from indexer.index.reverse_map import Lane, Waiting
+    from indexer.index.reverse_map import Lane, Orphan, Waiting
     from indexer.index.source import SourceIndex
     from indexer.model import Event
 
 _MASK = SHARDS - 1
+RUN_MAX: Final = 256
+"""Parked blocks placed in one go."""
+HEALED_WITH_A_BATCH: Final = 8_192
+"""Parked blocks placed before a batch counts as applied: 13 ms at most. More wait for the next slice."""
+HEALED_IN_A_SLICE: Final = 512
+"""And in a slice of housekeeping: under a millisecond."""
 _CONTRADICTION = Skipped("group_contradiction", suspect=True)
 """A store that says of its group what no other store of it says."""
 
@@ -70,9 +76,11 @@ class Planner:
         self._count_copies = count_copies
         self.now = 0.0
         """The moment of the batch being applied: only for entries that have a time to live."""
+        self._healing_left = 0
 
     def apply(self, source: SourceIndex, events: Sequence[Event]) -> None:
         """One batch, in order. An event that meets a fault of ours costs only itself, and is told (P11)."""
+        self._healing_left = HEALED_WITH_A_BATCH
         for event in events:
             try:
                 self._apply_event(source, event)
@@ -80,6 +88,8 @@ class Planner:
                 source.counters["skipped.fault"] += 1
                 source.facts.doubts.add("fault")
                 self._on_fault(error)
+        if source.map.healing:
+            self.heal(source, self._healing_left)
 
     def _apply_event(self, source: SourceIndex, event: Event) -> None:
         match event:
@@ -193,8 +203,11 @@ class Planner:
         if source.ghosts is not None:
             source.ghosts.note_stored(token_hashes, source.capacity or 0)
         self._hold(source, lane, event.hashes, token_hashes, [before, *token_hashes[:-1]])
-        if source.map.children or source.map.unplaced:
-            self._heal(source, zip(event.hashes, token_hashes, strict=True))
+        children, unplaced = source.map.children, source.map.unplaced
+        if children or unplaced:
+            placed = zip(event.hashes, token_hashes, strict=True)
+            source.map.healing += [pair for pair in placed if pair[0] in children or pair[0] in unplaced]
+            self._healing_left -= self.heal(source, self._healing_left)
 
     def _witness(self, source: SourceIndex, lane: Lane, parent: int, token_hash: int) -> None:
         """A store names its parent: after a kept gap that is news of the parent and of all before it."""
@@ -260,7 +273,7 @@ class Planner:
             lane.renew(hashes, self.now)
         if token_hashes:
             for token_hash in self._presence.add(source.slot, lane.number, token_hashes, parents):
-                lane.aliases[token_hash] = lane.aliases.get(token_hash, 0) + 1
+                lane.one_alias_more(token_hash)
 
     def _again(
         self,
@@ -309,22 +322,45 @@ class Planner:
                 return
             parent = engine_hash
 
-    def _heal(self, source: SourceIndex, placed: Iterable[tuple[int, int]]) -> None:
-        """Place what waited for these blocks, and what waited for that.
+    def heal(self, source: SourceIndex, most: int) -> int:
+        """Place what waited for blocks that came, and what waited for that: about so many blocks. Returns how many.
 
-        Iterative: chains are long.
+        Chains can be as long as `limits.orphans`; what is left goes on waiting, in `ReverseMap.healing`.
         """
-        reverse = source.map
-        todo = list(placed)
-        while todo:
-            engine_hash, token_hash = todo.pop()
+        reverse, budget = source.map, most
+        while reverse.healing and budget > 0:
+            engine_hash, token_hash = reverse.healing[-1]
             for key, count in reverse.take_unplaced(engine_hash).items():
                 self._hold_waiting(source, reverse.lanes[key], engine_hash, (token_hash, 0), count)
-            for child, orphan in reverse.take_children(engine_hash):
-                child_hash = chained((orphan.local,), token_hash)[0]
-                self._hold_waiting(source, orphan.lane, child, (child_hash, token_hash), orphan.waited)
-                source.counters["healed"] += 1
-                todo.append((child, child_hash))
+                budget -= 1
+            child = reverse.take_child(engine_hash)
+            if child is None:
+                reverse.healing.pop()
+            else:
+                budget -= self._heal_run(source, token_hash, reverse.take_run(child, RUN_MAX))
+        return most - budget
+
+    def _heal_run(self, source: SourceIndex, parent: int, run: Sequence[tuple[int, Orphan]]) -> int:
+        """Place a line of blocks on one lane, the first of which follows `parent`. Returns how many."""
+        reverse, lane = source.map, run[0][1].lane
+        hashes = [engine_hash for engine_hash, _ in run]
+        token_hashes = chained([orphan.local for _, orphan in run], parent)
+        parents = [parent, *token_hashes[:-1]]
+        self._hold(source, lane, hashes, token_hashes, parents)
+        for position, (engine_hash, orphan) in enumerate(run):
+            copies = reverse.copies_waited(orphan.waited)
+            block = token_hashes[position : position + 1]
+            for _ in range(copies - 1):
+                self._hold(source, lane, (engine_hash,), block, parents[position : position + 1])
+            if not copies:
+                lane.doubt(engine_hash)
+            if engine_hash in reverse.leaving:
+                reverse.leaving.discard(engine_hash)
+                self._removed(source, (engine_hash,), lane.group, lane.tier)
+            if engine_hash in reverse.unplaced or engine_hash in reverse.children:
+                reverse.healing.append((engine_hash, block[0]))
+        source.counters["healed"] += len(run)
+        return len(run)
 
     def _hold_waiting(
         self, source: SourceIndex, lane: Lane, engine_hash: int, block: tuple[int, int], count: Waiting
@@ -381,7 +417,7 @@ class Planner:
         """
         source.facts.doubts.add("hash_contradiction")
         source.counters["hash_contradictions"] += 1
-        lane.extra_copies -= lane.copies.pop(engine_hash, 1) - 1
+        lane.one_copy(engine_hash)
         freed, _ = source.map.drop(lane, (engine_hash,))
         if freed:
             self._presence.remove(source.slot, lane.number, freed)

@@ -9,12 +9,15 @@ entry announced before counts as one copy: its removal ends it, its next announc
 holds those announced since.
 
 Memory: one dict entry and two ints a pair, about 135 bytes (decisions/0005). Each lane is cut into 64 dicts, so that
-none ever grows for longer than a millisecond at once and a dropped map can be freed piece by piece.
+none ever grows for longer than a millisecond at once and a dropped map can be freed piece by piece. What waits is in
+structs that the garbage collector does not follow: they refer to nothing that refers back.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,6 +37,16 @@ GRACE_MAX: Final = 2048
 An offload placeholder may name a block whose GPU copy was removed just before, even earlier in the same batch (fact
 sheet 4.3).
 """
+
+
+Counts = list[dict[int, int]]
+"""Numbers above one, or above none, by hash: cut like the maps."""
+NONE: Final[Counts] = [{}] * SHARDS
+"""No counts yet: read like any, and replaced before the first is written, since most lanes never have one."""
+
+
+def _writable(counts: Counts) -> Counts:
+    return [{} for _ in range(SHARDS)] if counts is NONE else counts
 
 
 class Lane:
@@ -63,9 +76,11 @@ class Lane:
         self.group = group
         self.tier = tier
         self.maps: list[dict[int, int]] = [{} for _ in range(SHARDS)]
-        self.copies: dict[int, int] = {}
+        self.copies = NONE
+        """Of engine hashes that have more than one."""
         self.extra_copies = 0
-        self.aliases: dict[int, int] = {}
+        self.aliases = NONE
+        """Of token hashes: how many other engine hashes map to them."""
         self.fresh: list[set[int]] | None = None
         self.pairs = 0
         self.churn = 0
@@ -86,7 +101,7 @@ class Lane:
         """Copies of one engine hash; 0 when not held."""
         if engine_hash not in self.maps[engine_hash & _MASK]:
             return 0
-        return self.copies.get(engine_hash, 1)
+        return self.copies[engine_hash & _MASK].get(engine_hash, 1)
 
     def items(self) -> Iterator[tuple[int, int]]:
         """All (engine hash, token hash) pairs."""
@@ -104,8 +119,14 @@ class Lane:
                 fresh.add(engine_hash)
                 return
         if count_copies:
-            self.copies[engine_hash] = self.copies.get(engine_hash, 1) + 1
+            self.copies = _writable(self.copies)
+            copies = self.copies[engine_hash & _MASK]
+            copies[engine_hash] = copies.get(engine_hash, 1) + 1
             self.extra_copies += 1
+
+    def one_copy(self, engine_hash: int) -> None:
+        """All its copies but one are gone."""
+        self.extra_copies -= self.copies[engine_hash & _MASK].pop(engine_hash, 1) - 1
 
     def doubt(self, engine_hash: int) -> None:
         """It was announced before the last kept gap, though it is placed only now."""
@@ -114,7 +135,18 @@ class Lane:
 
     def alias_count(self, token_hash: int) -> int:
         """How many other engine hashes of this lane map to the token hash."""
-        return self.aliases.get(token_hash, 0)
+        return self.aliases[token_hash & _MASK].get(token_hash, 0)
+
+    def one_alias_more(self, token_hash: int) -> None:
+        """Another engine hash of this lane maps to a token hash that it holds already."""
+        self.aliases = _writable(self.aliases)
+        aliases = self.aliases[token_hash & _MASK]
+        aliases[token_hash] = aliases.get(token_hash, 0) + 1
+
+    @property
+    def alias_entries(self) -> int:
+        """Token hashes to which several engine hashes map."""
+        return 0 if self.aliases is NONE else sum(map(len, self.aliases))
 
     def announced(self, engine_hash: int) -> bool:
         """Whether it was announced since the last kept gap."""
@@ -144,7 +176,7 @@ class Lane:
             self.due_at = max(self._earliest, now + self.ttl_s / SHARDS) if self._earliest < NEVER else NEVER
             self._scanned, self._earliest = 0, NEVER
         for engine_hash in out:
-            self.extra_copies -= self.copies.pop(engine_hash, 1) - 1
+            self.one_copy(engine_hash)
         return out
 
     def wants_compacting(self) -> bool:
@@ -162,7 +194,7 @@ class Lane:
 
     def forget_counts(self) -> None:
         """A gap is kept: everything announced so far counts as one copy from here on."""
-        self.copies = {}
+        self.copies = NONE
         self.extra_copies = 0
         self.fresh = [set() for _ in range(SHARDS)]
 
@@ -173,11 +205,12 @@ class Lane:
         Mappings whose last copy went are noted in `gone`.
         """
         maps, copies, aliases = self.maps, self.copies, self.aliases
+        copied, aliased = self.extra_copies > 0, aliases is not NONE
         freed: list[int] = []
         missing: list[int] = []
         ended = 0
         for engine_hash in engine_hashes:
-            if engine_hash in copies:
+            if copied and engine_hash in copies[engine_hash & _MASK]:
                 self._one_less(engine_hash)
                 continue
             token_hash = maps[engine_hash & _MASK].pop(engine_hash, NOT_HELD)
@@ -186,7 +219,7 @@ class Lane:
                 continue
             ended += 1
             gone[engine_hash] = token_hash
-            if token_hash in aliases:
+            if aliased and token_hash in aliases[token_hash & _MASK]:
                 self._one_alias_less(token_hash)
             else:
                 freed.append(token_hash)
@@ -197,20 +230,22 @@ class Lane:
         return freed, missing
 
     def _one_less(self, engine_hash: int) -> None:
-        count = self.copies[engine_hash] - 1
+        copies = self.copies[engine_hash & _MASK]
+        count = copies[engine_hash] - 1
         self.extra_copies -= 1
         if count > 1:
-            self.copies[engine_hash] = count
+            copies[engine_hash] = count
         else:
-            del self.copies[engine_hash]  # one copy is not stored
+            del copies[engine_hash]  # one copy is not stored
 
     def _one_alias_less(self, token_hash: int) -> None:
         """Another engine hash maps to it still: presence is the union over them (P3)."""
-        others = self.aliases[token_hash] - 1
+        aliases = self.aliases[token_hash & _MASK]
+        others = aliases[token_hash] - 1
         if others:
-            self.aliases[token_hash] = others
+            aliases[token_hash] = others
         else:
-            del self.aliases[token_hash]
+            del aliases[token_hash]
 
     def _forget_marks(self, engine_hashes: Sequence[int]) -> None:
         for engine_hash in engine_hashes:
@@ -221,14 +256,14 @@ class Lane:
                     self.fresh[engine_hash & _MASK].discard(engine_hash)
 
 
-class Waiting(NamedTuple):
+class Waiting(msgspec.Struct, frozen=True, gc=False):
     """Copies of a hash that cannot be placed yet, and the era (number of kept gaps) of its newest announcement."""
 
     copies: int
     era: int
 
 
-class Orphan(NamedTuple):
+class Orphan(msgspec.Struct, frozen=True, gc=False):
     """A block whose parent is unknown: enough to give it its token hash once the parent comes, and no tokens (P10)."""
 
     parent: int
@@ -245,6 +280,11 @@ class ReverseMap:
         self.orphans: dict[int, Orphan] = {}
         self.children: dict[int, dict[int, None]] = {}
         self.unplaced: dict[int, dict[tuple[int, Tier], Waiting]] = {}
+        self.healing: list[tuple[int, int]] = []
+        """(engine hash, token hash) of placed blocks whose children, or other lanes, are to be placed next."""
+        self.leaving: set[int] = set()
+        """Parked blocks whose removal came while chains were being placed: placed in their turn, since others hang on
+        them, and removed then, as if there had been no delay."""
         self._gone: dict[int, int] = {}
         self._gone_before: dict[int, int] = {}
         self._orphans_max = orphans_max
@@ -304,7 +344,12 @@ class ReverseMap:
         if known is not None:
             if known.lane is not lane:  # a second lane of a parked block
                 return self.wait_for_tokens(engine_hash, lane, count_copies=count_copies)
-            self.orphans[engine_hash] = known._replace(waited=self._one_more(known.waited, count_copies=count_copies))
+            if engine_hash in self.leaving:
+                self.leaving.discard(engine_hash)
+                self.orphans[engine_hash] = msgspec.structs.replace(known, waited=Waiting(1, self._era))
+                return True
+            waited = self._one_more(known.waited, count_copies=count_copies)
+            self.orphans[engine_hash] = msgspec.structs.replace(known, waited=waited)
             return True
         if self.waiting >= self._orphans_max:
             return False
@@ -324,9 +369,34 @@ class ReverseMap:
         lanes[key] = Waiting(1, self._era) if known is None else self._one_more(known, count_copies=count_copies)
         return True
 
-    def take_children(self, engine_hash: int) -> list[tuple[int, Orphan]]:
-        """Blocks that waited for this parent; they are no longer parked."""
-        return [(child, self.orphans.pop(child)) for child in self.children.pop(engine_hash, ())]
+    def take_run(self, engine_hash: int, most: int) -> list[tuple[int, Orphan]]:
+        """A line of parked blocks on one lane that begins with this one; they are no longer parked.
+
+        Each of them but the last had no other child parked.
+        """
+        orphan = self.orphans.pop(engine_hash)
+        run = [(engine_hash, orphan)]
+        while len(run) < most:
+            children = self.children.get(engine_hash, {})
+            if len(children) != 1:
+                break
+            (child,) = children
+            if self.orphans[child].lane is not orphan.lane:
+                break
+            del self.children[engine_hash]
+            engine_hash = child
+            run.append((child, self.orphans.pop(child)))
+        return run
+
+    def take_child(self, engine_hash: int) -> int | None:
+        """One of the blocks that wait for this parent, still parked; None where there is none."""
+        children = self.children.get(engine_hash)
+        if children is None:
+            return None
+        child, _ = children.popitem()
+        if not children:
+            del self.children[engine_hash]
+        return child
 
     def take_unplaced(self, engine_hash: int) -> dict[tuple[int, Tier], Waiting]:
         """Where this hash waited for its tokens; it no longer does."""
@@ -348,14 +418,14 @@ class ReverseMap:
                 del self.unplaced[engine_hash]
             return True
         orphan = self.orphans.get(engine_hash)
-        if orphan is None or orphan.lane is not lane:
+        if orphan is None or orphan.lane is not lane or engine_hash in self.leaving:
             return False
         left = self.copies_waited(orphan.waited) - 1
         if left > 0:
-            self.orphans[engine_hash] = orphan._replace(waited=Waiting(left, self._era))
+            self.orphans[engine_hash] = msgspec.structs.replace(orphan, waited=Waiting(left, self._era))
         elif lanes:  # another lane holds it still, and only this entry knows whose child it is
             key, count = lanes.popitem()
-            self.orphans[engine_hash] = orphan._replace(lane=self.lanes[key], waited=count)
+            self.orphans[engine_hash] = msgspec.structs.replace(orphan, lane=self.lanes[key], waited=count)
             if not lanes:
                 del self.unplaced[engine_hash]
         else:
@@ -363,6 +433,9 @@ class ReverseMap:
         return True
 
     def _unpark(self, engine_hash: int, orphan: Orphan) -> None:
+        if self.healing and engine_hash in self.children:
+            self.leaving.add(engine_hash)
+            return
         del self.orphans[engine_hash]
         siblings = self.children[orphan.parent]
         del siblings[engine_hash]
@@ -375,20 +448,18 @@ class ReverseMap:
     @property
     def is_small(self) -> bool:
         """Freed as a whole in well under a millisecond."""
-        held = sum(lane.pairs + len(lane.copies) + len(lane.aliases) for lane in self.lanes.values())
+        held = sum(lane.pairs + lane.extra_copies + lane.alias_entries for lane in self.lanes.values())
         return held + self.waiting <= FREED_AT_ONCE
 
     def free_slice(self) -> bool:
         """Free some of a map that is no longer used, well under a millisecond's worth; True while there is more."""
         budget = FREED_AT_ONCE
         for lane in self.lanes.values():
-            for pieces in (lane.maps, lane.fresh, lane.deadlines):
-                while pieces:
+            for pieces in (lane.maps, lane.fresh, lane.deadlines, lane.copies, lane.aliases):
+                while pieces and pieces is not NONE:
                     budget -= len(pieces.pop()) + 1
                     if budget <= 0:
                         return True
-            for entries in (lane.copies, lane.aliases):
-                budget -= _empty(entries, budget)
         for waiting in (self.orphans, self.children, self.unplaced):
             budget -= _empty(waiting, budget)
         if budget <= 0:

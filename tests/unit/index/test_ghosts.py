@@ -103,7 +103,7 @@ def test_what_was_announced_since_the_gap_is_no_ghost(engine: Engine) -> None:
     """Nor what another engine hash maps to."""
     for number in range(1, 9):
         engine.lane.again(number, count_copies=True)
-    engine.lane.aliases[1009] = 1
+    engine.lane.one_alias_more(1009)
     for _ in range(TURNOVERS + 1):
         engine.store_elsewhere(CAPACITY)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from indexer.index.reverse_map import FREED_AT_ONCE, GRACE_MAX, SHARDS, Lane, ReverseMap
+from indexer.index.reverse_map import FREED_AT_ONCE, GRACE_MAX, NONE, SHARDS, Lane, ReverseMap, Waiting
 from indexer.model import Tier
 
 H, T = 0xABC, 0x111
@@ -59,10 +59,11 @@ def test_a_token_hash_goes_with_the_last_engine_hash(reverse: ReverseMap) -> Non
     lane = lane_in(reverse)
     for engine_hash in (1, 2, 3):
         hold(lane, engine_hash, T)
-    lane.aliases[T] = 2
+    lane.one_alias_more(T)
+    lane.one_alias_more(T)
 
     assert [[], [], [T]] == [reverse.drop(lane, [engine_hash])[0] for engine_hash in (2, 1, 3)]
-    assert {} == lane.aliases
+    assert 0 == lane.alias_count(T) == lane.alias_entries
 
 
 def test_several_removals_at_once(reverse: ReverseMap) -> None:
@@ -224,10 +225,42 @@ def test_children_wait_for_their_parent(reverse: ReverseMap) -> None:
     assert park(reverse, 3, 1, lane)
 
     assert 3 == reverse.waiting
-    assert [1, 2] == [child for child, _ in reverse.take_children(50)]
-    assert [] == reverse.take_children(50)
-    assert [3] == [child for child, _ in reverse.take_children(1)]
+    assert {1, 2} == {reverse.take_child(50), reverse.take_child(50)}
+    assert reverse.take_child(50) is None
+    assert [1, 3] == [engine_hash for engine_hash, _ in reverse.take_run(1, 9)]
+    assert [2] == [engine_hash for engine_hash, _ in reverse.take_run(2, 9)]
     assert (0, {}) == (reverse.waiting, reverse.children)
+
+
+def test_a_run_of_parked_blocks_ends_where_it_forks_or_changes_lanes(reverse: ReverseMap) -> None:
+    """Or where it is long enough."""
+    gpu, cpu = lane_in(reverse), lane_in(reverse, tier=Tier.CPU)
+    for child in range(1, 9):
+        park(reverse, child, child - 1, gpu)
+    park(reverse, 99, 3, gpu)
+    park(reverse, 9, 8, cpu)
+
+    assert 1 == reverse.take_child(0)
+    assert [1, 2, 3] == [engine_hash for engine_hash, _ in reverse.take_run(1, 50)]
+    assert {99, 4} == {reverse.take_child(3), reverse.take_child(3)}
+    assert [4, 5] == [engine_hash for engine_hash, _ in reverse.take_run(4, 2)]
+    assert 6 == reverse.take_child(5)
+    assert [6, 7, 8] == [engine_hash for engine_hash, _ in reverse.take_run(6, 50)]
+    assert {9, 99} == set(reverse.orphans)
+
+
+def test_counts_are_cut_into_pieces_like_the_maps(reverse: ReverseMap) -> None:
+    """So that none grows for long; and what no lane has yet is shared, and stays empty."""
+    one, other = lane_in(reverse), lane_in(reverse, tier=Tier.CPU)
+    for number in range(6_400):
+        one.again(number, count_copies=True)
+        one.one_alias_more(number)
+
+    for pieces in (one.copies, one.aliases):
+        assert SHARDS == len(pieces)
+        assert 100 == max(map(len, pieces))
+    assert [{}] * SHARDS == NONE == other.copies == other.aliases
+    assert (2, 1, 1, 0) == (one.copies[5][5], one.alias_count(5), other.copies[5].get(5, 1), other.alias_count(5))
 
 
 def test_copies_that_wait(reverse: ReverseMap) -> None:
@@ -271,7 +304,7 @@ def test_a_gap_makes_waiting_copies_doubtful(reverse: ReverseMap) -> None:
     park(reverse, 2, 50, lane)
     wait(reverse, 12, lane)
     assert 1 == reverse.copies_waited(reverse.orphans[2].waited)
-    assert {(0, Tier.GPU): (1, 1)} == reverse.take_unplaced(12)
+    assert {(0, Tier.GPU): Waiting(1, 1)} == reverse.take_unplaced(12)
     park(reverse, 2, 50, lane)
     assert 2 == reverse.copies_waited(reverse.orphans[2].waited)
 
@@ -288,7 +321,7 @@ def test_a_parked_block_on_a_second_lane(reverse: ReverseMap) -> None:
 
     assert (cpu, 2, {}) == (reverse.orphans[1].lane, reverse.copies_waited(reverse.orphans[1].waited), reverse.unplaced)
     assert not reverse.drop_waiting(1, gpu)
-    assert [1] == [child for child, _ in reverse.take_children(50)]
+    assert 1 == reverse.take_child(50)
 
 
 def test_a_parked_block_on_three_lanes(reverse: ReverseMap) -> None:
@@ -313,7 +346,7 @@ def test_a_sibling_that_goes_leaves_the_others(reverse: ReverseMap) -> None:
     assert reverse.drop_waiting(1, gpu)
     assert reverse.drop_waiting(3, gpu)
     assert [2] == list(reverse.children[50])
-    assert {3: {(0, Tier.CPU): (1, 0)}} == reverse.unplaced
+    assert {3: {(0, Tier.CPU): Waiting(1, 0)}} == reverse.unplaced
 
 
 def test_the_bound_on_what_waits() -> None:
@@ -344,8 +377,9 @@ def test_a_dropped_map_is_freed_in_slices() -> None:
         for engine_hash in range(each):
             lane.maps[engine_hash % SHARDS][engine_hash] = engine_hash
         lane.pairs = each
-        lane.copies.update(dict.fromkeys(range(each), 2))
-        lane.aliases.update(dict.fromkeys(range(each), 2))
+        for number in range(each):
+            lane.again(number, count_copies=True)
+            lane.one_alias_more(number)
     for engine_hash in range(each):
         park(reverse, engine_hash, 10**6 + engine_hash, lane)
     assert not reverse.is_small
@@ -364,7 +398,7 @@ def test_a_dropped_map_is_freed_in_slices() -> None:
 def entries_of(reverse: ReverseMap) -> int:
     """All that its dicts hold."""
     lanes = reverse.lanes.values()
-    held = sum(len(piece) for lane in lanes for piece in (*lane.maps, lane.copies, lane.aliases))
+    held = sum(len(piece) for lane in lanes for piece in (*lane.maps, *lane.copies, *lane.aliases))
     return held + len(reverse.orphans) + len(reverse.children) + len(reverse.unplaced)
 
 

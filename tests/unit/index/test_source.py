@@ -1,4 +1,5 @@
 """One source: what its stores teach, what a new generation keeps and what another process makes it forget."""
+
 from __future__ import annotations
 
 from typing import Any
