@@ -42,7 +42,7 @@ class Fleet:
 
     def speak(self) -> None:
         """Every source holds one block."""
-        for sink in self.node._sinks.values():
+        for sink in self.node.roster._sinks.values():
             sink.apply(RawBatch(b"", 0, payload(stored([1], prompt(1)))))
 
     @property

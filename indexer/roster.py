@@ -1,0 +1,268 @@
+"""Which sources are followed: registration, whole lists, removal, clears, and what protects the index from them.
+
+Relies on: all calls come on one event loop. Promises: what is registered is listed at once and followed soon; what is
+removed is never scored again (P4); a list takes effect whole or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from indexer.errors import LimitReachedError, SourceConflictError, TooManyRemovalsError
+from indexer.model import Descriptor, SourceId
+from schemas.rest import SourcesReplaced
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Sequence
+
+    from indexer.demands import SequenceWaits
+    from indexer.index.registry import Registry
+    from indexer.ingest import Ingest, SourceSink
+    from indexer.lookup_view import FleetView
+    from indexer.model import Origin
+    from indexer.ports import Clock, Collector, EventSink
+    from indexer.settings import Settings
+    from indexer.telemetry import Telemetry
+
+CLEARS_WINDOW_S: Final = 60.0
+_LOCKED_ORIGINS: Final[tuple[Origin, ...]] = ("flag", "config")
+
+
+class Roster:
+    """The sources of one process. `fleet` subscribes for them."""
+
+    fleet: Collector
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        registry: Registry,
+        ingest: Ingest,
+        *,
+        view: FleetView,
+        waits: SequenceWaits,
+        telemetry: Telemetry,
+    ) -> None:
+        self._clears_max = settings.limits.max_clears_per_minute
+        self._retain_s = settings.staleness.retain_s
+        self._clock = clock
+        self._registry = registry
+        self._ingest = ingest
+        self._view = view
+        self._waits = waits
+        self._telemetry = telemetry
+        self._sinks: dict[SourceId, SourceSink] = {}
+        self._clears: deque[float] = deque()
+        self._to_follow: dict[SourceId, None] = {}
+        self._followed_anew = asyncio.Event()
+        self.left = False
+        """Set when a source leaves; whoever gives memory back takes it away."""
+
+    async def follow(self) -> None:
+        """Have subscribers begin and end, one a turn of the loop; until cancelled."""
+        while True:
+            await self._followed_anew.wait()
+            self._followed_anew.clear()
+            while self._to_follow:
+                key = next(iter(self._to_follow))
+                del self._to_follow[key]
+                sink = self._sinks.get(key)
+                if sink is None:
+                    self.fleet.stop(key)
+                elif sink.descriptor.endpoint is not None:
+                    self.fleet.start(sink)
+                await asyncio.sleep(0)
+
+    def add(self, descriptor: Descriptor) -> Literal["created", "same"]:
+        """Register.
+
+        An equal registration is a no-op; one that differs is refused, as are names that another pod has.
+        """
+        known = self._sinks.get(descriptor.id)
+        if known is not None:
+            if _same(known.descriptor, descriptor):
+                return "same"
+            field = _first_difference(known.descriptor, descriptor)
+            raise SourceConflictError(
+                field, f"{descriptor.id} is registered with another {field} (origin {known.descriptor.origin})"
+            )
+        self._check(descriptor)
+        self._open(descriptor)
+        return "created"
+
+    def replace_api(self, descriptors: Sequence[Descriptor], *, max_removals: int | None = None) -> SourcesReplaced:
+        """Make these the whole set of origin `api`: all or nothing.
+
+        `max_removals`: so many pods of which blocks are known may lose them, whatever `max_clears_per_minute` says.
+        """
+        wanted: dict[SourceId, Descriptor] = {}
+        for descriptor in descriptors:
+            if descriptor.id in wanted:
+                raise SourceConflictError("pod", f"{descriptor.id} is in the list twice")
+            wanted[descriptor.id] = descriptor
+        present = {key: sink.descriptor for key, sink in self._sinks.items() if sink.descriptor.origin == "api"}
+        kept = {key for key, descriptor in wanted.items() if key in present and _same(present[key], descriptor)}
+        fixed = {key: sink.descriptor for key, sink in self._sinks.items() if key not in present}
+        fresh = [descriptor for key, descriptor in wanted.items() if key not in kept and not _stands(fixed, descriptor)]
+        gone = [key for key in present if key not in kept]
+        self._registry.check_all(gone, fresh)
+        self._allow_removals(self._pods_with_blocks(gone), max_removals)
+        for key in gone:
+            self._leave(key)
+        for descriptor in fresh:
+            self._enter(descriptor)
+        self._follow([*gone, *(descriptor.id for descriptor in fresh)])
+        removed = sum(1 for key in gone if key not in wanted)
+        return SourcesReplaced(added=len(fresh), kept=len(wanted) - len(fresh), removed=removed)
+
+    def remove(self, pod: str, dp_rank: int | None) -> int:
+        """Remove one rank or all; sources of flags and configuration stay."""
+        sources = self._registry.named(pod, dp_rank)
+        for source in sources:
+            if source.descriptor.origin in _LOCKED_ORIGINS:
+                raise SourceConflictError(
+                    "origin", f"{source.descriptor.id} comes from a {source.descriptor.origin}: remove it there"
+                )
+        self._allow_clears(self._pods_with_blocks([source.descriptor.id for source in sources]))
+        for source in sources:
+            self._close(source.descriptor.id)
+        return len(sources)
+
+    def clear(self, pod: str, dp_rank: int | None) -> int:
+        """New generation, everything of it gone."""
+        sources = self._registry.named(pod, dp_rank)
+        self._allow_clears(1)
+        for source in sources:
+            source.counters["cleared_by_operator"] += 1
+            self._ingest.clear(self._sinks[source.descriptor.id])
+        return len(sources)
+
+    def cordon(self, pod: str, dp_rank: int | None, *, cordoned: bool) -> int:
+        """Set or lift the cordon: a cordoned source goes on learning and is listed with score 0."""
+        sources = self._registry.named(pod, dp_rank)
+        for source in sources:
+            source.facts.cordoned = cordoned
+            self._view.touch(source)
+        return len(sources)
+
+    def source_for_topic(self, pod: str, model: str | None, dp_rank: int) -> EventSink | None:
+        """The sink of a publisher on a bound socket; a source registered otherwise wins over its topic.
+
+        One that came by topic itself and serves another model now is registered anew; a cordon stays on the pod.
+        """
+        known = self._sinks.get(SourceId(pod, dp_rank))
+        if known is not None and (known.descriptor.origin != "topic" or known.descriptor.model == model):
+            return known
+        descriptor = Descriptor(pod=pod, dp_rank=dp_rank, model=model, origin="topic")
+        try:
+            self._check(descriptor)
+        except (LimitReachedError, SourceConflictError):
+            return None
+        if known is not None:
+            self._close(known.descriptor.id)
+        sink = self._enter(descriptor)
+        sink.source.facts.cordoned = known is not None and known.source.facts.cordoned
+        return sink
+
+    def forget_lost(self) -> Generator[None, None, None]:
+        """Sources gone for `retain_s`: their memory comes back, and those that came by topic leave altogether."""
+        for key, source in list(self._registry.sources.items()):
+            yield
+            if self._registry.sources.get(key) is not source:
+                continue
+            lost = self._ingest.forget_lost(source, self._retain_s)
+            if source.facts.alive_at is None:  # never seen connected: its registration is all there is to count from
+                lost = self._clock.now() - source.since >= self._retain_s
+            if lost and source.descriptor.origin == "topic":
+                self._close(key)
+
+    def _check(self, descriptor: Descriptor) -> None:
+        try:
+            self._registry.check(descriptor)
+        except LimitReachedError as error:
+            self._telemetry.limits_reached[error.limit] += 1
+            raise
+
+    def _open(self, descriptor: Descriptor) -> None:
+        self._enter(descriptor)
+        self._follow([descriptor.id])
+
+    def _follow(self, keys: Iterable[SourceId]) -> None:
+        """Have subscribers begin and end. Making sockets takes 0.4 ms a source, so it is done in the background."""
+        self._to_follow.update(dict.fromkeys(keys))
+        self._followed_anew.set()
+
+    def _enter(self, descriptor: Descriptor) -> SourceSink:
+        sink = self._ingest.open_source(descriptor)
+        self._sinks[descriptor.id] = sink
+        self._registry.add(sink.source)
+        self._waits.reshaped()
+        self._view.fit(len(self._registry.sources))
+        return sink
+
+    def _close(self, source_id: SourceId) -> None:
+        self._leave(source_id)
+        self.fleet.stop(source_id)
+
+    def _leave(self, source_id: SourceId) -> None:
+        sink = self._sinks.pop(source_id)
+        self._registry.remove(source_id)
+        self._waits.reshaped()
+        self._ingest.close_source(sink)
+        self._telemetry.departed.update(sink.source.counters)
+        self.left = True
+        self._view.fit(len(self._registry.sources))
+
+    def _pods_with_blocks(self, keys: Iterable[SourceId]) -> int:
+        """How many pods something would be forgotten of; what never spoke can go unnoticed."""
+        sources = (self._sinks[key].source for key in keys)
+        return len({source.descriptor.pod for source in sources if source.pairs or source.map.waiting})
+
+    def _allow_removals(self, pods: int, max_removals: int | None) -> None:
+        """`max_clears_per_minute`, unless the caller says that it means as many."""
+        if max_removals is not None and pods <= max_removals:
+            return
+        limit = self._clears_max
+        if pods > limit:  # waiting would not help
+            self._telemetry.limits_reached["limits.max_clears_per_minute"] += 1
+            raise TooManyRemovalsError(pods, limit)
+        self._allow_clears(pods)
+
+    def _allow_clears(self, pods: int) -> None:
+        """`max_clears_per_minute`: a discovery that has gone wrong must not empty the index."""
+        now, limit = self._clock.now(), self._clears_max
+        while self._clears and now - self._clears[0] >= CLEARS_WINDOW_S:
+            self._clears.popleft()
+        beyond = len(self._clears) + pods - limit
+        if beyond > 0:
+            self._telemetry.limits_reached["limits.max_clears_per_minute"] += 1
+            turn = self._clears[min(beyond, len(self._clears)) - 1] if self._clears else now
+            raise LimitReachedError("limits.max_clears_per_minute", limit, retry_s=turn + CLEARS_WINDOW_S - now)
+        self._clears.extend([now] * pods)
+
+
+def _same(known: Descriptor, new: Descriptor) -> bool:
+    """Equal but for where it came from: a registrar that posts what a flag says already changes nothing."""
+    return known == msgspec.structs.replace(new, origin=known.origin)
+
+
+def _stands(fixed: dict[SourceId, Descriptor], new: Descriptor) -> bool:
+    """Whether a source of another origin already is what is asked for; raises where it differs."""
+    known = fixed.get(new.id)
+    if known is None:
+        return False
+    if not _same(known, new):
+        raise SourceConflictError("pod", f"{new.id} comes from a {known.origin} and differs")
+    return True
+
+
+def _first_difference(known: Descriptor, new: Descriptor) -> str:
+    for field in new.__struct_fields__:
+        if field != "origin" and getattr(known, field) != getattr(new, field):
+            return field
+    return "origin"
