@@ -148,7 +148,8 @@ class Limits(Section, frozen=True):
     orphans: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 65_536
     """Blocks a source, parked because their parent is not known."""
     max_clears_per_minute: Count = 120
-    """Clears and removals by callers: a discovery that has gone wrong must not empty the index."""
+    """Pods that callers clear, or remove while blocks of them are known: a discovery that has gone wrong must not empty
+    the index. `PUT /v1/sources?max_removals=N` may say that more are meant."""
     lookups_waiting: Count = 1_024
     """Requests at once; beyond: 429."""
 
