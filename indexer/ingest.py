@@ -23,9 +23,10 @@ from indexer.model import Tier
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from indexer.index.lane import Lane
     from indexer.index.mirror import Mirror
     from indexer.index.plan import Presence
-    from indexer.index.reverse_map import Lane, ReverseMap
+    from indexer.index.reverse_map import ReverseMap
     from indexer.index.states import SourceFacts
     from indexer.model import Descriptor, GapPolicy, RawBatch
     from indexer.ports import Clock, CollectorCount, DoubtReason, RestartReason, SuspectReason

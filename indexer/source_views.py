@@ -13,8 +13,8 @@ from schemas.rest import BlockView, GroupView, SourceView
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from indexer.index.lane import Lane
     from indexer.index.mirror import Mirror
-    from indexer.index.reverse_map import Lane
     from indexer.index.source import SourceIndex
     from indexer.index.states import SourceFacts
     from indexer.lookup_view import Prepared

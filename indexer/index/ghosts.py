@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from indexer.index.lane import Lane
     from indexer.index.mirror import Mirror
-    from indexer.index.reverse_map import Lane
 
 TURNOVERS: Final = 2
 """So many capacities must have been stored since a block was last seen. With one, prompts that are wholly cached and

@@ -17,15 +17,16 @@ import msgspec
 
 from indexer.hashing.chain import TOKEN_BYTES, chained, local_hashes, root_seed
 from indexer.hashing.extra_keys import event_extras
-from indexer.index.reverse_map import SHARDS
+from indexer.index.lane import SHARDS
 from indexer.index.source import ADAPTER_NAME_MAX, ADAPTERS_MAX
 from indexer.model import UNASKABLE, AllCleared, BlocksRemoved, BlocksStored, Skipped, Tier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from indexer.index.lane import Lane
     from indexer.index.mirror import Mirror
-    from indexer.index.reverse_map import Lane, Orphan, Waiting
+    from indexer.index.reverse_map import Orphan, Waiting
     from indexer.index.source import SourceIndex
     from indexer.model import Event
 

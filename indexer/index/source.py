@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from indexer.index.ghosts import Ghosts
 from indexer.index.group_claims import GroupClaims, claim_of, is_main
+from indexer.index.lane import Lane
 from indexer.index.records import LANES_MAX, LaneTable
-from indexer.index.reverse_map import Lane, ReverseMap
+from indexer.index.reverse_map import ReverseMap
 from indexer.index.states import SourceFacts
 from indexer.model import FULL_KINDS, WINDOW_KINDS, GroupInfo, Tier
 

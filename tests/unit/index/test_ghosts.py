@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from indexer.index.ghosts import LOOKS_MAX, REST_PARTS, TURNOVERS, Ghosts
+from indexer.index.lane import SHARDS, Lane
 from indexer.index.mirror import Mirror
 from indexer.index.records import LaneTable
-from indexer.index.reverse_map import SHARDS, Lane
 from indexer.model import Tier
 from tests.support.core import Core, Speaker
 from tests.support.core_events import BLOCK, removed, stored

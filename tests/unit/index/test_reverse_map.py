@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from indexer.index.reverse_map import FREED_AT_ONCE, GRACE_MAX, NONE, SHARDS, Lane, ReverseMap, Waiting
+from indexer.index.lane import NONE, SHARDS, Lane
+from indexer.index.reverse_map import FREED_AT_ONCE, GRACE_MAX, ReverseMap, Waiting
 from indexer.model import Tier
 
 H, T = 0xABC, 0x111

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from indexer.index.lane import SHARDS
 from indexer.index.mirror import Mirror
 from indexer.index.records import LANES_MAX
-from indexer.index.reverse_map import SHARDS
 from indexer.index.source import SLOTS_WAITING_MAX, VACATED_AT_ONCE, SourceIndex
 from indexer.model import BlocksStored, Descriptor, GroupInfo, Tier
 

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
+from indexer.index.lane import SHARDS
 from indexer.index.plan import Presence
-from indexer.index.reverse_map import SHARDS
 from indexer.ingest import Ingest
 from indexer.model import Descriptor, RawBatch, Tier
 from tests.support.core import Core, ManualClock, check_mirror
