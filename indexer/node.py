@@ -221,6 +221,15 @@ class Node:
 
     async def metrics_text(self) -> bytes:
         """The metrics."""
+        self.telemetry.nobodys = Counter()
+        for counts in self.fleet.bound_counts:
+            self.telemetry.nobodys.update(
+                {
+                    "wire.frames_malformed": counts.malformed,
+                    "skipped.topic_unnamed": counts.unnamed,
+                    "skipped.source_refused": counts.refused,
+                }
+            )
         return await Slices(self.clock).run(self.telemetry.text(list(self.registry.sources.values())))
 
     def observe_lookup(self, *, api: str, input: str, code: int, state: str, seconds: float) -> None:  # noqa: A002

@@ -87,6 +87,8 @@ class Telemetry:
         self.lookups = LookupTimes()
         self.limits_reached: Counter[str] = Counter()
         self.departed: Counter[str] = Counter()
+        self.nobodys: Counter[str] = Counter()
+        """What came on bound sockets and could be given to no source."""
         self.loop_lag_s = 0.0
         self._clock = clock
         self._state_limits = limits
@@ -99,7 +101,7 @@ class Telemetry:
         Between its steps others may run: a large fleet's takes longer than the loop may be held.
         """
         lag_s, self.loop_lag_s = self.loop_lag_s, 0.0
-        totals, waiting = Counter(self.departed), 0
+        totals, waiting = self.departed + self.nobodys, 0
         for source in sources:
             totals.update(source.counters)
             waiting += source.map.waiting

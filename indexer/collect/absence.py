@@ -72,9 +72,9 @@ class Absence:
         self.unexamined = self.unproven = False
         self._away_s = 0.0
 
-    def means_restart(self, gap: Gap, *, same_process: bool) -> bool:
+    def means_restart(self, gap: Gap) -> bool:
         """Whether a jump in numbers that cannot be asked about has to be taken for a restart (promise P6)."""
         if not self.unexamined:
             return False
         limit_s = self._options.min_engine_restart_s
-        return isinstance(after_absence(gap, self._away_s, limit_s, same_process=same_process), Restart)
+        return isinstance(after_absence(gap, self._away_s, limit_s), Restart)

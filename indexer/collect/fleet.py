@@ -83,12 +83,6 @@ class Fleet:
 
     # --- beyond the port ---
 
-    def vouch(self, source: SourceId, *, same_process: bool) -> None:
-        """The orchestrator says whether that source's engine process is still the one it was (promise P6)."""
-        subscriber = self._subscribers.get(source)
-        if subscriber is not None:
-            subscriber.session.same_process = same_process
-
     @property
     def bound_endpoints(self) -> list[str]:
         """Where engines can connect, with real ports, once `run` has begun."""

@@ -111,12 +111,12 @@ class SequenceTracker:
             del self._stamps[:surplus]
 
 
-def after_absence(verdict: Verdict, away_s: float, min_engine_restart_s: float, *, same_process: bool) -> Verdict:
+def after_absence(verdict: Verdict, away_s: float, min_engine_restart_s: float) -> Verdict:
     """The verdict on a batch that comes after a reconnect that no replay could examine (promise P6).
 
-    A jump forward after an absence long enough for an engine to start anew is taken for a restart, unless the
-    orchestrator vouches for the process. All other verdicts stand: a number that simply goes on is no sign of anything.
+    A jump forward after an absence long enough for an engine to start anew is taken for a restart. All other verdicts
+    stand: a number that simply goes on is no sign of anything.
     """
-    if isinstance(verdict, Gap) and not same_process and away_s >= min_engine_restart_s:
+    if isinstance(verdict, Gap) and away_s >= min_engine_restart_s:
         return RESTART
     return verdict

@@ -252,9 +252,8 @@ class Subscriber:
         now = self._looked_at = self._shared.clock.now()
         if self._pulse is not None:
             self._pulse.look(now)
-            self.session.answers = self._pulse.beats
         self._keep_connecting(now)
-        commands = self.session.tick(now)
+        commands = self.session.tick(now, answers=self._pulse is not None and self._pulse.beats)
         if commands:
             self._perform(commands)
             self._shared.pump.wake(self)  # what they ended may have let the lane go

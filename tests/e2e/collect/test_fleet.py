@@ -217,29 +217,6 @@ def test_another_server_on_the_port_does_not_end_the_subscription(loop: str) -> 
     run_on(loop, main())
 
 
-def test_a_vouched_process_keeps_its_blocks(loop: str) -> None:
-    """The orchestrator's word for one source; of others there is nothing to say."""
-
-    async def main() -> None:
-        with EngineSimulator(replay_endpoint=None) as engine:
-            sink = sink_for(engine)
-            async with collecting(sink, options=replace(QUICK, min_engine_restart_s=0.0)) as fleet:
-                fleet.vouch(SourceId("a", 0), same_process=True)
-                fleet.vouch(SourceId("b", 0), same_process=True)
-                await until(lambda: engine.subscribers > 0, "subscription")
-                engine.publish(payload(0))
-                await until(lambda: sink.cursor == 0, "live")
-                engine.hang_up()
-                engine.publish(payload(1))
-                engine.come_back()
-                await until(lambda: engine.subscribers > 0, "subscription again")
-                engine.publish(payload(2))
-                await until(lambda: sink.cursor == 2, "live again")
-            assert [("apply", 0), ("gap", 1, 1), ("apply", 2)] == sink.story
-
-    run_on(loop, main())
-
-
 def test_sockets_that_run_out_are_said_and_tried_again(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond sources_max no socket can be made: the source is remarked on, and subscribes once there is room."""
     monkeypatch.setattr("indexer.collect.sockets.SOCKETS_BESIDE", 0)

@@ -12,9 +12,9 @@ OPTIONS = replace(CollectOptions(), rcvhwm_messages=3, min_engine_restart_s=5.0)
 GAP = Gap(5, 6)
 
 
-def restart(absence: Absence, *, same_process: bool = False) -> bool:
+def restart(absence: Absence) -> bool:
     """Whether a jump now means one."""
-    return absence.means_restart(GAP, same_process=same_process)
+    return absence.means_restart(GAP)
 
 
 def test_the_first_connection_leaves_nothing_open() -> None:
@@ -28,7 +28,7 @@ def test_the_first_connection_leaves_nothing_open() -> None:
 
 
 def test_a_reconnect_is_open_until_examined() -> None:
-    """Long away: a jump means a restart, unless the orchestrator vouches; examined, it means a gap."""
+    """Long away: a jump means a restart; examined, it means a gap."""
     absence = Absence(OPTIONS)
     absence.up(0.0)
     absence.down(10.0)
@@ -36,7 +36,6 @@ def test_a_reconnect_is_open_until_examined() -> None:
     assert not absence.connected
     assert absence.up(15.0)
     assert restart(absence)
-    assert not restart(absence, same_process=True)
     absence.examined()
     assert not restart(absence)
 

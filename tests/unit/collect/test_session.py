@@ -773,15 +773,6 @@ def test_without_replay_a_jump_after_a_long_absence_is_a_restart() -> None:
     assert [Count("gaps"), Count("batches_lost", 1), ReportGap(8, 8), batch(9)] == story.live(9)
 
 
-def test_a_vouched_process_is_never_taken_for_another() -> None:
-    """The orchestrator says that the engine process lives on."""
-    story = joined(replay=False)
-    story.session.same_process = True
-    story.reconnect(away_s=500.0)
-
-    assert ReportGap(5, 6) in story.live(7)
-
-
 def test_without_replay_leftovers_do_not_use_up_the_rule() -> None:
     """A message that may be from before the reconnect goes on, in doubt; the first from after it is judged."""
     story = joined(replay=False)
@@ -804,15 +795,13 @@ def test_without_replay_going_on_after_an_absence_is_no_restart_and_settles_the_
 
 
 def test_going_on_is_in_doubt_only_where_another_process_could_go_on() -> None:
-    """Not after a short absence, nor where the orchestrator vouches, nor where there is a replay endpoint to ask."""
-    short, vouched, asking = joined(replay=False), joined(replay=False), joined()
+    """Not after a short absence, nor where there is a replay endpoint to ask."""
+    short, asking = joined(replay=False), joined()
     short.reconnect(away_s=4.9)
-    vouched.session.same_process = True
-    vouched.reconnect(away_s=500.0)
     asking.reconnect(away_s=500.0)
     asking.end(TIMEOUT)
 
-    for story in (short, vouched, asking):
+    for story in (short, asking):
         assert [batch(5)] == story.live(5)
 
 

@@ -12,7 +12,7 @@ from indexer.index.source import SourceIndex
 from indexer.ingest import SourceSink
 from indexer.model import Descriptor, SourceId
 from indexer.node import LOST_EVERY_S, Node
-from indexer.settings.sections import Limits, Settings, Staleness
+from indexer.settings.sections import Events, Limits, Settings, Staleness
 from tests.support.collecting import until
 from tests.support.core import ManualClock
 
@@ -113,3 +113,22 @@ def test_a_topic_source_that_is_gone_leaves(seen: bool) -> None:
 
     asyncio.run(main())
     assert {SourceId("registered", 0)} == set(of.registry.sources)
+
+
+def test_what_no_source_gets_is_in_the_metrics() -> None:
+    """Messages on a bound socket that name nobody, or whom the node does not take."""
+    events = Events(source_bind=("tcp://127.0.0.1:0",))
+    of = Node(Settings(events=events), ManualClock())
+    (counts,) = of.fleet.bound_counts
+    counts.malformed, counts.unnamed, counts.refused = 1, 2, 3
+
+    async def scrape() -> bytes:
+        stop = asyncio.Event()
+        stop.set()
+        text = await of.metrics_text()
+        await of.run(stop)
+        return text
+
+    text = asyncio.run(scrape()).decode()
+    for reason, count in (("frames_malformed", 1), ("topic_unnamed", 2), ("source_refused", 3)):
+        assert f'kvindexer_events_skipped_total{{reason="{reason}"}} {count}.0' in text

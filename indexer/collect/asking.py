@@ -1,0 +1,259 @@
+"""What one source's replay endpoint is asked, when, and what follows from its answers. Pure.
+
+One recovery at a time; `Recovery` judges its replies, here they are carried out on the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, assert_never
+
+from indexer.collect import remarks
+from indexer.collect.commands import Ask, Command, Count, HangUp, Prove, ReplayEnd
+from indexer.collect.options import CollectOptions
+from indexer.collect.patience import Patience
+from indexer.collect.recovery import Answer, Outcome, Purpose, Recovery, TakeAfterLoss
+from indexer.collect.silence import Silence
+from indexer.collect.stream import Phase, Stream
+from indexer.decode.envelope import stamp
+from indexer.model import RawBatch
+
+
+class Asking:
+    """The recoveries of one stream."""
+
+    def __init__(self, options: CollectOptions, stream: Stream, silence: Silence, now: float) -> None:
+        self._options = options
+        self._stream = stream
+        self._silence = silence
+        self._patience = Patience(options)
+        self._recovery: Recovery | None = None
+        self._waits = False  # for its turn: nothing was asked yet
+        self._asked_at = now
+        self._replayed_at = now
+        self._loss_told = False
+
+    # --- questions ---
+
+    def may_ask(self, now: float) -> bool:
+        """Whether there is an endpoint, and it need not rest."""
+        return self._stream.replay and self._patience.allows(now)
+
+    def ask_before(self, batch: RawBatch, purpose: Purpose, first: int, now: float, out: list[Command]) -> None:
+        """Hold this message and all after it until the endpoint has been asked.
+
+        Not while the connection is lost: another process may answer by the time it is back, and nothing would tell.
+        And where a reconnect was not examined yet, the first question is who is there.
+        """
+        self._stream.lane.put_back(batch)
+        if self._stream.absence.connected and not self._stream.absence.unexamined:
+            self.recover(purpose, first, now, out)
+        else:
+            self._stream.hold(Phase.SETTLING, out)
+            self.settle(now, out)
+
+    def recover(self, purpose: Purpose, first: int, now: float, out: list[Command]) -> None:
+        """Begin a recovery with all batches from `first` on."""
+        self._recovery = Recovery(purpose, first, now)
+        self._waits = False
+        if purpose is not Purpose.IDLE:
+            self._stream.hold(Phase.ASKING, out)
+            self._waits = not self._patience.take_turn(now)
+        self._stream.conversation += 1
+        if not self._waits:
+            self._ask(self._recovery, now, out)
+
+    def _ask(self, recovery: Recovery, now: float, out: list[Command]) -> None:
+        self._asked_at = now
+        out.append(Ask(self._stream.conversation, recovery.asked, probe=recovery.purpose is Purpose.IDLE))
+
+    def _ask_in_turn(self, recovery: Recovery, now: float, out: list[Command]) -> None:
+        """Too many recoveries in a short time: this one has waited for its turn, and messages are held meanwhile."""
+        if self._patience.take_turn(now):
+            self._waits = False
+            self._stream.conversation += 1
+            self._ask(recovery, now, out)
+
+    def settle(self, now: float, out: list[Command]) -> None:
+        """After a reconnect, once the socket gives nothing of the old connection any more: find out who is there."""
+        absence = self._stream.absence
+        if self._stream.phase is not Phase.SETTLING or not (absence.connected and absence.settled):
+            return
+        last = self._stream.tracker.last
+        if not self.may_ask(now):
+            self._resume(out)
+        elif last is None:
+            self._stream.lane.mark()
+            self.recover(Purpose.JOIN, 0, now, out)
+        else:
+            self.recover(Purpose.IDENTIFY, last, now, out)
+
+    def _probe(self, now: float, out: list[Command]) -> None:
+        """An idle engine: is there anything that did not reach us?"""
+        expected = self._stream.tracker.expected
+        if expected is None:
+            self.recover(Purpose.JOIN, 0, now, out)  # an earlier try failed
+        elif self._stream.dropped:
+            self.recover(Purpose.HEAL, expected, now, out)
+        elif now - max(self._silence.heard_at, self._asked_at) >= self._options.probe_interval_s:
+            self.recover(Purpose.IDLE, expected, now, out)
+
+    def tick(self, now: float, out: list[Command], *, answers: bool) -> None:
+        """Time passed: ask in turn, probe an idle engine, end what takes too long.
+
+        `answers`: the engine's process runs. A frozen one is not asked whether anything got lost.
+        """
+        recovery = self._recovery
+        if recovery is not None and now - recovery.started_at > self._options.replay_overall_s:
+            out += [HangUp(), Count("replays_timeout")]
+            self._give_up(now, out)
+        elif recovery is not None and self._waits:
+            self._ask_in_turn(recovery, now, out)
+        elif recovery is None and self._stream.phase is Phase.LIVE:
+            if now - self._replayed_at >= self._options.overlap_s:
+                self._stream.tracker.trim()
+            if answers and self._stream.absence.connected and self.may_ask(now):
+                self._probe(now, out)
+
+    # --- answers ---
+
+    def replayed(self, conversation: int, batches: Sequence[RawBatch], now: float, out: list[Command]) -> None:
+        """Replies of a conversation, in order of arrival."""
+        self._replayed_at = now
+        for batch in batches:
+            if self._recovery is None or conversation != self._stream.conversation:
+                break
+            self._reply(self._recovery, batch, now, out)
+
+    def ended(self, conversation: int, end: ReplayEnd, now: float, out: list[Command]) -> None:
+        """A conversation is over; all its replies were given to `replayed` before."""
+        recovery = self._recovery
+        if recovery is None or conversation != self._stream.conversation:
+            return
+        if end is ReplayEnd.TIMEOUT:
+            out.append(Count("replays_timeout"))
+        elif end is ReplayEnd.FAILED:
+            out.append(Count("replays_failed"))
+        else:
+            self._joining_answered(recovery)
+        outcome = recovery.on_end(end, self._stream.tracker, self._stream.lane.first_sequence)
+        match outcome:
+            case Outcome.AGAIN:
+                self._ask_again(recovery, now, out)
+            case Outcome.OTHER_PROCESS:
+                self._other_process(now, out)
+            case Outcome.GIVE_UP:
+                self._give_up(now, out)
+            case Outcome.DONE:
+                self._answered_in_full(out)
+                self._complete(recovery, out)
+            case _:
+                assert_never(outcome)
+
+    def _reply(self, recovery: Recovery, batch: RawBatch, now: float, out: list[Command]) -> None:
+        stream = self._stream
+        self._silence.broken(out)
+        self._joining_answered(recovery)
+        if recovery.purpose is Purpose.IDLE:
+            recovery.purpose = Purpose.HEAL
+            out.append(Count("gaps"))  # a lost tail
+            stream.hold(Phase.ASKING, out)
+        answer = recovery.on_reply(batch.sequence, stamp(batch.payload), stream.tracker, stream.lane.first_sequence)
+        if answer is Answer.SKIP:
+            return
+        if answer is Answer.SAME_PROCESS:
+            stream.absence.examined()
+        elif answer is Answer.TAKE:
+            stream.apply(batch, out)
+        elif isinstance(answer, TakeAfterLoss):
+            stream.lose(answer.first, answer.last, out)
+            stream.apply(batch, out)
+        else:
+            out.append(HangUp())
+            self._break_off(answer, recovery, now, out)
+            return
+        # A lane that lost its end is no reason to stop: the more is replayed, the less is missing behind it.
+        if not stream.lane.overflowed and recovery.reached(stream.tracker, stream.lane.first_sequence):
+            out.append(HangUp())
+            self._complete(recovery, out)
+
+    def _break_off(
+        self,
+        why: Literal[Answer.OTHER_PROCESS, Answer.HOLE, Answer.NOTHING_OLDER],
+        recovery: Recovery,
+        now: float,
+        out: list[Command],
+    ) -> None:
+        """What follows a conversation that is of no use any more."""
+        if why is Answer.OTHER_PROCESS:
+            self._other_process(now, out)
+        elif why is Answer.NOTHING_OLDER:
+            self._complete(recovery, out)
+        else:
+            if not self._loss_told:
+                self._loss_told = True
+                out.append(remarks.REPLAY_LOSES)
+            self._ask_again(recovery, now, out)
+
+    def _joining_answered(self, recovery: Recovery) -> None:
+        if recovery.purpose is Purpose.JOIN:
+            self._stream.absence.examined()
+            self._stream.lane.drop_marked()  # received before the question: in the answer, or of an older life
+
+    def _other_process(self, now: float, out: list[Command]) -> None:
+        self._stream.new_life("probe_differs", out)
+        self._stream.absence.examined()
+        self._stream.lane.clear()  # received before the question that follows: in its answer, or of the old life
+        self.recover(Purpose.JOIN, 0, now, out)
+
+    def _ask_again(self, recovery: Recovery, now: float, out: list[Command]) -> None:
+        if recovery.conversations >= self._options.replay_attempts_max:
+            out.append(Count("replays_partial"))
+            self._give_up(now, out)
+            return
+        recovery.ask_again(self._stream.tracker.expected or 0)
+        self._stream.conversation += 1
+        out.append(Ask(self._stream.conversation, recovery.asked))
+
+    def _answered_in_full(self, out: list[Command]) -> None:
+        """An end marker, and nothing says that replies before it got lost."""
+        if self._stream.tracker.expected is None:
+            self._stream.tracker.expect_first()
+        if not self._stream.lane and not self._stream.dropped_now:
+            out.append(Prove())
+
+    # --- end ---
+
+    def hang_up(self, out: list[Command]) -> None:
+        """End the running recovery: its answer is of no use any more."""
+        if self._recovery is not None:
+            self._recovery = None
+            if not self._waits:
+                out.append(HangUp())
+
+    def _complete(self, recovery: Recovery, out: list[Command]) -> None:
+        if recovery.purpose is not Purpose.IDLE:
+            out.append(Count("replays_partial" if recovery.incomplete else "replays_ok"))
+        if self._patience.answered():
+            out.append(remarks.REPLAY_ANSWERS)
+        self._stream.joined = True
+        if self._stream.dropped and not self._stream.dropped_now:
+            self._stream.make_good(out)
+        self._resume(out)
+
+    def _give_up(self, now: float, out: list[Command]) -> None:
+        """Go on with what there is; the endpoint gets some rest."""
+        self._patience.failed(now)
+        out.append(remarks.REPLAY_SILENT)
+        self._stream.doubt_the_absent(out)
+        self._resume(out)
+
+    def _resume(self, out: list[Command]) -> None:
+        """A recovery is over, one way or the other: what was held goes first."""
+        self._recovery = None
+        self._stream.lane.unmark()
+        self._stream.asked_before = self._stream.lane.first_sequence or 0
+        if self._stream.lane:
+            self._stream.phase = Phase.DRAINING
+        else:
+            self._stream.go_live(out)

@@ -1,0 +1,126 @@
+"""Where one source's stream stands, and what becomes of what arrives: applied, held, lost, dropped. Pure.
+
+Told by the session, which judges live messages, and by its asking, which fetches what they show missing.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from indexer.collect.absence import Absence
+from indexer.collect.commands import BeginLife, Command, Count, Doubt, ReportGap, SetSyncing, Suspect
+from indexer.collect.lanes import Lane
+from indexer.collect.options import CollectOptions
+from indexer.collect.sequence import SequenceTracker
+from indexer.decode.envelope import stamp
+from indexer.model import RawBatch
+from indexer.ports import RestartReason
+
+
+class Phase(Enum):
+    """What happens to live messages."""
+
+    LIVE = auto()
+    """Applied as they come; an idle probe may run beside."""
+    SETTLING = auto()
+    """Held: the connection is lost, or is back and the socket may still give messages from before."""
+    ASKING = auto()
+    """Held: a recovery runs."""
+    DRAINING = auto()
+    """Held, behind what was held before: the recovery is over and that is applied first."""
+
+
+class Stream:
+    """One source's. `lane` holds live messages back; `replay` says whether there is an endpoint to ask."""
+
+    def __init__(self, options: CollectOptions, lane: Lane, *, replay: bool) -> None:
+        self.lane = lane
+        self.replay = replay
+        self.tracker = SequenceTracker()
+        self.absence = Absence(options)
+        self.phase = Phase.LIVE
+        self.syncing = False
+        self.joined = False
+        """This life's history was asked for, with an answer."""
+        self.gap_before = 0
+        """The batch behind the last counted gap: each is counted once."""
+        self.asked_before = 0
+        """The batch before which everything was asked for, in vain."""
+        self.conversation = 0
+        """Number of the newest question: what older ones still bring is ignored."""
+        self.dropped = False
+        """Messages found no room in the lane, and neither a replay nor the rules for gaps have made up for it yet."""
+        self._dropped_in = 0  # the newest conversation at that time: what it brings may have left the engine before
+
+    def apply(self, batch: RawBatch, out: list[Command]) -> None:
+        """It is next."""
+        self.tracker.advance(batch.sequence, stamp(batch.payload))
+        out.append(batch)
+
+    @staticmethod
+    def lose(first: int, last: int, out: list[Command]) -> None:
+        """These batches cannot be had any more."""
+        out += [Count("batches_lost", last - first + 1), ReportGap(first, last)]
+
+    def keep(self, batch: RawBatch, out: list[Command]) -> None:
+        """Hold a live message back; where there is no room it is lost, and that is said."""
+        had_room = not self.lane.overflowed
+        if self.lane.push(batch):
+            return
+        self._dropped_in = self.conversation
+        if had_room:
+            out.append(Count("lane_overflows"))
+        if not self.dropped:
+            self.dropped = True
+            out.append(Suspect("dropped", active=True))
+
+    def make_good(self, out: list[Command]) -> None:
+        """What was dropped is replayed, or reported as lost."""
+        self.dropped = False
+        out.append(Suspect("dropped", active=False))
+
+    def new_life(self, reason: RestartReason, out: list[Command]) -> None:
+        """Another process of the engine speaks: nothing is known of it."""
+        out += [Count("restarts"), BeginLife(reason)]
+        self.tracker.forget()
+        self.joined = False
+        if self.absence.settled:
+            self.absence.unproven = False
+        self.gap_before = self.asked_before = 0
+
+    def hold(self, phase: Phase, out: list[Command]) -> None:
+        """Live messages wait from here on."""
+        self.phase = phase
+        if not self.syncing:
+            self.syncing = True
+            out.append(SetSyncing(active=True))
+
+    def go_live(self, out: list[Command]) -> None:
+        """Nothing waits any more."""
+        self.phase = Phase.LIVE
+        self.lane.clear()
+        if self.syncing:
+            self.syncing = False
+            out.append(SetSyncing(active=False))
+
+    def doubt_the_absent(self, out: list[Command]) -> None:
+        """Nobody can tell whether an engine that was away for long is the one that came back: say so at once.
+
+        It may be idle, and its first message far off.
+        """
+        if self.absence.unproven and self.tracker.expected is not None:
+            out.append(Doubt("process_unproven"))
+
+    def doubt_unproven(self, out: list[Command]) -> None:
+        """The number that had to come, perhaps after an absence in which the engine may have started anew.
+
+        Promise P6's rule sees no jump then, and without a replay endpoint nothing tells the two apart.
+        """
+        if self.absence.unproven and not self.replay:
+            out.append(Doubt("process_unproven"))
+        self.absence.unproven = False
+
+    @property
+    def dropped_now(self) -> bool:
+        """Whether a message was dropped since the running question, whose answer may be older, or still would be."""
+        return self.dropped and (self.lane.overflowed or self._dropped_in == self.conversation)
