@@ -1,8 +1,8 @@
 """Why a body was refused: field by field, with the rule, what came, and the nearest known name.
 
 Runs only after the strict decoder refused. It walks the decoded document along the same types that the decoder used,
-so a rule is never written twice. Pure. `got` shows a number, a short string of a field that takes names, or a word that
-may have been meant as a number; of everything else, which may be a prompt in the wrong place, only its kind.
+so a rule is never written twice. Pure. `got` shows a number, a name without blanks where names are taken, or a word
+that may have been meant as a number; of everything else, which may be a prompt in the wrong place, only its kind.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ WALKED_MAX: Final = 4_096
 """Of a longer list of integers only the first wrong one is shown."""
 SAID_MAX: Final = 200
 _SAID: Final = re.compile(r"(?P<rule>.*) - at `\$\.?(?P<path>[^`]*)`\Z", re.DOTALL)
+_QUOTED: Final = re.compile(r"(?<=unknown field `)[^`]*(?=`)|(?<=Invalid enum value ')[^']*(?=')", re.DOTALL)
+"""Where the decoder repeats what came."""
 _FIRST: Final = re.compile(r"\$\[([0-9]+)\]")
 CONTENT_FIELDS: Final = frozenset({"token_ids", "prompt", "messages", "tools", "cache_salt"})
 """Their strings are a caller's content: shown as `string`, never as they are. A wrong token id that is a number is
@@ -55,11 +57,16 @@ def explain(
 
 def vague(error: msgspec.ValidationError) -> BadRequestError:
     """The decoder's own words, for a document too large or too deep to be walked: field and rule, not what came."""
-    said = _SAID.match(str(error)[:SAID_MAX])
-    rule, path = (said["rule"], said["path"]) if said else (str(error)[:SAID_MAX], "")
+    text = _QUOTED.sub(_named_only, str(error))[:SAID_MAX]
+    said = _SAID.match(text)
+    rule, path = (said["rule"], said["path"]) if said else (text, "")
     plain = _plain(path)
     code = "token_ids.not_u32" if path.startswith("token_ids[") else f"{plain or 'body'}.invalid"
     return BadRequestError(code, [FieldIssue(field=path or "body", rule=rule)])
+
+
+def _named_only(found: re.Match[str]) -> str:
+    return _name(found[0])
 
 
 def nearest(name: str, known: list[str]) -> str | None:
@@ -249,6 +256,11 @@ _KINDS: Final[dict[type, str]] = {
 _SHOWN: Final[dict[type, str]] = {list: "array", dict: "object", bytes: "bytes", type(None): "null", str: "string"}
 
 
+def got_of(value: object, field: str) -> str:
+    """What came in a field that takes no free text, cut short."""
+    return _got(value, field, named=False)
+
+
 def _takes_text(kind: inspect.Type) -> bool:
     if isinstance(kind, inspect.UnionType):
         return any(map(_takes_text, kind.types))
@@ -262,7 +274,7 @@ def _got(value: object, plain: str, *, named: bool) -> str:
         return "a number beyond 64 bits"
     if isinstance(value, int | float):
         return "number" if field in SECRET_FIELDS else json.dumps(value)[:GOT_MAX]
-    if isinstance(value, str) and field not in CONTENT_FIELDS and (named or _WORD.fullmatch(value)):
+    if isinstance(value, str) and field not in CONTENT_FIELDS and (_KEY if named else _WORD).fullmatch(value):
         return value if len(value) <= GOT_MAX else value[: GOT_MAX - 1] + "…"
     return _SHOWN.get(type(value), "another type")
 
@@ -278,7 +290,7 @@ def _join(path: str, name: str) -> str:
 
 
 _WORD: Final = re.compile(r"[0-9A-Za-z.+_-]{0,20}")
-_KEY: Final = re.compile(r"[^\s\x00-\x1f]{1,512}")
+_KEY: Final = re.compile(r"[^\s\x00-\x1f]{0,512}")
 
 _INDEX: Final = re.compile(r"\[.*?\]")
 

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from api.problems import RequestRefused
-from api.rest.explain import explain, vague
+from api.rest.explain import explain, got_of, vague
 from api.rest.header_options import SALT_HEADER, add_header_options
 from api.rest.items import items_of
 from api.rest.media import BodyForm
@@ -226,7 +226,7 @@ def _hash_value(i: int, value: int | str) -> int:
             return value & U64_MAX
     elif found := _HEX_HASH.fullmatch(value):
         return int(found[1], 16)
-    issue = FieldIssue(f"block_hashes[{i}]", "-2^63..2^64-1 or 1..16 hexadecimal digits", str(value)[:40])
+    issue = FieldIssue(f"block_hashes[{i}]", "-2^63..2^64-1 or 1..16 hexadecimal digits", got_of(value, "block_hashes"))
     raise BadRequestError("block_hashes.not_allowed", [issue])
 
 

@@ -71,7 +71,8 @@ def _explained(expected: type, document: object) -> BadRequestError:
             "-2^63..2^64-1 or 1..16 hexadecimal digits",
             "null",
         ),
-        ({"request_id": "a b"}, "request_id.not_allowed", "request_id", None, "a b"),
+        ({"request_id": "a b"}, "request_id.not_allowed", "request_id", None, "string"),
+        ({"request_id": "a{b"}, "request_id.not_allowed", "request_id", None, "a{b"),
         ({"request_id": "x" * 200}, "request_id.not_allowed", "request_id", None, "x" * 39 + "…"),
         ([], "body.wrong_type", "body", "object", "array"),
         (None, "body.wrong_type", "body", "object", "null"),
@@ -148,6 +149,13 @@ def test_a_long_list_shows_its_first_wrong_entry() -> None:
         ("Expected `str` - at `$.model`", "model.invalid", "model", "Expected `str`"),
         ("Expected `int` - at `$[3].dp_rank`", "dp_rank.invalid", "[3].dp_rank", "Expected `int`"),
         ("Object contains unknown field `a`", "body.invalid", "body", "Object contains unknown field `a`"),
+        (
+            "Object contains unknown field `a secret prompt`",
+            "body.invalid",
+            "body",
+            "Object contains unknown field `?`",
+        ),
+        ("Invalid enum value 'a secret` - at' - at `$.group`", "group.invalid", "group", "Invalid enum value '?'"),
         ("x" * 500, "body.invalid", "body", "x" * 200),
     ],
 )

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.problems import RequestRefused
-from api.rest.lookup_request import HASH_BLOCKS_MAX, LookupRequests
+from api.rest.lookup_request import EXPLAINED_BYTES_MAX, HASH_BLOCKS_MAX, LookupRequests
 from api.rest.media import BodyForm
 from indexer.errors import BadRequestError
 from schemas.lookup import LookupQuery, MmItem
+from schemas.rest import LookupBody
 
 TOKENS_MAX = 1_000
 
@@ -216,6 +217,20 @@ def test_text_is_told_what_to_send_instead() -> None:
 
     assert error.issues[0].hint == "send token_ids, or block_hashes with block_size"
     assert "secret" not in str(error)
+
+
+_WRONG = ["a secret prompt", ["a secret prompt"], {"a secret prompt": "a secret prompt"}, "a secret prompt " * 100]
+
+
+@pytest.mark.parametrize("field", [*LookupBody.__struct_fields__, "prompt", "a secret prompt", "mode"])
+@pytest.mark.parametrize("wrong", _WRONG, ids=["text", "list", "map", "long"])
+@pytest.mark.parametrize("padding", [0, EXPLAINED_BYTES_MAX], ids=["short", "large"])
+def test_a_prompt_in_the_wrong_place_is_never_repeated(field: str, wrong: object, padding: int) -> None:
+    """Whichever field it is put in, whatever the decoder says of it; names are taken, and then nothing is refused."""
+    body = json.dumps({"token_ids": [-1], field: wrong}).encode() + b" " * padding
+    error = _refusal("json", body)
+
+    assert "secret" not in f"{error} {error.issues}"
 
 
 def test_null_is_the_same_as_nothing() -> None:
