@@ -31,11 +31,12 @@ if TYPE_CHECKING:
     from indexer.model import Event
 
 _MASK = SHARDS - 1
-RUN_MAX: Final = 256
+RUN_MAX: Final = 128
 """Parked blocks placed in one go."""
 HEALED_WITH_A_BATCH: Final = 8_192
-"""Parked blocks placed before a batch counts as applied: 13 ms at most. More wait for the next slice."""
-HEALED_IN_A_SLICE: Final = 512
+"""Parked blocks placed before a batch counts as applied: less than the 20 ms for which the loop may be held.
+More wait for the next slice."""
+HEALED_IN_A_SLICE: Final = 256
 """And in a slice of housekeeping: under a millisecond."""
 _CONTRADICTION = Skipped("group_contradiction", suspect=True)
 """A store that says of its group what no other store of it says."""
@@ -332,46 +333,48 @@ class Planner:
         while reverse.healing and budget > 0:
             engine_hash, token_hash = reverse.healing[-1]
             for key, count in reverse.take_unplaced(engine_hash).items():
-                self._hold_waiting(source, reverse.lanes[key], engine_hash, (token_hash, 0), count)
+                self._hold_waiting(source, reverse.lanes[key], [(engine_hash, count, token_hash, 0)])
                 budget -= 1
             child = reverse.take_child(engine_hash)
             if child is None:
                 reverse.healing.pop()
             else:
                 budget -= self._heal_run(source, token_hash, reverse.take_run(child, RUN_MAX))
+        if not reverse.healing:
+            reverse.let_go()
         return most - budget
 
     def _heal_run(self, source: SourceIndex, parent: int, run: Sequence[tuple[int, Orphan]]) -> int:
         """Place a line of blocks on one lane, the first of which follows `parent`. Returns how many."""
         reverse, lane = source.map, run[0][1].lane
-        hashes = [engine_hash for engine_hash, _ in run]
         token_hashes = chained([orphan.local for _, orphan in run], parent)
-        parents = [parent, *token_hashes[:-1]]
-        self._hold(source, lane, hashes, token_hashes, parents)
-        for position, (engine_hash, orphan) in enumerate(run):
-            copies = reverse.copies_waited(orphan.waited)
-            block = token_hashes[position : position + 1]
-            for _ in range(copies - 1):
-                self._hold(source, lane, (engine_hash,), block, parents[position : position + 1])
-            if not copies:
-                lane.doubt(engine_hash)
+        blocks = zip(token_hashes, [parent, *token_hashes[:-1]], strict=True)
+        line = [(engine_hash, orphan.waited, *block) for (engine_hash, orphan), block in zip(run, blocks, strict=True)]
+        self._hold_waiting(source, lane, line)
+        for engine_hash, _, token_hash, _ in line:
             if engine_hash in reverse.leaving:
                 reverse.leaving.discard(engine_hash)
                 self._removed(source, (engine_hash,), lane.group, lane.tier)
             if engine_hash in reverse.unplaced or engine_hash in reverse.children:
-                reverse.healing.append((engine_hash, block[0]))
+                reverse.healing.append((engine_hash, token_hash))
         source.counters["healed"] += len(run)
         return len(run)
 
-    def _hold_waiting(
-        self, source: SourceIndex, lane: Lane, engine_hash: int, block: tuple[int, int], count: Waiting
-    ) -> None:
-        """Place what waited. `block`: its token hash and its parent's."""
-        copies = source.map.copies_waited(count)
-        for _ in range(max(1, copies)):
-            self._hold(source, lane, (engine_hash,), block[:1], block[1:])
-        if not copies:
-            lane.doubt(engine_hash)
+    def _hold_waiting(self, source: SourceIndex, lane: Lane, line: Sequence[tuple[int, Waiting, int, int]]) -> None:
+        """Place what waited on a lane: engine hash, how it waited, its token hash and its parent's.
+
+        What was announced before a kept gap is one doubtful copy, or none beside one that is placed already (P6).
+        """
+        copies = [source.map.copies_waited(waited) for _, waited, _, _ in line]
+        news = [each for each, count in zip(line, copies, strict=True) if count or lane.get(each[0]) is None]
+        self._hold(source, lane, [each[0] for each in news], [each[2] for each in news], [each[3] for each in news])
+        for (engine_hash, _, token_hash, parent), count in zip(line, copies, strict=True):
+            for _ in range(count - 1):
+                self._hold(source, lane, (engine_hash,), (token_hash,), (parent,))
+        doubtful = {each[0] for each, count in zip(line, copies, strict=True) if not count}
+        for engine_hash, _, _, _ in news:
+            if engine_hash in doubtful:
+                lane.doubt(engine_hash)
 
     # -- removals ------------------------------------------------------------------------------------------------------
 

@@ -59,8 +59,8 @@ class ReverseMap:
         self.healing: list[tuple[int, int]] = []
         """(engine hash, token hash) of placed blocks whose children, or other lanes, are to be placed next."""
         self.leaving: set[int] = set()
-        """Parked blocks whose removal came while chains were being placed: placed in their turn, since others hang on
-        them, and removed then, as if there had been no delay."""
+        """Parked blocks whose removal came while chains were being placed: placed in their turn and removed then, as if
+        there had been no delay."""
         self._gone: dict[int, int] = {}
         self._gone_before: dict[int, int] = {}
         self._orphans_max = orphans_max
@@ -199,24 +199,32 @@ class ReverseMap:
         left = self.copies_waited(orphan.waited) - 1
         if left > 0:
             self.orphans[engine_hash] = msgspec.structs.replace(orphan, waited=Waiting(left, self._era))
-        elif lanes:  # another lane holds it still, and only this entry knows whose child it is
+        else:
+            self._leave_lane(engine_hash, orphan)
+        return True
+
+    def _leave_lane(self, engine_hash: int, orphan: Orphan) -> None:
+        """The last copy of a parked block on its lane went."""
+        lanes = self.unplaced.get(engine_hash)
+        if lanes:  # another lane holds it still, and only this entry knows whose child it is
             key, count = lanes.popitem()
             self.orphans[engine_hash] = msgspec.structs.replace(orphan, lane=self.lanes[key], waited=count)
             if not lanes:
                 del self.unplaced[engine_hash]
-        else:
-            self._unpark(engine_hash, orphan)
-        return True
-
-    def _unpark(self, engine_hash: int, orphan: Orphan) -> None:
-        if self.healing and engine_hash in self.children:
+        elif self.healing:  # its turn may come: others may hang on it, and what went is remembered for a while
             self.leaving.add(engine_hash)
-            return
-        del self.orphans[engine_hash]
-        siblings = self.children[orphan.parent]
-        del siblings[engine_hash]
-        if not siblings:
-            del self.children[orphan.parent]
+        else:
+            del self.orphans[engine_hash]
+            siblings = self.children[orphan.parent]
+            del siblings[engine_hash]
+            if not siblings:
+                del self.children[orphan.parent]
+
+    def let_go(self) -> None:
+        """All chains are placed: what was to leave in its turn had none."""
+        while self.leaving:
+            engine_hash = self.leaving.pop()
+            self._leave_lane(engine_hash, self.orphans[engine_hash])
 
     def _one_more(self, count: Waiting, *, count_copies: bool) -> Waiting:
         return Waiting(self.copies_waited(count) + 1 if count_copies else 1, self._era)
