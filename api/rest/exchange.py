@@ -14,10 +14,9 @@ from starlette.responses import Response
 from api.ports import Encoding
 from api.problems import RequestRefused, problem_response, refusal_of
 from api.rest.body import BodyReader
-from api.rest.explain import explain
-from api.rest.lookup_request import undecodable
 from api.rest.media import ANSWER_TYPES, answer_encoding, body_form
 from api.rest.request_ids import RequestIds
+from api.rest.why_not import why_not
 
 T = TypeVar("T")
 
@@ -45,12 +44,9 @@ class Exchange:
         form = body_form(dict(request.headers.raw).get(b"content-type"), ids_allowed=False)
         decode = msgspec.json.decode if form == "json" else msgspec.msgpack.decode
         try:
-            try:
-                return decode(content, type=expected)
-            except msgspec.ValidationError as error:
-                raise explain(expected, decode(content), error) from None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, TypeError) as error:
-            raise undecodable(form, error) from None
+            return decode(content, type=expected)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise why_not(expected, form, content, error) from None
 
     def answer(self, request: Request, content: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
         """The answer in the encoding the caller likes."""

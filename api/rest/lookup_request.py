@@ -12,25 +12,22 @@ import re
 import struct
 from collections.abc import Mapping
 from functools import lru_cache
-from http import HTTPStatus
-from typing import Final, NamedTuple, NoReturn, cast, get_type_hints
+from typing import Final, NamedTuple, cast, get_type_hints
 
 import msgspec
 import numpy as np
 
-from api.problems import RequestRefused
-from api.rest.explain import explain, got_of, vague
+from api.rest.explain import got_of
 from api.rest.header_options import SALT_HEADER, add_header_options
 from api.rest.items import items_of
 from api.rest.media import BodyForm
 from api.rest.plain_json import PlainJson
 from api.rest.query_options import options_from_query
+from api.rest.why_not import why_not
 from indexer.errors import BadRequestError, FieldIssue
 from schemas.lookup import LookupQuery
 from schemas.rest import U64_MAX, LookupBody, LookupOptions, PackedLookupBody
 
-EXPLAINED_BYTES_MAX: Final = 2**20
-"""Longer bodies are refused in the decoder's own words: walking one in Python would hold the event loop."""
 KEPT_QUERIES: Final = 256
 KEPT_QUERY_MAX: Final = 1_024
 """Query strings whose meaning is kept, and the longest of them, in bytes."""
@@ -156,10 +153,8 @@ def _strict(form: BodyForm, body: bytes) -> _Prompt:
     """A JSON or MessagePack body, by the decoder that explains what it refuses."""
     try:
         request = _decode_json(body) if form == "json" else _decode_msgpack(body)
-    except msgspec.ValidationError as error:
-        _refuse(form, body, error)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise undecodable(form, error) from None
+        raise why_not(LookupBody if form == "json" else PackedLookupBody, form, body, error, _TEXT_HINTS) from None
     ids = request.token_ids
     if ids is None:
         tokens = None
@@ -169,30 +164,6 @@ def _strict(form: BodyForm, body: bytes) -> _Prompt:
         tokens = struct.pack(f"<{len(ids)}I", *ids)
     hashes = None if request.block_hashes is None else _hash_values(request.block_hashes)
     return request, tokens, hashes
-
-
-def undecodable(form: BodyForm, error: Exception) -> RequestRefused:
-    """400 for a body that is not even its format. The decoder's words name a byte position, never the bytes."""
-    name = "JSON" if form == "json" else "MessagePack"
-    why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-    return RequestRefused(HTTPStatus.BAD_REQUEST, f"body.not_{form}", f"the body is no {name}: {why}"[:200])
-
-
-def _refuse(form: BodyForm, body: bytes, error: msgspec.ValidationError) -> NoReturn:
-    """Raise the explained form of `error`."""
-    if len(body) > EXPLAINED_BYTES_MAX:
-        raise vague(error) from None
-    try:
-        document = msgspec.json.decode(body) if form == "json" else msgspec.msgpack.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, TypeError) as further:
-        if _BEYOND.search(str(further)):  # a number of thousands of digits: JSON, but nothing that Python holds
-            raise vague(error) from None
-        # Wrong in one place and no document at all in another: the second is what has to be mended first.
-        raise undecodable(form, further) from None
-    raise explain(LookupBody if form == "json" else PackedLookupBody, document, error, _TEXT_HINTS) from None
-
-
-_BEYOND: Final = re.compile(r"(?:Integer value|Number) out of range")
 
 
 def _too_many(tokens_max: int) -> BadRequestError:

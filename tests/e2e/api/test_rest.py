@@ -251,6 +251,14 @@ def test_the_whole_set_is_declared(http_client: http.client.HTTPConnection) -> N
     assert ["new"] == [source.pod for source in _sources(http_client).sources]
 
 
+def test_a_number_beyond_everything_is_told_where_it_stands(http_client: http.client.HTTPConnection) -> None:
+    """In every body, not in a lookup's alone."""
+    body = b'[{"pod":"p","endpoint":"tcp://10.0.0.1:1","dp_rank":' + b"9" * 5_000 + b"}]"
+    problem = _problem(request(http_client, "PUT", "/v1/sources", body, content_type=JSON))
+
+    assert (422, "[0].dp_rank") == (problem.status, problem.errors[0].field)
+
+
 def test_a_list_that_forgets_too_much_is_refused_with_the_way_to_mean_it(
     http_client: http.client.HTTPConnection,
 ) -> None:

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.problems import RequestRefused
-from api.rest.lookup_request import EXPLAINED_BYTES_MAX, HASH_BLOCKS_MAX, LookupRequests
+from api.rest.lookup_request import HASH_BLOCKS_MAX, LookupRequests
 from api.rest.media import BodyForm
+from api.rest.why_not import EXPLAINED_BYTES_MAX
 from indexer.errors import BadRequestError
 from schemas.lookup import LookupQuery, MmItem
 from schemas.rest import LookupBody

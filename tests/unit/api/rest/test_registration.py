@@ -1,5 +1,7 @@
 """What types cannot say about a registration."""
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -126,8 +128,8 @@ def test_names_can_be_printed(name: str) -> None:
 
 def test_a_set_names_each_rank_once() -> None:
     """The same pod may have several ranks; the error names the entry."""
-    assert [0, 1] == [d.dp_rank for d in descriptors_of([_body(), _body(dp_rank=1)])]
+    assert [0, 1] == [d.dp_rank for d in asyncio.run(descriptors_of([_body(), _body(dp_rank=1)]))]
     with pytest.raises(SourceConflictError) as caught:
-        descriptors_of([_body(), _body(dp_rank=1), _body()])
+        asyncio.run(descriptors_of([_body(), _body(dp_rank=1), _body()]))
 
     assert "[2].pod" == caught.value.field
