@@ -52,13 +52,13 @@ NAME ends at the first =tcp:// or =ipc:// and may contain : . / [ ]. Settings: f
 _REPLAY: Final = """\
 Each engine of the recording publishes on its own port, and answers replay on another, exactly as vLLM does.
 
-Recordings lie in the source tree: api/demo/demo.kvt.gz, which the package holds too, and those of the tests in
-tests/golden/traces (basic, eviction, clear).
+`demo` is the recording that the demo plays; further ones (basic, eviction, clear) lie in tests/golden/traces of the
+source tree.
 
 examples:
-  kvindexer replay basic.kvt.gz                            engines at 5557, 5558, ..., replay at 6557, 6558, ...
-  kvindexer replay basic.kvt.gz --wait-subscribers --speed max
-  kvindexer replay eviction.kvt.gz --no-replay --loss 0.01   what a lossy network does
+  kvindexer replay demo                            engines at 5557, 5558, ..., replay at 6557, 6558, ...
+  kvindexer replay demo --wait-subscribers --speed max
+  kvindexer replay tests/golden/traces/eviction.kvt.gz --no-replay --loss 0.01   what a lossy network does
 """
 
 _LOOKUP: Final = """\
@@ -153,7 +153,7 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_replay(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("trace", metavar="TRACE", type=Path, help="a kvtrace/1 file (NAME.kvt.gz)")
+    parser.add_argument("trace", metavar="TRACE", type=Path, help="a kvtrace/1 file (NAME.kvt.gz), or demo")
     parser.add_argument(
         "--endpoint-base",
         metavar="tcp://HOST:PORT",

@@ -7,6 +7,8 @@ import shlex
 import sys
 import threading
 import time
+from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 INTERRUPTED: Final = 130
+DEMO: Final = Path("demo")
+PACKAGED: Final = files("api.demo") / "demo.kvt.gz"
 LINGER_MS: Final = 1_000
 """As vLLM's own shutdown: so long what is still in the sockets may leave."""
 
@@ -31,7 +35,7 @@ _REPORT_EVERY_S: Final = 5.0
 def run(arguments: argparse.Namespace, stop: threading.Event) -> int:
     """Publish until the end, or until `stop` is set: 0 when the whole recording was published, 130 when not."""
     try:
-        trace = Trace(arguments.trace)
+        trace = Trace(PACKAGED if arguments.trace == DEMO else arguments.trace)
         replay_base = None if arguments.no_replay else arguments.replay_base
         fleet = TraceFleet(trace.header, arguments.endpoint_base, replay_base)
         total = sum(1 for _ in trace.messages())

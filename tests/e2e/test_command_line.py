@@ -268,3 +268,28 @@ def test_a_variable_that_nobody_reads_is_told_at_the_start() -> None:
 
     assert 0 == done.returncode
     assert re.fullmatch(r"kvindexer: warning: KVINDEXER_FOO .*\n", done.stderr)
+
+
+def test_the_packaged_recording_has_a_name() -> None:
+    """For those who have no source tree: `replay demo`."""
+    free = ("--endpoint-base", "tcp://127.0.0.1:0", "--replay-base", "tcp://127.0.0.1:0")
+    done = run("replay", "demo", *free, "--speed", "max", "--hold", "0")
+
+    assert 0 == done.returncode
+    assert re.match(r"# demo: \d+ messages of 3 engines", done.stdout)
+
+
+def test_replay_says_what_it_waits_for() -> None:
+    """Rather than nothing, until somebody subscribes."""
+    free = ("--endpoint-base", "tcp://127.0.0.1:0", "--replay-base", "tcp://127.0.0.1:0")
+    with subprocess.Popen(
+        [*COMMAND, "replay", "demo", *free, "--wait-subscribers"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    ) as process:
+        assert process.stderr is not None
+        assert "waiting for subscribers: 3 of 3 engines have none\n" == process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert 130 == process.wait(DEADLINE_S)
