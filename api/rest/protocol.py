@@ -11,13 +11,16 @@ import asyncio
 import re
 import sys
 from http import HTTPStatus
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from api.problems import RequestRefused, problem_response
 from api.rest.request_ids import RequestIds
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGI3Application
 
 HEAD_BYTES_MAX: Final = 64 * 2**10
 """Request line and headers, counted in whole reads. Several times what gateways add."""
@@ -43,6 +46,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
     _quiet_since = 0.0
+    _running: RequestResponseCycle | None = None
+    """The request that is being answered; later ones of a connection wait in `pipeline`."""
     _read = b""
     """What the parser is looking at."""
     _between = True
@@ -57,7 +62,17 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """Nothing of ours outlives the connection."""
         self._stop_timer()
         self._unset_keepalive_if_required()
+        running = self._running
+        if running is not None and not running.response_complete:  # uvicorn tells only the request that came last
+            running.disconnected = True
+            running.message_event.set()
+        self.pipeline.clear()
         super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """A request's turn has come, at once or after others of its connection."""
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
         """Parse; then, if a head is still open, see what it has cost so far."""

@@ -50,6 +50,16 @@ def test_sigterm_while_lookups_wait() -> None:
     assert [b'"reason":"deadline"'] * WAITERS == [re.search(rb'"reason":"deadline"', answer)[0] for answer in answers]  # type: ignore[index]
 
 
+def test_sigterm_while_a_caller_does_not_read() -> None:
+    """Its requests are cut after `drain_s`, the one under way and those behind it, without a word in the log."""
+    with socket.socket() as silent, RunningService([], server__drain_s="0.3") as service:
+        silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        host, _, port = service.url.removeprefix("http://").partition(":")
+        silent.connect((host, int(port)))
+        silent.sendall(b"GET /openapi.json HTTP/1.1\r\n\r\n" * 200)
+        service.ask([1])
+
+
 def test_ctrl_c_at_any_moment_is_no_fault() -> None:
     """130 while it starts, 0 once it listens for signals itself; never a word about it."""
     told = set()
