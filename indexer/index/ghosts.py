@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from indexer.index.lane import SHARDS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -34,16 +36,26 @@ REST_PARTS: Final = 8
 """After all entries were looked at, this part of the capacity is stored before they are looked at again."""
 
 
+Seen = list[set[int]]
+_MASK: Final = SHARDS - 1
+
+
+def _nothing_seen() -> Seen:
+    return [set() for _ in range(SHARDS)]
+
+
 class Ghosts:
     """What was seen of one lane since its first kept gap. Time is counted in blocks stored.
 
     Seen token hashes lie in one set a turnover, the newest first; the oldest set is dropped at each turnover, so
-    memory stays in proportion to the capacity.
+    memory stays in proportion to the capacity. Each set is cut into pieces like a lane's maps, and dropped piece by
+    piece: a capacity can be millions of blocks, and a set of 600,000 stops the loop for 25 ms when it grows.
     """
 
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
-        self._seen: list[set[int]] = [set() for _ in range(TURNOVERS + 1)]
+        self._seen: list[Seen] = [_nothing_seen() for _ in range(TURNOVERS + 1)]
+        self._dropped: Seen = []
         self._stored = 0
         self._turnovers = 0
         self._turned_at = 0
@@ -56,14 +68,19 @@ class Ghosts:
         if self._stored - self._turned_at >= capacity:
             self._turned_at = self._stored
             self._turnovers += 1
-            self._seen = [set(), *self._seen[:-1]]
-        self._seen[0].update(token_hashes)
+            *kept, oldest = self._seen
+            self._seen = [_nothing_seen(), *kept]
+            self._dropped += oldest
+        for token_hash in token_hashes:
+            self._seen[0][token_hash & _MASK].add(token_hash)
+        if self._dropped:
+            del self._dropped[-1 - len(self._dropped) // 8 :]  # a share of them: turnovers may come faster than events
 
     def confirm(self, slot: int, token_hash: int, mirror: Mirror) -> None:
         """A store named this block as its parent: it is there, and so is all before it."""
         seen = self._seen[0]
-        while token_hash and token_hash not in seen and mirror.holds(slot, token_hash):
-            seen.add(token_hash)
+        while token_hash and token_hash not in seen[token_hash & _MASK] and mirror.holds(slot, token_hash):
+            seen[token_hash & _MASK].add(token_hash)
             token_hash = mirror.table.parent(token_hash)
 
     def surplus(self, slot: int, mirror: Mirror, capacity: int) -> list[int]:
@@ -102,4 +119,4 @@ class Ghosts:
         if islands:
             parent = mirror.table.parent(token_hash)
             return bool(parent) and not mirror.holds(slot, parent)
-        return self._turnovers >= TURNOVERS and not any(token_hash in seen for seen in self._seen)
+        return self._turnovers >= TURNOVERS and not any(token_hash in seen[token_hash & _MASK] for seen in self._seen)

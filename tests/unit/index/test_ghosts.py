@@ -283,3 +283,19 @@ def test_a_parent_that_is_held_elsewhere_needs_no_reviving() -> None:
 
     assert 0 == engine.source.counters["revived"]
     assert (8, 4) == (core.ask(range(9))["pod"].matched_tokens, core.ask(range(9))["pod"].tiers.cpu)
+
+
+def test_what_was_seen_is_kept_in_pieces_and_dropped_in_pieces(engine: Engine) -> None:
+    """None grows for long, and after the turnovers each takes there is no more of it than there was."""
+    for start in range(0, 64_000, 640):
+        engine.ghosts.note_stored(range(start, start + 640), capacity=6_400)
+
+    pieces = [piece for seen in engine.ghosts._seen for piece in seen]
+    assert (TURNOVERS + 1) * SHARDS == len(pieces)
+    assert 100 == max(map(len, pieces))
+    for turnover in range(1_000):
+        engine.ghosts.note_stored([turnover], capacity=1)
+        assert len(engine.ghosts._dropped) <= 9 * SHARDS
+    for _ in range(9 * SHARDS):
+        engine.ghosts.note_stored([1], capacity=10**9)
+    assert [] == engine.ghosts._dropped
