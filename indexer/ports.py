@@ -27,11 +27,13 @@ class Clock(Protocol):
         ...
 
 
-RestartReason = Literal["sequence_went_back", "probe_differs", "reconnect_jump", "registration_differs"]
+RestartReason = Literal[
+    "sequence_went_back", "probe_differs", "reconnect_jump", "registration_differs", "replay_differs"
+]
 
 DoubtReason = Literal["process_unproven"]
 
-SuspectReason = Literal["dropped"]
+SuspectReason = Literal["dropped", "replay_differs"]
 
 
 class EventSink(Protocol):
@@ -101,6 +103,8 @@ class EventSink(Protocol):
 
         It outlasts clears and restarts, as it says something of the stream and not of what was applied.
         `dropped`: messages found no room. It ends when they are replayed, or are reported as a gap.
+        `replay_differs`: the replay endpoint has other batches than arrived, as another engine's has. It ends when the
+        endpoint is seen to have the same.
         """
         ...
 
@@ -130,6 +134,7 @@ CollectorCount = Literal[
     "replays_partial",
     "replays_failed",
     "replays_timeout",
+    "replays_foreign",
     "restarts",
     "reconnects",
     "lane_overflows",

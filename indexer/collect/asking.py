@@ -6,7 +6,7 @@ One recovery at a time; `Recovery` judges its replies, here they are carried out
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, assert_never
+from typing import assert_never
 
 from indexer.collect import remarks
 from indexer.collect.commands import Ask, Command, Count, HangUp, Prove, ReplayEnd
@@ -15,6 +15,7 @@ from indexer.collect.patience import Patience
 from indexer.collect.recovery import Answer, Outcome, Purpose, Recovery, TakeAfterLoss
 from indexer.collect.silence import Silence
 from indexer.collect.stream import Phase, Stream
+from indexer.collect.trust import Trust
 from indexer.decode.envelope import stamp
 from indexer.model import RawBatch
 
@@ -27,6 +28,7 @@ class Asking:
         self._stream = stream
         self._silence = silence
         self._patience = Patience(options)
+        self._trust = Trust(stream)
         self._recovery: Recovery | None = None
         self._waits = False  # for its turn: nothing was asked yet
         self._asked_at = now
@@ -36,8 +38,12 @@ class Asking:
     # --- questions ---
 
     def may_ask(self, now: float) -> bool:
-        """Whether there is an endpoint, and it need not rest."""
-        return self._stream.replay and self._patience.allows(now)
+        """Whether there is an endpoint that is believed, and it need not rest."""
+        return self._stream.replay and not self._trust.foreign and self._patience.allows(now)
+
+    def connection_changed(self) -> None:
+        """Who is there now may have another replay socket."""
+        self._trust.own = False
 
     def ask_before(self, batch: RawBatch, purpose: Purpose, first: int, now: float, out: list[Command]) -> None:
         """Hold this message and all after it until the endpoint has been asked.
@@ -53,7 +59,13 @@ class Asking:
             self.settle(now, out)
 
     def recover(self, purpose: Purpose, first: int, now: float, out: list[Command]) -> None:
-        """Begin a recovery with all batches from `first` on."""
+        """Begin a recovery with all batches from `first` on.
+
+        Before the endpoint is believed the first time it is asked for the last batch that arrived, too.
+        """
+        anchor = self._trust.anchor()
+        if purpose is Purpose.HEAL and anchor is not None:
+            purpose, first = Purpose.VERIFY, anchor
         self._recovery = Recovery(purpose, first, now)
         self._waits = False
         if purpose is not Purpose.IDLE:
@@ -112,8 +124,17 @@ class Asking:
         elif recovery is None and self._stream.phase is Phase.LIVE:
             if now - self._replayed_at >= self._options.overlap_s:
                 self._stream.tracker.trim()
-            if answers and self._stream.absence.connected and self.may_ask(now):
-                self._probe(now, out)
+            if answers and self._stream.absence.connected:
+                self._ask_idle(now, out)
+        elif recovery is not None and recovery.is_useless(now, self._options):
+            out.append(HangUp())
+            self.ended(self._stream.conversation, ReplayEnd.TIMEOUT, now, out)
+
+    def _ask_idle(self, now: float, out: list[Command]) -> None:
+        if self.may_ask(now):
+            self._probe(now, out)
+        elif self._trust.foreign and self._patience.allows(now) and self._stream.arrived_last is not None:
+            self.recover(Purpose.HEAL, self._stream.arrived_last, now, out)
 
     # --- answers ---
 
@@ -130,13 +151,13 @@ class Asking:
         recovery = self._recovery
         if recovery is None or conversation != self._stream.conversation:
             return
-        if end is ReplayEnd.TIMEOUT:
-            out.append(Count("replays_timeout"))
-        elif end is ReplayEnd.FAILED:
-            out.append(Count("replays_failed"))
+        if end is not ReplayEnd.COMPLETE:
+            out.append(Count("replays_timeout" if end is ReplayEnd.TIMEOUT else "replays_failed"))
         else:
             self._joining_answered(recovery)
         outcome = recovery.on_end(end, self._stream.tracker, self._stream.lane.first_sequence)
+        if outcome is Outcome.DONE and self._trust.foreign:
+            outcome = Outcome.GIVE_UP  # nothing that it has is known
         match outcome:
             case Outcome.AGAIN:
                 self._ask_again(recovery, now, out)
@@ -154,40 +175,89 @@ class Asking:
         stream = self._stream
         self._silence.broken(out)
         self._joining_answered(recovery)
-        if recovery.purpose is Purpose.IDLE:
-            recovery.purpose = Purpose.HEAL
-            out.append(Count("gaps"))  # a lost tail
-            stream.hold(Phase.ASKING, out)
+        if recovery.purpose is Purpose.IDLE and self._on_lost_tail(recovery, batch, now, out):
+            return
+        if recovery.purpose is not Purpose.IDENTIFY and self._overlaps(recovery, batch, now, out):
+            return
         answer = recovery.on_reply(batch.sequence, stamp(batch.payload), stream.tracker, stream.lane.first_sequence)
         if answer is Answer.SKIP:
+            recovery.skipped(len(batch.payload), now)
             return
-        if answer is Answer.SAME_PROCESS:
-            stream.absence.examined()
-        elif answer is Answer.TAKE:
-            stream.apply(batch, out)
-        elif isinstance(answer, TakeAfterLoss):
+        recovery.useless_bytes = 0
+        if isinstance(answer, TakeAfterLoss):
             stream.lose(answer.first, answer.last, out)
-            stream.apply(batch, out)
+            answer = Answer.TAKE
+        if answer is Answer.TAKE:
+            stream.apply_replayed(batch, out)
+            stream.unvouched = not self._trust.own
         else:
-            out.append(HangUp())
-            self._break_off(answer, recovery, now, out)
-            return
-        # A lane that lost its end is no reason to stop: the more is replayed, the less is missing behind it.
-        if not stream.lane.overflowed and recovery.reached(stream.tracker, stream.lane.first_sequence):
-            out.append(HangUp())
-            self._complete(recovery, out)
+            self._on_answer(answer, recovery, now, out)
+        self._end_where_reached(recovery, out)
 
-    def _break_off(
+    def _on_lost_tail(self, recovery: Recovery, batch: RawBatch, now: float, out: list[Command]) -> bool:
+        """An idle engine has more than arrived. True where the endpoint has to prove itself before that is believed."""
+        out.append(Count("gaps"))
+        if self._trust.anchor() is not None:
+            out.append(HangUp())
+            self.recover(Purpose.HEAL, batch.sequence, now, out)
+            return True
+        recovery.purpose = Purpose.HEAL
+        self._stream.hold(Phase.ASKING, out)
+        return False
+
+    def _end_where_reached(self, recovery: Recovery, out: list[Command]) -> bool:
+        """Stop where the live messages that are held go on.
+
+        Not before the endpoint is known to be the engine's own: its next reply is one that arrived, too. Nor with a
+        lane that lost its end: the more is replayed, the less is missing behind it.
+        """
+        lane = self._stream.lane
+        if self._recovery is not recovery or lane.overflowed or not self._trust.own:
+            return False
+        if not recovery.reached(self._stream.tracker, lane.first_sequence):
+            return False
+        out.append(HangUp())
+        self._complete(recovery, out)
+        return True
+
+    def _overlaps(self, recovery: Recovery, batch: RawBatch, now: float, out: list[Command]) -> bool:
+        """Hold a reply against the oldest message that is held. True where that ends it all."""
+        same = self._trust.overlap(batch)
+        if same is None:
+            return False
+        if same:
+            self._trust.confirm(out)
+            return self._end_where_reached(recovery, out)
+        out.append(HangUp())
+        self._disbelieve(now, out)
+        return True
+
+    def _disbelieve(self, now: float, out: list[Command]) -> None:
+        """It is another engine's. It is asked again after some rest."""
+        self._trust.refute(out)
+        self._stream.joined = True
+        self._patience.failed(now)
+        self._resume(out)
+
+    def _on_answer(
         self,
-        why: Literal[Answer.OTHER_PROCESS, Answer.HOLE, Answer.NOTHING_OLDER],
+        answer: Answer,
         recovery: Recovery,
         now: float,
         out: list[Command],
     ) -> None:
-        """What follows a conversation that is of no use any more."""
-        if why is Answer.OTHER_PROCESS:
+        """What follows from a reply that says something of the endpoint. Most of these end the conversation."""
+        if answer is Answer.SAME_PROCESS or answer is Answer.VOUCHED:
+            self._stream.absence.examined()
+            if self._stream.arrived_last is not None:
+                self._trust.confirm(out)
+            return
+        out.append(HangUp())
+        if answer is Answer.OTHER_PROCESS:
             self._other_process(now, out)
-        elif why is Answer.NOTHING_OLDER:
+        elif answer is Answer.FOREIGN:
+            self._disbelieve(now, out)
+        elif answer is Answer.NOTHING_OLDER:
             self._complete(recovery, out)
         else:
             if not self._loss_told:

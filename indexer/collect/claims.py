@@ -32,6 +32,13 @@ class Claims:
                 self._check_rank(batch.payload, out)
         return out
 
+    def check_replayed(self, batches: Sequence[RawBatch]) -> list[Command]:
+        """Remarks on replies, of which not all carry a topic: the rank, where no live message has told it yet."""
+        out: list[Command] = []
+        if batches and self._topic is None and not self._warned_rank:
+            self._check_rank(batches[0].payload, out)
+        return out
+
     def look_again(self) -> None:
         """Whoever speaks next may be another: check it anew."""
         self._topic = None

@@ -49,6 +49,11 @@ class Lane:
         """Number of the oldest held batch."""
         return self._batches[0].sequence if self._batches else None
 
+    @property
+    def first(self) -> RawBatch | None:
+        """The oldest held batch."""
+        return self._batches[0] if self._batches else None
+
     def push(self, batch: RawBatch) -> bool:
         """Hold a batch behind the others. False: it did not fit and is lost, and so will be all after it."""
         cost = _cost_bytes(batch)

@@ -105,6 +105,9 @@ class CollectOptions:
     wait) a thousand sources are still probed within probe_interval_s."""
     replay_rcvhwm_messages: int = 20_000
     """Messages ZMQ queues per replay. Large, because up to vLLM 0.32 an engine drops silently for a slow reader."""
+    replay_useless_max_bytes: int = 256 * MIB
+    """Replies in a row that bring nothing new, and no more of them for replay_timeout_s either: then a conversation
+    counts as silent."""
     replay_inbox_bytes: int = 4 * MIB
     """Replayed batches taken from ZMQ but not applied yet, per conversation. Full: reading pauses."""
 

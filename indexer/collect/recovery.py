@@ -12,6 +12,7 @@ from enum import Enum, auto
 from typing import Final
 
 from indexer.collect.commands import ReplayEnd
+from indexer.collect.options import CollectOptions
 from indexer.collect.sequence import Gap, Next, SequenceTracker, Verdict
 
 ENGINE_REPLAY_HWM: Final = 1_000
@@ -28,6 +29,9 @@ class Purpose(Enum):
     """What is missing after the last applied batch."""
     IDENTIFY = auto()
     """From the last applied batch on, after a reconnect: does the same process answer?"""
+    VERIFY = auto()
+    """What is missing after the last applied batch, and that batch too, as it arrived: does the endpoint have the same?
+    Where the connection stands nobody else can have taken the engine's place."""
     IDLE = auto()
     """What comes after the last applied batch, while nothing arrives: a lost tail, or the proof that there is none."""
 
@@ -43,6 +47,10 @@ class Answer(Enum):
     """The engine still has the last applied batch: what follows continues it."""
     OTHER_PROCESS = auto()
     """The engine has another batch in that place, or none."""
+    VOUCHED = auto()
+    """The endpoint has a batch as it arrived: it speaks for this engine."""
+    FOREIGN = auto()
+    """It has another in its place: it speaks for another engine."""
     HOLE = auto()
     """Replies before this one got lost: ask again."""
     NOTHING_OLDER = auto()
@@ -83,6 +91,21 @@ class Recovery:
     incomplete: bool = False
     """Something asked for was no longer there."""
 
+    useless_bytes: int = 0
+    """Of replies in a row that brought nothing, and since when they come."""
+    useless_since: float = 0.0
+
+    def skipped(self, size_bytes: int, now: float) -> None:
+        """A reply that brought nothing."""
+        if not self.useless_bytes:
+            self.useless_since = now
+        self.useless_bytes += size_bytes
+
+    def is_useless(self, now: float, options: CollectOptions) -> bool:
+        """Whether a conversation that does answer brings nothing: the same replies again and again, say."""
+        for_long = self.useless_bytes > 0 and now - self.useless_since > options.replay_timeout_s
+        return for_long or self.useless_bytes > options.replay_useless_max_bytes
+
     def on_reply(
         self, sequence: int, stamp: float, tracker: SequenceTracker, held_first: int | None
     ) -> Answer | TakeAfterLoss:
@@ -94,8 +117,12 @@ class Recovery:
             self.purpose = Purpose.HEAL
             self.anchored = True
             return Answer.SAME_PROCESS
+        if self.purpose is Purpose.VERIFY and sequence == tracker.last:
+            return self._on_last(stamp == tracker.last_stamp)
         if tracker.expected is not None and sequence < tracker.expected:
             return Answer.SKIP
+        if self.purpose is Purpose.VERIFY:
+            self.purpose = Purpose.HEAL  # its buffer does not reach back that far
         verdict = tracker.judge(sequence, stamp)
         if isinstance(verdict, Next):
             self._take()
@@ -103,6 +130,13 @@ class Recovery:
         if self.anchored:
             return Answer.HOLE
         return self._beginning_is_gone(verdict, sequence, held_first)
+
+    def _on_last(self, same: bool) -> Answer:  # noqa: FBT001  what was found
+        if not same:
+            return Answer.FOREIGN
+        self.purpose = Purpose.HEAL
+        self.anchored = True
+        return Answer.VOUCHED
 
     def _beginning_is_gone(self, verdict: Verdict, sequence: int, held_first: int | None) -> Answer | TakeAfterLoss:
         """The first usable reply is above what was asked for: the engine has nothing older in its buffer."""
@@ -120,7 +154,8 @@ class Recovery:
 
     def reached(self, tracker: SequenceTracker, held_first: int | None) -> bool:
         """Whether the live messages held back go on from here: no need to wait for the end marker."""
-        if held_first is None or tracker.expected is None or self.purpose is Purpose.IDENTIFY:
+        unanswered = self.purpose in {Purpose.IDENTIFY, Purpose.VERIFY}
+        if held_first is None or tracker.expected is None or unanswered:
             return False
         return held_first <= tracker.expected
 
@@ -143,4 +178,5 @@ class Recovery:
         self.conversations += 1
         self.replies = 0
         self.taken = 0
+        self.useless_bytes = 0
         self.anchored = False

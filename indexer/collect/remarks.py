@@ -15,6 +15,10 @@ REPLAY_SILENT: Final = Warn(
     "replay", "the replay endpoint does not answer in time: lost batches cannot be fetched for now"
 )
 REPLAY_ANSWERS: Final = Warn("replay", None)
+REPLAY_FOREIGN: Final = Warn(
+    "replay_foreign", "the replay endpoint has other batches than arrive, as another engine's has: it is not believed"
+)
+REPLAY_OWN: Final = Warn("replay_foreign", None)
 REPLAY_LOSES: Final = Warn(
     "replay_loss", "the engine loses replayed batches without a word (vLLM before 0.33 does): they are asked for again"
 )

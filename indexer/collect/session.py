@@ -60,6 +60,7 @@ class Session:
         out: list[Command] = []
         stream = self._stream
         again = stream.absence.up(now)
+        self._asking.connection_changed()
         if again:
             out.append(Count("reconnects"))
         if again:

@@ -50,12 +50,27 @@ class Stream:
         """Number of the newest question: what older ones still bring is ignored."""
         self.dropped = False
         """Messages found no room in the lane, and neither a replay nor the rules for gaps have made up for it yet."""
+        self.replayed_last: int | None = None
+        """Number of the newest batch that came by replay."""
+        self.unvouched = False
+        """Some came by replay from an endpoint of which it is not known yet that it speaks for this engine."""
         self._dropped_in = 0  # the newest conversation at that time: what it brings may have left the engine before
 
     def apply(self, batch: RawBatch, out: list[Command]) -> None:
         """It is next."""
         self.tracker.advance(batch.sequence, stamp(batch.payload))
         out.append(batch)
+
+    def apply_replayed(self, batch: RawBatch, out: list[Command]) -> None:
+        """It is next, and came by replay."""
+        self.apply(batch, out)
+        self.replayed_last = batch.sequence
+
+    @property
+    def arrived_last(self) -> int | None:
+        """Number of the newest applied batch, where it arrived live."""
+        last = self.tracker.last
+        return None if last == self.replayed_last else last
 
     @staticmethod
     def lose(first: int, last: int, out: list[Command]) -> None:
@@ -81,8 +96,12 @@ class Stream:
 
     def new_life(self, reason: RestartReason, out: list[Command]) -> None:
         """Another process of the engine speaks: nothing is known of it."""
-        out += [Count("restarts"), BeginLife(reason)]
+        if reason != "replay_differs":  # that is no restart of the engine: what was believed to be its history is not
+            out.append(Count("restarts"))
+        out.append(BeginLife(reason))
         self.tracker.forget()
+        self.replayed_last = None
+        self.unvouched = False
         self.joined = False
         if self.absence.settled:
             self.absence.unproven = False

@@ -310,6 +310,7 @@ class Subscriber:
         if isinstance(item, ReplayEnd):
             self._perform(self.session.replay_ended(conversation, item, now))
         else:
+            self._perform(self._claims.check_replayed(item))
             self._perform(self.session.replayed(conversation, item, now))
 
     def _perform(self, commands: Iterable[Command]) -> None:

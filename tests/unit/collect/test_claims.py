@@ -55,3 +55,15 @@ def test_long_names_are_cut_in_remarks() -> None:
 
     assert Warn("topic", f"its topic names pod {'p' * 100!r}: ignored") == pod
     assert Warn("topic", "its topic names model '" + r"\\xff" * 25 + "': ignored") == model
+
+
+def test_an_idle_engines_replies_tell_its_rank() -> None:
+    """Once, and only until a live message does."""
+    claims = Claims(SOURCE)
+
+    assert [Count("rank_mismatch"), Warn("rank", "its batches name data-parallel rank 0: ignored")] == (
+        claims.check_replayed([batch(0)])
+    )
+    assert [] == claims.check_replayed([batch(1)])
+    assert [Warn("rank", None)] == claims.check([message(b"", 1)])
+    assert [] == claims.check_replayed([batch(2)])

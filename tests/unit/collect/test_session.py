@@ -110,7 +110,7 @@ def test_join_replays_history_before_live() -> None:
     assert [SYNC, Ask(1, 0)] == story.up()
     assert [] == story.live(3, 5)
     assert batches(0, 1) == story.reply(0, 1)
-    assert [batch(2), HangUp(), OK] == story.reply(2)
+    assert [batch(2), HangUp(), OK] == story.reply(2, 3)
     assert [*batches(3, 5), SYNCED] == story.drain()
     assert batches(6, 7) == story.live(6, 7)
 
@@ -128,8 +128,8 @@ def test_overlap_of_replay_and_live_is_applied_once() -> None:
     story.up()
     story.reply(0, 4)
     story.live(3, 6)
-    assert [batch(5), HangUp(), OK] == story.reply(5)
-    assert [batch(6), SYNCED] == story.drain()
+    assert [HangUp(), OK] == story.reply(5)
+    assert [*batches(5, 6), SYNCED] == story.drain()
 
 
 def test_an_empty_history_is_a_proof() -> None:
@@ -140,7 +140,7 @@ def test_an_empty_history_is_a_proof() -> None:
     assert [Prove(), OK, SYNCED] == story.end()
     assert [Count("gaps"), SYNC, Ask(2, 0)] == story.live(2)
     assert [batch(0)] == story.reply(0)
-    assert [batch(1), HangUp(), OK] == story.reply(1)
+    assert [batch(1), HangUp(), OK] == story.reply(1, 2)
     assert [batch(2), SYNCED] == story.drain()
 
 
@@ -243,7 +243,7 @@ def test_messages_read_together_are_cut_at_the_gap() -> None:
     arrived = [batch(5), batch(8), batch(9)]
     commands = story.session.messages(arrived, story.now)
 
-    assert [batch(5), Count("gaps"), SYNC, Ask(2, 6)] == commands
+    assert [batch(5), Count("gaps"), SYNC, Ask(2, 5)] == commands
     assert 2 == len(story.lane)
 
 
@@ -253,7 +253,7 @@ def test_a_gap_that_the_engine_no_longer_keeps_is_reported() -> None:
     story.live(9)
 
     assert [Count("batches_lost", 2), ReportGap(5, 6), batch(7)] == story.reply(7)
-    assert [batch(8), HangUp(), PARTIAL] == story.reply(8)
+    assert [batch(8), HangUp(), PARTIAL] == story.reply(8, 9)
     assert [batch(9), SYNCED] == story.drain()
 
 
@@ -291,10 +291,10 @@ def test_a_second_gap_among_the_held_is_healed_too() -> None:
     story = joined()
     story.live(7)
     story.live(10)
-    story.reply(5, 6)
+    story.reply(5, 7)
 
     assert [batch(7), Count("gaps"), Ask(3, 8)] == story.drain()
-    assert [*batches(8, 9), HangUp(), OK] == story.reply(8, 9)
+    assert [*batches(8, 9), HangUp(), OK] == story.reply(8, 10)
     assert [batch(10), SYNCED] == story.drain()
 
 
@@ -328,8 +328,8 @@ def test_what_a_full_lane_drops_is_asked_for_at_once() -> None:
     """Not at the next message or probe: it is known that something is missing."""
     story = full(replay=True)
 
-    assert [SYNC, Ask(2, 6)] == story.after(0.25)
-    assert [batch(6)] == story.reply(6)
+    assert [SYNC, Ask(2, 5)] == story.after(0.25)
+    assert [batch(6)] == story.reply(5, 6)
     assert [Prove(), OK, MADE_GOOD, SYNCED] == story.end()
 
 
@@ -419,7 +419,7 @@ def test_replies_lost_before_the_end_marker_are_asked_for_again() -> None:
     story.reply(5, 6)
 
     assert [Ask(3, 7)] == story.end(COMPLETE)
-    assert [*batches(7, 8), HangUp(), OK] == story.reply(7, 8)
+    assert [*batches(7, 8), HangUp(), OK] == story.reply(7, 9)
 
 
 def test_an_end_marker_after_many_replies_is_checked() -> None:
@@ -503,7 +503,7 @@ def test_a_gap_beyond_the_rate_is_healed_a_little_later() -> None:
     story.reply(0, 4)
     story.end()
     story.live(6)
-    story.reply(5)
+    story.reply(5, 6)
     story.drain()
 
     assert [Count("gaps"), SYNC] == story.live(8)
@@ -538,6 +538,101 @@ def test_replies_below_what_was_asked_for_are_ignored() -> None:
     story.live(7)
 
     assert [*batches(5, 6), HangUp(), OK] == story.reply(0, 7)
+
+
+# --- endpoints of other engines ---
+
+FOREIGN, OWN = Suspect("replay_differs", active=True), Suspect("replay_differs", active=False)
+DIFFERS = [HangUp(), Count("replays_foreign"), FOREIGN, remarks.REPLAY_FOREIGN]
+
+
+def test_a_gap_is_not_filled_by_another_engine() -> None:
+    """Its last live batch is asked for, too, and is another there: nothing of the answer is applied."""
+    story = joined()
+    story.live(5)
+
+    assert [Count("gaps"), SYNC, Ask(2, 5)] == story.live(8)
+    assert [*DIFFERS, BeginLife("replay_differs")] == story.reply(5, 9, life=1)
+    assert [batch(8), SYNCED] == story.drain()
+    assert [batch(9)] == story.live(9)
+
+
+def test_a_lost_tail_is_not_taken_from_another_engine() -> None:
+    """An idle engine is asked for what follows; before any is applied, for the batch before it."""
+    story = joined()
+    assert [HangUp(), *batches(5, 5)][1:] == story.live(5)
+
+    assert [Ask(2, 6, probe=True)] == story.after(OPTIONS.probe_interval_s)
+    assert [Count("gaps"), HangUp(), SYNC, Ask(3, 5)] == story.reply(6, 9, life=1)
+    assert [*DIFFERS, BeginLife("replay_differs"), SYNCED] == story.reply(5, life=1)
+
+
+def test_a_history_that_overlaps_what_arrives_is_held_against_it() -> None:
+    """The history of another engine: all of it is taken back, and what arrived counts from there."""
+    story = Story()
+    story.up()
+    story.live(3, 4)
+
+    assert batches(0, 2, life=1) == story.reply(0, 2, life=1)
+    assert [*DIFFERS, BeginLife("replay_differs")] == story.reply(3, life=1)
+    assert [*batches(3, 4), SYNCED] == story.drain()
+
+
+def test_a_history_of_another_engine_is_found_out_by_the_first_message() -> None:
+    """Older than what was replayed: a restart by its number, and then the endpoint has another in that place again."""
+    story = Story()
+    story.up()
+    story.reply(0, 8, life=1)
+    story.end()
+
+    assert [Count("restarts"), BeginLife("sequence_went_back"), SYNC, Ask(2, 0)] == story.live(2)
+    assert [*batches(0, 1, life=1), *DIFFERS, BeginLife("replay_differs")] == story.reply(0, 2, life=1)
+    assert [batch(2), SYNCED] == story.drain()
+
+
+def test_an_endpoint_that_is_the_engines_own_after_all() -> None:
+    """It is asked again after some rest, for the last live batch; having that, it is believed, and heals as before."""
+    story = joined()
+    story.live(5)
+    story.live(8)
+    story.reply(5, life=1)
+    story.drain()
+
+    assert [] == story.live(9)[1:]
+    assert [SYNC, Ask(3, 9)] == story.after(OPTIONS.replay_backoff_min_s)
+    assert [OWN, remarks.REPLAY_OWN] == story.reply(9)
+    assert [Prove(), OK, remarks.REPLAY_ANSWERS, SYNCED] == story.end()
+    assert [Count("gaps"), SYNC, Ask(4, 10)] == story.live(11)
+
+
+def test_an_endpoint_that_is_still_anothers_is_asked_less_and_less_often() -> None:
+    """Nothing is ever applied from it, and a gap is one that nothing heals."""
+    story = joined()
+    story.live(5)
+    story.live(8)
+    story.reply(5, life=1)
+    story.drain()
+
+    assert [SYNC, Ask(3, 8)] == story.after(5.0)
+    assert [HangUp(), Count("replays_foreign"), SYNCED] == story.reply(8, life=1)
+    assert [] == story.after(9.9)
+    assert [Count("gaps"), Count("batches_lost"), ReportGap(9, 9), batch(10)] == story.live(10)
+    assert [SYNC, Ask(4, 10)] == story.after(0.1)
+    assert [remarks.REPLAY_SILENT, SYNCED] == story.end()
+
+
+def test_replies_without_end_that_bring_nothing() -> None:
+    """The same replies again and again: after replay_timeout_s, or too many bytes, that is no answer."""
+    for limits in ({"replay_useless_max_bytes": 100_000}, {"replay_timeout_s": 2.0}):
+        story = joined(options=replace(OPTIONS, **limits))  # type: ignore[arg-type]  # each limit is a number
+        story.live(5)
+        story.live(9)
+        story.reply(5, 6)
+        story.reply(0, 4)
+        seconds = 2.1 if "replay_timeout_s" in limits else 0.1
+        if seconds < 1.0:
+            story.session.replayed(story.asked, [batch(3, size_bytes=100_000)], story.now)
+        assert [HangUp(), Count("replays_timeout"), Ask(3, 7)] == story.after(seconds)
 
 
 # --- restarts ---
@@ -586,7 +681,7 @@ def test_a_restart_during_a_replay() -> None:
     story.reply(0, 3)
     story.live(5)
     story.live(0, 1, life=1)
-    story.reply(4)
+    story.reply(4, 5)
 
     assert [batch(5), Count("restarts"), BeginLife("sequence_went_back"), Ask(2, 0)] == story.drain()
     assert [batch(0, 1), HangUp(), OK] == story.reply(0, life=1)
@@ -606,7 +701,7 @@ def test_after_a_reconnect_the_same_process_goes_on() -> None:
     assert [] == story.live(7)
     assert [Ask(2, 4)] == story.empty()
     assert batches(5, 5) == story.reply(4, 5)
-    assert [batch(6), HangUp(), OK] == story.reply(6)
+    assert [batch(6), HangUp(), OK] == story.reply(6, 7)
     assert [batch(7), SYNCED] == story.drain()
 
 
@@ -655,7 +750,7 @@ def test_what_the_old_connection_left_is_overlap_in_the_same_life() -> None:
     story.live(9)
     story.empty()
 
-    assert [HangUp(), OK] == story.reply(4)
+    assert [HangUp(), OK] == story.reply(4, 5)
     assert [*batches(5, 6), Count("gaps"), Ask(3, 7)] == story.drain()
     assert [*batches(7, 8), HangUp(), OK] == story.reply(7, 9)
     assert [batch(9), SYNCED] == story.drain()
@@ -866,7 +961,7 @@ def test_a_connection_that_comes_back_without_having_been_seen_lost() -> None:
 
     assert [Count("reconnects"), HangUp()] == story.up()
     assert [Ask(3, 4)] == story.empty()
-    assert [*batches(5, 6), HangUp(), OK] == story.reply(4, 6)
+    assert [*batches(5, 6), HangUp(), OK] == story.reply(4, 7)
     assert [batch(7), SYNCED] == story.drain()
 
 
@@ -874,7 +969,7 @@ def test_a_reconnect_while_the_lane_is_drained() -> None:
     """What is left in the lane waits for the identification like everything else."""
     story = joined()
     story.live(6, 6 + 3 * OPTIONS.quantum_messages)
-    story.reply(5)
+    story.reply(5, 6)
     first_turn = story.session.drain_lane(story.now)
     assert 2 * OPTIONS.quantum_messages == len(first_turn)
     last = 5 + 2 * OPTIONS.quantum_messages
@@ -922,7 +1017,7 @@ def test_a_live_message_outruns_the_probe() -> None:
     assert [] == story.reply(5)
 
     story.after(OPTIONS.probe_interval_s)
-    assert [HangUp(), Count("gaps"), SYNC, Ask(4, 6)] == story.live(7)
+    assert [HangUp(), Count("gaps"), SYNC, Ask(4, 5)] == story.live(7)
 
 
 def test_a_silent_endpoint_is_probed_less_and_less_often() -> None:
