@@ -1,8 +1,9 @@
 """One bound socket for many engines that connect to us (`--source-bind`). I/O around one session per publisher.
 
 Publishers are told apart by (topic, rank) and never by connection alone: numbers of different publishers are never
-mixed. Where two topics name the same pod and rank the newer one counts: an engine that serves another model now. There
-is no replay here: nobody knows where a connecting engine's replay socket is.
+mixed. Where two topics, or two bound sockets, name the same pod and rank, the newer one counts if the engine of the
+older one is gone or is the same (it serves another model now); while it stands, the newer one is another engine and is
+refused. There is no replay here: nobody knows where a connecting engine's replay socket is.
 """
 
 from __future__ import annotations
@@ -10,11 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Final
 
 import zmq
 
+from indexer.collect.bound_stream import NO_CONNECTION, BoundCounts, BoundStream, Feeders, Publisher, Refused
 from indexer.collect.commands import Ask, Command, HangUp
 from indexer.collect.lanes import Lane
 from indexer.collect.messages import parse_message
@@ -30,48 +30,18 @@ from indexer.ports import EventSink, TopicRegistrar
 
 log = logging.getLogger(__name__)
 
-_NO_CONNECTION: Final = -1
-
-Publisher = tuple[bytes, int]
-"""(topic, rank)."""
-
-
-@dataclass(slots=True)
-class BoundCounts:
-    """What could be given to no source."""
-
-    malformed: int = 0
-    unnamed: int = 0
-    """The topic is empty: it names nobody."""
-    refused: int = 0
-    """The registrar takes no more sources, the name is another's, the source has a subscriber of its own, or another
-    topic took its place just now."""
-
-
-@dataclass(slots=True)
-class _Stream:
-    """One publisher: its source, its session and the connection its last message came by."""
-
-    sink: EventSink
-    session: Session
-    connection: int = _NO_CONNECTION
-    lost: int = _NO_CONNECTION
-    """The connection it had last: what is still read of it tells nothing new."""
-    waiting: list[RawBatch] = field(default_factory=list)
-    proven: bool = True
-    """Its connection is known to be answered: False after a pause of this process, until it is again."""
-
 
 class BoundSocket:
     """A bound SUB socket and the streams on it. Streams begin with a publisher's first message."""
 
-    def __init__(self, endpoint: str, registrar: TopicRegistrar, shared: Shared) -> None:
+    def __init__(self, endpoint: str, registrar: TopicRegistrar, shared: Shared, feeders: Feeders) -> None:
+        """`feeders` is common to all bound sockets of the process."""
         self._wanted_endpoint = endpoint
         self._registrar = registrar
         self._shared = shared
-        self._streams: dict[Publisher, _Stream] = {}
-        self._feeders: dict[SourceId, Publisher] = {}  # whose stream is a source's
-        self._refused: dict[Publisher, float] = {}  # publisher → when, oldest first
+        self._streams: dict[Publisher, BoundStream] = {}
+        self._feeders = feeders
+        self._refused = Refused(shared.options.refused_retry_s, shared.options.refused_topics_max)
         self._connections: set[int] = set()  # descriptors of those that stand
         self._socket: zmq.Socket[bytes] | None = None
         self._monitor: Monitor | None = None
@@ -111,8 +81,9 @@ class BoundSocket:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+        for source in list(self.sources()):
+            self.stop(source)
         self._streams.clear()
-        self._feeders.clear()
 
     @property
     def endpoint(self) -> str:
@@ -127,9 +98,10 @@ class BoundSocket:
 
     def stop(self, source: SourceId) -> None:
         """Forget that source's stream. Its next message proposes it anew."""
-        publisher = self._feeders.pop(source, None)
-        if publisher is not None:
-            self._streams.pop(publisher, None)
+        stream = self._feeders.get(source)
+        if stream is not None and stream.socket is self:
+            del self._feeders[source]
+            self._streams.pop(stream.publisher, None)
 
     # --- reading ---
 
@@ -153,7 +125,7 @@ class BoundSocket:
 
     def _take(self, arrived: list[tuple[RawBatch, int]], now: float) -> None:
         """Give each stream the messages that are its own, in one go."""
-        busy: list[_Stream] = []
+        busy: list[BoundStream] = []
         for batch, connection in arrived:
             self._sort_in(batch, connection, busy, now)
         for stream in busy:
@@ -216,23 +188,26 @@ class BoundSocket:
         since = now if now - self._looked_at <= 2 * self._shared.options.tick_s else self._looked_at
         for stream in self._streams.values():
             if stream.connection == connection:
-                stream.connection, stream.lost = _NO_CONNECTION, connection
+                stream.connection, stream.lost = NO_CONNECTION, connection
                 self._perform(stream, stream.session.connection_down(since))
                 stream.sink.alive(connected=False)
 
-    def _sort_in(self, batch: RawBatch, connection: int, busy: list[_Stream], now: float) -> None:
+    def _sort_in(self, batch: RawBatch, connection: int, busy: list[BoundStream], now: float) -> None:
         """Find the stream of a message; note by which connection it came, even where that is gone already."""
         publisher = (batch.topic, peek_rank(batch.payload) or 0)
         stream = self._streams.get(publisher)
         if stream is None or not stream.sink.open:
-            stream = self._begin(publisher, now)
+            stream = self._begin(publisher, connection, now)
             if stream is None:
                 return
+        elif stream.stands_against(connection):
+            self._refuse_beside(stream, publisher)
+            return
         if connection in self._connections and connection != stream.connection:
             stream.connection = connection
             self._perform(stream, stream.session.connection_up(now))
             stream.sink.alive(connected=True)
-        elif stream.connection == _NO_CONNECTION and connection != stream.lost:
+        elif stream.connection == NO_CONNECTION and connection != stream.lost:
             stream.lost = connection
             self._perform(stream, [*stream.session.connection_up(now), *stream.session.connection_down(now)])
             stream.sink.alive(connected=False)
@@ -240,11 +215,9 @@ class BoundSocket:
             busy.append(stream)
         stream.waiting.append(batch)
 
-    def _begin(self, publisher: Publisher, now: float) -> _Stream | None:
+    def _begin(self, publisher: Publisher, connection: int, now: float) -> BoundStream | None:
         """A publisher seen for the first time, or again after its source was removed."""
-        refused_at = self._refused.get(publisher)
-        options = self._shared.options
-        if refused_at is not None and now - refused_at < options.refused_retry_s:
+        if self._refused.lately(publisher, now):
             self.counts.refused += 1
             return None
         raw_topic, rank = publisher
@@ -252,58 +225,70 @@ class BoundSocket:
         if topic.pod is None:
             self.counts.unnamed += 1
             return None
-        before = self._displace(SourceId(topic.pod, rank), publisher, now)
+        before = self._feeders.get(SourceId(topic.pod, rank))
+        if before is not None and before.stands_against(connection):
+            self._refuse_beside(before, publisher)
+            self._refused.add(publisher, now)
+            return None
+        changed = before is not None and self._displace(before, publisher, now)
         sink = self._registrar.source_for_topic(topic.pod, topic.model, rank)
         if sink is None or sink.descriptor.endpoint is not None:
             self._refuse(publisher, sink, now)
             return None
-        self._refused.pop(publisher, None)
-        lane = Lane(options.lane_bytes, self._shared.budget)
-        self._feeders[sink.descriptor.id] = publisher
-        stream = self._streams[publisher] = _Stream(sink, Session(options, lane, now, replay=False))
+        self._refused.forget(publisher)
+        lane = Lane(self._shared.options.lane_bytes, self._shared.budget)
+        stream = BoundStream(publisher, self, sink, Session(self._shared.options, lane, now, replay=False))
+        self._streams[publisher] = self._feeders[sink.descriptor.id] = stream
         self._perform(stream, stream.session.begin())
-        if before is not None:
-            sink.warn(f"its topic changed from {before[:SHOWN_MAX]!r} to {raw_topic[:SHOWN_MAX]!r}", key="topic")
+        if before is not None and changed:
+            sink.warn(f"its topic changed from {_shown(before.publisher)} to {_shown(publisher)}", key="topic")
         return stream
 
-    def _displace(self, source: SourceId, newer: Publisher, now: float) -> bytes | None:
-        """End the stream that another topic feeds into this source; the topic it had, if there was one.
+    def _refuse_beside(self, standing: BoundStream, newer: Publisher) -> None:
+        """Another engine of that name is connected: it is not the same one anew, and two are never mixed."""
+        standing.sink.count("topic_mismatch")
+        standing.sink.warn(f"another engine sends under its name, topic {_shown(newer)}: ignored", key="bound")
+        self.counts.refused += 1
+
+    def _displace(self, older: BoundStream, newer: Publisher, now: float) -> bool:
+        """End the stream that feeds this source; True where it had another topic or came by another socket.
 
         Its publisher is heard again after a while only: two that live side by side must not take turns message by
         message, and what is still on its way from the older one must not end the newer.
         """
-        publisher = self._feeders.pop(source, None)
-        stream = None if publisher is None else self._streams.pop(publisher, None)
-        if publisher is None or stream is None:
-            return None
-        if publisher == newer or not stream.sink.open:
-            return None
-        stream.waiting = []
-        self._remember(publisher, now)
-        stream.sink.count("restarts")
-        stream.sink.restart("registration_differs")
-        return publisher[0]
+        del self._feeders[older.sink.descriptor.id]
+        if isinstance(older.socket, BoundSocket):
+            older.socket.drop(older.publisher)
+        if not older.sink.open or (older.publisher, older.socket) == (newer, self):
+            return False
+        older.waiting = []
+        if older.socket is self:
+            self._refused.add(older.publisher, now)
+        older.sink.count("restarts")
+        older.sink.restart("registration_differs")
+        return True
+
+    def drop(self, publisher: Publisher) -> None:
+        """Its stream goes on elsewhere."""
+        self._streams.pop(publisher, None)
 
     def _refuse(self, publisher: Publisher, sink: EventSink | None, now: float) -> None:
         if sink is not None:
             sink.warn("an engine of that name also sends to the bound socket: ignored", key="bound")
         elif not self._refused:  # the first says it; the rest is counted
-            topic, rank = publisher
             log.warning(
-                "no room, or the name is another's: events of new topics are dropped, first %r rank %d",
-                topic[:SHOWN_MAX],
-                rank,
+                "no room, or the name is another's: events of new topics are dropped, first %s rank %d",
+                _shown(publisher),
+                publisher[1],
             )
         self.counts.refused += 1
-        self._remember(publisher, now)
+        self._refused.add(publisher, now)
 
-    def _remember(self, publisher: Publisher, now: float) -> None:
-        self._refused.pop(publisher, None)
-        self._refused[publisher] = now
-        if len(self._refused) > self._shared.options.refused_topics_max:
-            del self._refused[next(iter(self._refused))]
-
-    def _perform(self, stream: _Stream, commands: Iterable[Command]) -> None:
+    def _perform(self, stream: BoundStream, commands: Iterable[Command]) -> None:
         for command in commands:
             if not isinstance(command, Ask | HangUp):  # which a session without a replay endpoint never decides
                 tell_core(command, stream.sink)
+
+
+def _shown(publisher: Publisher) -> str:
+    return repr(publisher[0][:SHOWN_MAX])

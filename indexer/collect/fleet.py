@@ -10,7 +10,8 @@ from typing import Final
 
 import zmq
 
-from indexer.collect.bound import BoundCounts, BoundSocket
+from indexer.collect.bound import BoundSocket
+from indexer.collect.bound_stream import BoundCounts, Feeders
 from indexer.collect.commands import Ask
 from indexer.collect.lanes import LaneBudget
 from indexer.collect.options import CollectOptions
@@ -48,8 +49,9 @@ class Fleet:
         )
         self._subscribers: dict[SourceId, Subscriber] = {}
         self._unopened: dict[SourceId, float] = {}  # source → when to try again
+        feeders: Feeders = {}
         self._bound = [
-            BoundSocket(endpoint, registrar, self._shared)
+            BoundSocket(endpoint, registrar, self._shared, feeders)
             for endpoint in options.bind_endpoints
             if registrar is not None
         ]

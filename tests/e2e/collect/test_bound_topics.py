@@ -85,6 +85,62 @@ def test_two_topics_side_by_side_do_not_take_turns_by_the_message(loop: str) -> 
     run_on(loop, main())
 
 
+@pytest.mark.parametrize("newer", [b"pod-a", b"kv@pod-a@other", b"kv@pod-a@m"], ids=["bare", "model", "same"])
+def test_another_engine_of_the_same_name_is_kept_apart(loop: str, newer: bytes) -> None:
+    """While the first one is connected; then its place is free."""
+
+    async def main() -> None:
+        registrar = RecordingRegistrar()
+        async with collecting(options=BOUND, registrar=registrar) as fleet:
+            endpoint = await bound_at(fleet)
+            with engines(1, endpoint) as (second,):
+                with engines(1, endpoint) as (first,):
+                    await all_subscribed([first, second])
+                    first.publish(b"kv@pod-a@m", 0, 3)
+                    await until(lambda: registrar.has("pod-a") and registrar["pod-a", 0].cursor == 3, "the first")
+                    standing = registrar["pod-a", 0]
+                    second.publish(newer, 0, 5, life=1)
+                    await until(lambda: fleet.bound_counts[0].refused == 6, "the second is refused")
+                    first.publish(b"kv@pod-a@m", 4, 4)
+                    await until(lambda: standing.cursor == 4, "the first goes on")
+                    assert [("apply", number) for number in range(5)] == standing.story
+                    assert "another engine" in standing.warnings["bound"]
+                    assert standing.counts["topic_mismatch"]
+                await until(lambda: not standing.connected, "the first is gone")
+                second.publish(newer, 6, 6, life=1)
+                await until(lambda: registrar["pod-a", 0].applied[-1:] == [6], "the second has its place")
+                assert registrar["pod-a", 0].connected
+
+    run_on(loop, main())
+
+
+def test_one_name_on_two_bound_sockets(loop: str) -> None:
+    """A source has one stream, whichever socket it comes by: the other is refused until the first one's engine left."""
+
+    async def main() -> None:
+        registrar = RecordingRegistrar()
+        options = replace(BOUND, bind_endpoints=("tcp://127.0.0.1:0", "tcp://127.0.0.1:0"))
+        async with collecting(options=options, registrar=registrar) as fleet:
+            await bound_at(fleet)
+            one, two = fleet.bound_endpoints
+            with engines(1, two) as (second,):
+                with engines(1, one) as (first,):
+                    await all_subscribed([first, second])
+                    first.publish(b"kv@pod-a@m", 0, 3)
+                    await until(lambda: registrar.has("pod-a") and registrar["pod-a", 0].cursor == 3, "the first")
+                    standing = registrar["pod-a", 0]
+                    second.publish(b"kv@pod-a@m", 0, 5, life=1)
+                    await until(lambda: fleet.bound_counts[1].refused == 6, "the second is refused")
+                    assert [("apply", number) for number in range(4)] == standing.story
+                    assert 1 == len(fleet.sources())
+                await until(lambda: not standing.connected, "the first is gone")
+                second.publish(b"kv@pod-a@m", 6, 7, life=1)
+                await until(lambda: standing.applied == [6, 7], "the second has its place")
+                assert 1 == len(fleet.sources())
+
+    run_on(loop, main())
+
+
 def test_a_publisher_that_is_gone_when_its_first_message_is_read(loop: str) -> None:
     """It is not alive any more, but there was a connection: the next one is a reconnect."""
 
@@ -99,7 +155,7 @@ def test_a_publisher_that_is_gone_when_its_first_message_is_read(loop: str) -> N
             Pump(SystemClock(), 0.1),
             lambda *_: None,
         )
-        bound = BoundSocket("tcp://127.0.0.1:0", registrar, shared)  # read when the test says so
+        bound = BoundSocket("tcp://127.0.0.1:0", registrar, shared, {})  # read when the test says so
         bound.open()
         monitor = bound._monitor
         assert monitor is not None
