@@ -93,6 +93,11 @@ class Lane:
         for shard in self.maps:
             yield from shard.items()
 
+    def pieces(self) -> Iterator[dict[int, int] | dict[int, float] | set[int]]:
+        """All that it keeps, in pieces that hold something."""
+        for kind in (self.maps, self.fresh, self.deadlines, self.copies, self.aliases):
+            yield from filter(None, kind or ())
+
     def again(self, engine_hash: int, *, count_copies: bool) -> None:
         """A held engine hash was announced once more.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from indexer.index.lane import NONE, SHARDS
+from indexer.index.lane import SHARDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -236,14 +236,17 @@ class ReverseMap:
         return held + self.waiting <= FREED_AT_ONCE
 
     def free_slice(self) -> bool:
-        """Free some of a map that is no longer used, well under a millisecond's worth; True while there is more."""
+        """Free some of a map that is no longer used, well under a millisecond's worth; True while there is more.
+
+        Lanes keep their form: a view of the source that is made in steps may hold one.
+        """
         budget = FREED_AT_ONCE
         for lane in self.lanes.values():
-            for pieces in (lane.maps, lane.fresh, lane.deadlines, lane.copies, lane.aliases):
-                while pieces and pieces is not NONE:
-                    budget -= len(pieces.pop()) + 1
-                    if budget <= 0:
-                        return True
+            for piece in lane.pieces():
+                budget -= len(piece)
+                piece.clear()
+                if budget <= 0:
+                    return True
         for waiting in (self.orphans, self.children, self.unplaced):
             budget -= _empty(waiting, budget)
         if budget <= 0:

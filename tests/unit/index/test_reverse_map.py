@@ -389,6 +389,7 @@ def test_a_dropped_map_is_freed_in_slices() -> None:
     while reverse.free_slice():
         slices += 1
         before, left = left, entries_of(reverse)
+        assert lane.count(each - 1) in {0, 1, 2}  # a view made in steps may still hold the lane
         assert before - left <= FREED_AT_ONCE + each // SHARDS
 
     assert slices >= 8 * each // FREED_AT_ONCE - 1
