@@ -32,12 +32,13 @@ ADAPTERS_MAX: Final = 256
 """Adapters known of one source; more are indexed but cannot be asked for by model name."""
 ADAPTER_NAME_MAX: Final = 512
 """Characters of a name that is listed; longer ones cannot be asked for either."""
-VACATED_AT_ONCE: Final = 1_024
-"""Pairs taken out of the mirror when their generation ends: about half a millisecond, less than storing them took. Its
-slot is free at once, so that an engine which clears and fills again without end takes no slot after the other."""
-SLOTS_WAITING_MAX: Final = 256
-"""Slots that wait for the scrub. Beyond, what a generation held is taken out of the mirror however much it is: masks
-must not grow with the number of clears (P9)."""
+VACATED_AT_ONCE: Final = 32
+"""Pairs taken out of the mirror when their generation ends: 30 us, less than storing them took, and little even where
+a thousand sources end in one step. The slot goes on at once, so that an engine which clears and fills again without end
+takes no slot after the other."""
+SLOTS_WAITING_MIN: Final = 256
+"""So many slots, and two more for each source, may wait for the scrub. Beyond, what a generation held is taken out of
+the mirror however much it is: masks must not grow with the number of clears (P9). All sources may restart at once."""
 
 
 class SourceIndex:
@@ -101,7 +102,8 @@ class SourceIndex:
 
         `same_engine`: a clear. Otherwise another process lives there, and what kinds its groups have is told anew.
         """
-        old, vacated = self.map, self._vacate(mirror)
+        crowded = mirror.retired_slots() >= SLOTS_WAITING_MIN + 2 * mirror.live_slots.bit_count()
+        old, vacated = self.map, self._vacate(mirror, self.pairs if crowded else VACATED_AT_ONCE)
         if not same_engine:
             self._forget_engine()
         if vacated:
@@ -118,19 +120,18 @@ class SourceIndex:
 
     def leave(self, mirror: Mirror) -> ReverseMap:
         """The registration ends: nothing of it counts any more; its map comes back to be freed in slices."""
-        if self._vacate(mirror):
+        if self._vacate(mirror, VACATED_AT_ONCE):
             mirror.close_slot(self.slot)
         else:
             mirror.retire(self.slot)
         return self.map
 
-    def _vacate(self, mirror: Mirror) -> bool:
-        """Take out of the mirror what this generation holds, where that is little; False where the slot must retire.
+    def _vacate(self, mirror: Mirror, most: int) -> bool:
+        """Take out of the mirror what this generation holds, at most so much; False where the slot must retire.
 
         After a fault of ours the map may not say all that the mirror knows.
         """
-        much = self.pairs > VACATED_AT_ONCE and mirror.retired_slots() < SLOTS_WAITING_MAX
-        if much or "fault" in self.facts.doubts:
+        if self.pairs > most or "fault" in self.facts.doubts:
             return False
         for lane in self.map.lanes.values():
             if lane.pairs:

@@ -9,10 +9,12 @@ import pytest
 from indexer.index.lane import SHARDS
 from indexer.index.mirror import Mirror
 from indexer.index.records import LANES_MAX
-from indexer.index.source import SLOTS_WAITING_MAX, VACATED_AT_ONCE, SourceIndex
+from indexer.index.source import SLOTS_WAITING_MIN, VACATED_AT_ONCE, SourceIndex
 from indexer.model import BlocksStored, Descriptor, GroupInfo, Tier
 
 FULL, WINDOW = "full_attention", "sliding_window"
+WAITING_MAX = SLOTS_WAITING_MIN + 2
+"""Slots that wait where there is one source."""
 
 
 class Taught:
@@ -273,12 +275,46 @@ def test_slots_that_wait_for_the_scrub_are_few() -> None:
     """Clears of much that come faster than the scrub cost what they held, and no slot more."""
     taught = filled(VACATED_AT_ONCE + 1)
     source = taught.source
-    for generation in range(2, SLOTS_WAITING_MAX + 20):
+    for generation in range(2, WAITING_MAX + 20):
         source.begin_generation(taught.mirror, generation, same_engine=True)
         fill(taught, VACATED_AT_ONCE + 1)
 
-    assert SLOTS_WAITING_MAX == taught.mirror.retired_slots()
-    assert source.slot <= SLOTS_WAITING_MAX
+    assert WAITING_MAX == taught.mirror.retired_slots()
+    assert source.slot <= WAITING_MAX
+
+
+def test_sources_that_leave_at_once_cost_next_to_nothing_each() -> None:
+    """However many slots wait already: there are no more of them than there were sources."""
+    mirror = Mirror()
+    sources = [
+        SourceIndex(Descriptor(pod=f"p{n}"), mirror, generation=1, orphans_max=1) for n in range(WAITING_MAX + 20)
+    ]
+    for source in sources:
+        lane = source.lane(0, Tier.GPU)
+        assert lane is not None
+        for engine_hash in range(VACATED_AT_ONCE + 1):
+            lane.maps[engine_hash][engine_hash] = engine_hash + 1
+        lane.pairs = VACATED_AT_ONCE + 1
+        mirror.add(source.slot, lane.number, range(1, VACATED_AT_ONCE + 2), [0] * (VACATED_AT_ONCE + 1))
+
+    for source in sources:
+        source.leave(mirror)
+
+    assert (0, len(sources)) == (mirror.live_slots, mirror.retired_slots())
+    assert VACATED_AT_ONCE + 1 == mirror.table.live
+
+
+def test_all_sources_may_restart_at_once() -> None:
+    """None of them waits for the others' scrub."""
+    taught = filled(VACATED_AT_ONCE + 1)
+    others = [taught.mirror.open_slot(taught.source.lane_table) for _ in range(300)]
+    for slot in others:
+        taught.mirror.retire(slot)
+        taught.mirror.open_slot(taught.source.lane_table)
+
+    taught.source.begin_generation(taught.mirror, 2, same_engine=False)
+
+    assert 301 == taught.mirror.retired_slots()
 
 
 def test_another_process_may_be_another_engine() -> None:

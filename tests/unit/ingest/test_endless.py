@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from indexer.index.source import SLOTS_WAITING_MAX, VACATED_AT_ONCE
+from indexer.index.source import SLOTS_WAITING_MIN, VACATED_AT_ONCE
 from tests.support.core import Core, Speaker, check_mirror
 from tests.support.core_events import CLEARED, placeholder, prompt, stored
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 TOKENS = prompt(2)
 TURNS = 2_000
+WAITING_MAX = SLOTS_WAITING_MIN + 2
 
 
 def engine_clears(_: Core, engine: Speaker) -> Speaker:
@@ -82,11 +83,11 @@ def test_clears_of_more_than_little_pile_up_no_further_than_a_bound() -> None:
     core = Core()
     engine = core.engine()
     blocks = VACATED_AT_ONCE + 1
-    for _ in range(SLOTS_WAITING_MAX + 20):
+    for _ in range(WAITING_MAX + 20):
         engine.say(stored(range(1, blocks + 1), prompt(blocks)), CLEARED)
 
-    assert SLOTS_WAITING_MAX == core.mirror.retired_slots()
-    assert core.mirror.live_slots.bit_length() <= SLOTS_WAITING_MAX + 1
+    assert WAITING_MAX == core.mirror.retired_slots()
+    assert core.mirror.live_slots.bit_length() <= WAITING_MAX + 1
     check_mirror(core.mirror)
     core.tidy()
 
