@@ -12,23 +12,26 @@ from __future__ import annotations
 import logging
 import traceback
 from collections import deque
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from indexer.decode.large import LARGE_BYTES, decode_large
 from indexer.decode.vllm import decode
 from indexer.index.plan import HEALED_IN_A_SLICE, Planner
 from indexer.index.source import SourceIndex
-from indexer.model import Tier
+from indexer.model import EventBatch, Tier
+from indexer.under_way import UnderWay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from indexer.index.lane import Lane
     from indexer.index.mirror import Mirror
     from indexer.index.plan import Presence
     from indexer.index.reverse_map import ReverseMap
     from indexer.index.states import SourceFacts
-    from indexer.model import Descriptor, GapPolicy, RawBatch
+    from indexer.model import Descriptor, Event, GapPolicy, RawBatch
     from indexer.ports import Clock, CollectorCount, DoubtReason, RestartReason, SuspectReason
 
 log = logging.getLogger("kvindexer.ingest")
@@ -82,6 +85,7 @@ class Ingest:
         self._graveyard: deque[ReverseMap] = deque()
         self._compacting: dict[int, Lane] = {}
         self._healing: dict[int, SourceIndex] = {}
+        self._under_way: dict[int, UnderWay] = {}
 
     def open_source(self, descriptor: Descriptor) -> SourceSink:
         """A new registration begins."""
@@ -100,6 +104,7 @@ class Ingest:
     def close_source(self, sink: SourceSink) -> None:
         """The registration ends: nothing of it is scored again, late events find a closed sink. O(1)."""
         sink.open = False
+        self._under_way.pop(id(sink.source), None)
         source = sink.source
         self._mortal.pop(id(source), None)
         self._healing.pop(id(source), None)
@@ -176,34 +181,75 @@ class Ingest:
         return False
 
     def apply(self, source: SourceIndex, batch: RawBatch) -> None:
-        """One batch of one source."""
+        """One batch of one source; of a large one only the first piece (`go_on`)."""
+        under_way = self._under_way.get(id(source))
+        if under_way is not None:
+            under_way.later.append(partial(self.apply, source, batch))
+            return
         facts = source.facts
+        large = len(batch.payload) > LARGE_BYTES
+        decoded = decode_large(batch.payload) if large else decode(batch.payload)
         now = self._planner.now = self.clock.now()
-        decoded = decode(batch.payload)
-        first = facts.sequence is None
+        before = facts.sequence
         self._advance(facts, batch.sequence)
         facts.message_at = facts.proof_at = now
         source.counters["batches"] += 1
         if decoded is None:
             source.counters["skipped.undecodable"] += 1
             facts.doubts.add("undecodable")
+            self.touched(source)
+            return
+        facts.engine_ts = decoded.ts
+        if isinstance(decoded, EventBatch):
+            self._apply_events(source, decoded.events)
+            self._applied(source, first=before is None)
         else:
-            facts.engine_ts = decoded.ts
-            shape = source.shape
-            self._planner.apply(source, decoded.events)
-            self._note_waiting(source)
-            for lane in source.map.lanes.values():
-                if lane.wants_compacting():
-                    self._compacting[id(lane)] = lane
-            if source.shape != shape:
-                self.reshaped(source)
-            if first:
-                self._check_clock(source)
-            if source.ghosts is not None:
-                self._planner.drop_ghosts(source)
-            elif facts.complete and not facts.doubts:
-                source.note_copies()
+            facts.sequence = batch.sequence - 1 if before is None else before  # shown as applied when it is
+            self._under_way[id(source)] = UnderWay(batch.sequence, decoded.pieces, first=before is None)
+            self.go_on(source)
         self.touched(source)
+
+    def is_busy(self, source: SourceIndex) -> bool:
+        """Whether a large batch of the source is applied in part."""
+        return id(source) in self._under_way
+
+    def go_on(self, source: SourceIndex) -> bool:
+        """Apply the next piece of the large batch under way, about a millisecond's work; True while there is more."""
+        under_way = self._under_way.get(id(source))
+        if under_way is None:
+            return False
+        events = next(under_way.pieces, None)
+        if events is not None:
+            self._apply_events(source, events)
+        else:
+            del self._under_way[id(source)]
+            source.facts.sequence = under_way.sequence
+            self._applied(source, first=under_way.first)
+            for step in under_way.later:
+                step()
+        self.touched(source)
+        return self.is_busy(source)
+
+    def _apply_events(self, source: SourceIndex, events: Sequence[Event]) -> None:
+        shape = source.shape
+        self._planner.now = self.clock.now()
+        self._planner.apply(source, events)
+        self._note_waiting(source)
+        if source.shape != shape:
+            self.reshaped(source)
+
+    def _applied(self, source: SourceIndex, *, first: bool) -> None:
+        """A whole batch is applied."""
+        facts = source.facts
+        for lane in source.map.lanes.values():
+            if lane.wants_compacting():
+                self._compacting[id(lane)] = lane
+        if first:
+            self._check_clock(source)
+        if source.ghosts is not None:
+            self._planner.drop_ghosts(source)
+        elif facts.complete and not facts.doubts:
+            source.note_copies()
 
     def _advance(self, facts: SourceFacts, sequence: int) -> None:
         """The cursor moves, and what that says about completeness."""
@@ -218,7 +264,8 @@ class Ingest:
         facts.sequence = sequence
 
     def restart(self, source: SourceIndex, reason: RestartReason) -> None:
-        """A new life of the engine."""
+        """A new life of the engine: what is not applied yet of the old one never counts."""
+        self._under_way.pop(id(source), None)
         source.counters["restarts"] += 1
         source.counters[f"restarts.{reason}"] += 1
         self._new_generation(source, same_engine=False)
@@ -227,6 +274,10 @@ class Ingest:
 
     def gap(self, source: SourceIndex, first: int, last: int) -> None:
         """Batches are lost for good: P6."""
+        under_way = self._under_way.get(id(source))
+        if under_way is not None:
+            under_way.later.append(partial(self.gap, source, first, last))
+            return
         source.counters["gaps"] += 1
         source.counters["batches_lost"] = min(source.counters["batches_lost"] + last - first + 1, COUNT_MAX)
         if self.gap_policy == "clear":
@@ -301,6 +352,15 @@ class SourceSink:
         """Decode and apply the next batch in order."""
         if self.open:
             self._ingest.apply(self.source, batch)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a large batch is applied in part: nothing more should be handed in before `go_on` says so."""
+        return self._ingest.is_busy(self.source)
+
+    def go_on(self) -> bool:
+        """Apply the next piece of a large batch; True while there is more."""
+        return self.open and self._ingest.go_on(self.source)
 
     def restart(self, reason: RestartReason) -> None:
         """A new life of the engine is certain."""

@@ -141,6 +141,8 @@ class BlocksStored(msgspec.Struct, frozen=True, kw_only=True):
     kind: str | None = None
     window: int | None = None
     lookahead: tuple[list[int], ...] | None = None
+    continues: bool = False
+    """A later part of a store that is handed out in parts (decode/large.py): not an event of its own."""
 
 
 class BlocksRemoved(msgspec.Struct, frozen=True, kw_only=True):

@@ -76,10 +76,10 @@ _BAD_REMOVAL: Final = Skipped("removed_malformed", suspect=True)
 def decode(payload: bytes) -> EventBatch | None:
     """The batch in `payload`, or None when the bytes are no event batch at all."""
     try:
-        batch = (_array_decoder if _events_are_arrays(payload) else _map_decoder).decode(payload)
+        batch = (_array_decoder if events_are_arrays(payload) else _map_decoder).decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _decode_tolerant(payload)
-    return EventBatch(batch.ts, _typed_events(batch.events), batch.data_parallel_rank)
+    return EventBatch(batch.ts, typed_events(batch.events), batch.data_parallel_rank)
 
 
 def tier_of(medium: str | None, locality: str | None = None) -> Tier:
@@ -91,7 +91,7 @@ def tier_of(medium: str | None, locality: str | None = None) -> Tier:
     return TIERS.get(medium.upper(), Tier.UNKNOWN)
 
 
-def _events_are_arrays(payload: bytes) -> bool:
+def events_are_arrays(payload: bytes) -> bool:
     """Whether the first event of the usual envelope (array, float64, list) is an array.
 
     A wrong guess only costs time.
@@ -108,7 +108,8 @@ def _events_are_arrays(payload: bytes) -> bool:
     return first >> 4 == _FIXARRAY or first == _ARRAY16
 
 
-def _typed_events(wire: Sequence[Any]) -> list[Event]:
+def typed_events(wire: Sequence[Any]) -> list[Event]:
+    """Events of the wire's own structs as what they mean; removals that follow each other become one."""
     events: list[Event] = []
     index, count = 0, len(wire)
     while index < count:
@@ -305,7 +306,7 @@ def _decode_tolerant(payload: bytes) -> EventBatch | None:
         return None
     if not isinstance(events, list) or not isinstance(ts, int | float) or isinstance(ts, bool):
         return None
-    return EventBatch(float(ts), [_plain_event(e) for e in events], rank if type(rank) is int else None)
+    return EventBatch(float(ts), [plain_event(e) for e in events], rank if type(rank) is int else None)
 
 
 _STORED_FIELDS: Final = (
@@ -339,7 +340,8 @@ _OPTIONAL: Final[dict[str, type]] = {
 anything, and taken for absent it would make a salted block a plain one."""
 
 
-def _plain_event(event: Any) -> Event:  # noqa: ANN401  anything msgpack can hold
+def plain_event(event: Any) -> Event:  # noqa: ANN401  anything msgpack can hold
+    """One event from plain values, whatever they are."""
     if isinstance(event, dict):
         tag, fields = event.get("type"), event
     elif isinstance(event, list) and event:

@@ -96,7 +96,7 @@ class Planner:
     def _apply_event(self, source: SourceIndex, event: Event) -> None:
         match event:
             case BlocksStored():
-                source.counters["stored"] += 1
+                source.counters["stored"] += not event.continues
                 self._stored(source, event)
             case BlocksRemoved():
                 source.counters["removed"] += event.events

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from indexer import ingest
+from indexer.decode import large
 from tests.support.core import Core, Speaker
 from tests.support.core_events import CLEARED
 from tests.support.core_streams import (
@@ -91,3 +94,37 @@ def test_batches_forms_and_company_make_no_difference(
 
     assert answers(alone, chains) == answers(beside, chains)
     assert (alone.sinks.popitem()[1].source.pairs) == engine.source.pairs
+
+
+@given(
+    OPERATIONS,
+    st.sampled_from(sorted(LAYOUTS)),
+    st.sampled_from(["map", "array"]),
+    st.lists(st.integers(0, 30), max_size=6),
+    st.lists(CHAINS, min_size=1, max_size=4),
+    st.tuples(st.integers(1, 400), st.integers(1, 3)),
+)
+def test_large_batches_in_pieces_make_no_difference(
+    operations: list[Store | Removal | str],
+    layout: str,
+    form: str,
+    cuts: list[int],
+    chains: list[Chain],
+    piece: tuple[int, int],
+) -> None:
+    """Whatever the size of the pieces, also in the middle of an event."""
+    whole, in_pieces = Core(), Core(shift=13)
+    events = events_of(operations, layout, form)
+    speak(whole.engine(), events, cuts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ingest, "LARGE_BYTES", 0)
+        patch.setattr(large, "PIECE_BYTES", piece[0])
+        patch.setattr(large, "PIECE_BLOCKS", piece[1])
+        speak(in_pieces.engine(), events, cuts)
+
+    assert answers(whole, chains) == answers(in_pieces, chains)
+    one, other = (core.sinks.popitem()[1].source for core in (whole, in_pieces))
+    assert (one.pairs, one.copies, one.facts.sequence) == (other.pairs, other.copies, other.facts.sequence)
+    assert all(
+        one.counters[name] == other.counters[name] for name in ("stored", "removed", "cleared", "orphaned", "healed")
+    )

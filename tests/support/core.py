@@ -86,8 +86,11 @@ class Speaker:
         self.say_bytes(payload(*events, **envelope))
 
     def say_bytes(self, raw: bytes, topic: bytes = b"") -> None:
+        """As the collector does: a large batch is applied to its end before anything else is told."""
         self.sink.apply(RawBatch(topic, self.next_sequence, raw))
         self.next_sequence += 1
+        while self.sink.go_on():
+            pass
 
     def lose(self, *events: object) -> None:
         """The engine sent a batch that never arrived; nobody knows yet."""

@@ -1,0 +1,163 @@
+"""Batches so large that applying one at once would hold the event loop: decoded and handed out in pieces. Pure.
+
+A batch of a scheduler's step has some hundred blocks. What is far larger comes from a restart of offload tiers, from
+another publisher or from no engine at all, and lookups must not wait for it (design.md section 4). Events are decoded
+one by one, in order, each as `vllm.decode` would; a store or removal of many blocks is handed out as several of
+consecutive blocks, which means the same: the second part's parent is the first part's last block.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from indexer.decode.vllm import events_are_arrays, plain_event, typed_events
+from indexer.hashing.chain import TOKEN_BYTES
+from indexer.model import BlocksRemoved, BlocksStored, Event
+from schemas.engine_events import ClearedArray, ClearedMap, RemovedArray, RemovedMap, StoredArray, StoredMap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+LARGE_BYTES: Final = 128 * 2**10
+"""Payloads beyond this are taken in pieces. Smaller ones hold some 1,500 blocks at the most usual block size."""
+PIECE_BYTES: Final = 32 * 2**10
+"""Of encoded events in a piece."""
+PIECE_BLOCKS: Final = 512
+"""In a piece, about a millisecond's work."""
+EVENTS_MAX: Final = 2**18
+"""In one batch. One with more is no event batch: nothing but damage or malice puts so many into 16 MiB."""
+
+_ARRAY_16: Final = 0xDC
+_ARRAY_32: Final = 0xDD
+_FIXARRAY: Final = 0x9
+
+
+class LargeBatch(NamedTuple):
+    """`pieces` can be gone through once."""
+
+    ts: float
+    pieces: Iterator[list[Event]]
+    dp_rank: int | None
+
+
+class _ArrayEnvelope(msgspec.Struct, array_like=True, gc=False):
+    ts: float
+    events: msgspec.Raw
+    data_parallel_rank: msgspec.Raw = msgspec.Raw()
+
+
+class _MapEnvelope(msgspec.Struct, gc=False):
+    ts: float
+    events: msgspec.Raw
+    data_parallel_rank: msgspec.Raw = msgspec.Raw()
+
+
+_array_envelope: Final = msgspec.msgpack.Decoder(_ArrayEnvelope)
+_map_envelope: Final = msgspec.msgpack.Decoder(_MapEnvelope)
+_raw_events: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_map_event: Final = msgspec.msgpack.Decoder(StoredMap | RemovedMap | ClearedMap)
+_array_event: Final = msgspec.msgpack.Decoder(StoredArray | RemovedArray | ClearedArray)
+_UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def decode_large(payload: bytes) -> LargeBatch | None:
+    """The batch in `payload`, in pieces; None when the bytes are no event batch at all."""
+    is_map = payload[:1] and payload[0] >> 4 != _FIXARRAY
+    try:
+        envelope = (_map_envelope if is_map else _array_envelope).decode(payload)
+        if _length(bytes(memoryview(envelope.events)[:5])) > EVENTS_MAX:
+            return None
+        raws = _raw_events.decode(envelope.events)
+    except _UNDECODABLE:
+        return None
+    decoder = _array_event if events_are_arrays(payload) else _map_event
+    return LargeBatch(envelope.ts, _pieces(raws, decoder), _rank(envelope.data_parallel_rank))
+
+
+def _rank(raw: msgspec.Raw) -> int | None:
+    try:
+        rank = msgspec.msgpack.decode(raw) if raw else None
+    except _UNDECODABLE:
+        return None
+    return rank if type(rank) is int else None
+
+
+def _length(head: bytes) -> int:
+    """Elements of the array that begins so."""
+    if head[:1] == bytes((_ARRAY_16,)):
+        return int.from_bytes(head[1:3], "big")
+    if head[:1] == bytes((_ARRAY_32,)):
+        return int.from_bytes(head[1:5], "big")
+    return 0  # a short one, or none, which the decoder refuses
+
+
+def _pieces(raws: Sequence[msgspec.Raw], decoder: msgspec.msgpack.Decoder[Any]) -> Iterator[list[Event]]:
+    typed: list[Any] = []
+    events: list[Event] = []
+    size = 0
+    for raw in raws:
+        try:
+            typed.append(decoder.decode(raw))
+        except _UNDECODABLE:
+            events += typed_events(typed)
+            typed = []
+            events.append(_alone(raw))
+        size += len(raw)
+        if size >= PIECE_BYTES:
+            yield from _cut(events + typed_events(typed))
+            typed, events, size = [], [], 0
+    yield from _cut(events + typed_events(typed))
+
+
+def _alone(raw: msgspec.Raw) -> Event:
+    """One event that does not fit the usual form."""
+    try:
+        return plain_event(msgspec.msgpack.decode(raw))
+    except _UNDECODABLE:
+        return plain_event(None)
+
+
+def _cut(events: Sequence[Event]) -> Iterator[list[Event]]:
+    """The same events in lists of so many blocks that each takes a slice's time."""
+    piece: list[Event] = []
+    blocks = 0
+    for event in events:
+        for part in _parts(event):
+            count = len(part.hashes) if isinstance(part, BlocksStored | BlocksRemoved) else 1
+            if piece and blocks + count > PIECE_BLOCKS:
+                yield piece
+                piece, blocks = [], 0
+            piece.append(part)
+            blocks += count
+    if piece:
+        yield piece
+
+
+def _parts(event: Event) -> Iterator[Event]:
+    if not isinstance(event, BlocksStored | BlocksRemoved) or len(event.hashes) <= PIECE_BLOCKS:
+        yield event
+        return
+    for first in range(0, len(event.hashes), PIECE_BLOCKS):
+        if isinstance(event, BlocksStored):
+            yield _part_of_store(event, first)
+        else:
+            hashes = event.hashes[first : first + PIECE_BLOCKS]
+            yield msgspec.structs.replace(event, hashes=hashes, events=0 if first else event.events)
+
+
+def _part_of_store(event: BlocksStored, first: int) -> BlocksStored:
+    part = slice(first, first + PIECE_BLOCKS)
+    step = event.block_size * TOKEN_BYTES
+    dense = step > 0 and len(event.tokens) == len(event.hashes) * step
+    return msgspec.structs.replace(
+        event,
+        hashes=event.hashes[part],
+        parent=event.hashes[first - 1] if first else event.parent,
+        tokens=event.tokens[first * step : part.stop * step] if dense else event.tokens,
+        tokens_ok=event.tokens_ok and dense,  # else a part might look dense by chance
+        extra_keys=None if event.extra_keys is None else event.extra_keys[part],
+        lookahead=None if event.lookahead is None else event.lookahead[part],
+        continues=first > 0,
+    )

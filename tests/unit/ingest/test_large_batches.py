@@ -1,0 +1,134 @@
+"""Large batches: applied in pieces, in order with everything else that is told of the source."""
+
+from __future__ import annotations
+
+import pytest
+
+from indexer import ingest
+from indexer.decode import large
+from indexer.model import RawBatch
+from tests.support.core import Core, Speaker
+from tests.support.core_events import payload, prompt, removed, stored
+
+BLOCKS = 6
+TOKENS = prompt(BLOCKS)
+
+
+@pytest.fixture(autouse=True)
+def _small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingest, "LARGE_BYTES", 130)
+    monkeypatch.setattr(large, "PIECE_BLOCKS", 2)
+
+
+def matched(core: Core) -> int:
+    """Tokens the one engine is said to hold."""
+    (entry,) = core.ask([*TOKENS, 1]).pods
+    return entry.matched_tokens
+
+
+def begin(core: Core, sequence: int = 0) -> Speaker:
+    """An engine of whose large batch the first piece is applied."""
+    engine = core.engine()
+    for earlier in range(sequence):
+        engine.sink.apply(RawBatch(b"", earlier, payload()))
+    engine.sink.apply(RawBatch(b"", sequence, payload(stored([1, 2, 3, 4, 5, 6], TOKENS))))
+    assert engine.sink.busy
+    return engine
+
+
+def finish(engine: Speaker) -> int:
+    """Apply the rest; how many steps that took."""
+    steps = 1
+    while engine.sink.go_on():
+        steps += 1
+    assert not engine.sink.busy
+    return steps
+
+
+def test_a_lookup_between_two_pieces_sees_what_is_applied() -> None:
+    """And the number of the batch only when it is applied whole."""
+    core = Core()
+    engine = begin(core, sequence=1)
+    seen = [(matched(core), engine.sink.cursor)]
+    while engine.sink.go_on():
+        seen.append((matched(core), engine.sink.cursor))
+
+    assert [(8, 0), (16, 0), (24, 0)] == seen
+    assert (24, 1, 1) == (matched(core), engine.sink.cursor, engine.source.counters["stored"])
+
+
+@pytest.mark.parametrize("sequence", [0, 5])
+def test_the_first_batch_decides_the_bound_in_pieces_too(sequence: int) -> None:
+    """Sequence 0 is a whole history."""
+    core = Core()
+    engine = core.engine()
+    engine.sink.apply(RawBatch(b"", sequence, payload(stored([1, 2, 3, 4, 5, 6], TOKENS))))
+    finish(engine)
+
+    assert ("exact" if sequence == 0 else "lower") == core.ask(TOKENS).pods[0].bound
+    assert sequence == engine.sink.cursor
+
+
+def test_what_is_told_meanwhile_waits_its_turn() -> None:
+    """Batches and gaps, large and small."""
+    core = Core()
+    engine = begin(core)
+    engine.sink.apply(RawBatch(b"", 1, payload(removed(6))))
+    engine.sink.gap(2, 3)
+    engine.sink.apply(RawBatch(b"", 4, payload(stored([1, 2, 3, 4, 5, 6], TOKENS))))
+    engine.sink.apply(RawBatch(b"", 5, payload(removed(5))))
+    assert (8, -1, 0) == (matched(core), engine.sink.cursor, engine.source.counters["gaps"])
+
+    finish(engine)
+
+    assert (16, 5, 1, 2) == (
+        matched(core),
+        engine.sink.cursor,
+        engine.source.counters["gaps"],
+        engine.source.counters["stored"],
+    )
+
+
+def test_a_restart_drops_the_rest() -> None:
+    """Of the batch and of what waits behind it (P4)."""
+    core = Core()
+    engine = begin(core)
+    engine.sink.apply(RawBatch(b"", 1, payload(stored([9], TOKENS[:4]))))
+    engine.sink.restart("sequence_went_back")
+
+    assert not engine.sink.busy
+    assert not engine.sink.go_on()
+    assert (0, None) == (matched(core), engine.sink.cursor)
+
+
+def test_a_removed_source_applies_nothing_more() -> None:
+    """Its sink is closed."""
+    core = Core()
+    engine = begin(core)
+    core.ingest.close_source(engine.sink)
+
+    assert not engine.sink.go_on()
+    assert not engine.sink.busy
+
+
+def test_a_clear_forgets_what_was_applied() -> None:
+    """What comes after it counts again, once its parents do."""
+    core = Core()
+    engine = begin(core)
+    core.ingest.clear(engine.sink)
+    finish(engine)
+
+    assert (0, 0) == (matched(core), engine.sink.cursor)
+    engine.next_sequence = 1
+    engine.say(stored([1, 2], TOKENS[:8]))
+    assert 24 == matched(core)
+
+
+def test_a_large_payload_that_is_no_batch() -> None:
+    """Counted, and the source is suspect."""
+    core = Core()
+    engine = core.engine()
+    engine.say_bytes(b"\xff" * 200)
+
+    assert ("suspect", 1) == (core.ask(TOKENS).pods[0].state, engine.source.counters["skipped.undecodable"])
+    assert not engine.sink.busy
