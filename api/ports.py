@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from indexer.hashing.texts import TextMemo
     from indexer.model import Descriptor
     from schemas.lookup import LookupAnswer, LookupQuery
     from schemas.rest import BlockView, HashResult, Readiness, SourcesReplaced, SourceView, VersionAnswer
@@ -30,6 +31,11 @@ class NodePort(Protocol):
         `BadRequestError` for what only the core can judge (block size, names), and `SchemeConflictError` for hashes of
         a scheme that this deployment's secret rules out.
         """
+        ...
+
+    @property
+    def texts(self) -> TextMemo:
+        """What faces remember of prompts told as text: it shares its salt with the memory of the prompts' hashes."""
         ...
 
     async def wait_applied(self, query: LookupQuery, timeout_s: float) -> None:

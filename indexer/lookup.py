@@ -19,7 +19,7 @@ from indexer.candidates import Candidates, gather, of_tenant
 from indexer.errors import BadRequestError, FieldIssue, SchemeConflictError
 from indexer.hashing.chain import SCHEME, TOKEN_BYTES, chained, root_seed
 from indexer.hashing.extra_keys import query_extras
-from indexer.hashing.memo import ChainMemo
+from indexer.hashing.memo import CHUNK_TOKENS, ChainMemo, fits
 from indexer.index.walk import walk
 from indexer.lookup_view import FleetView, encode_held_in_gpu, nothing_entry, unknown_entry
 from indexer.model import DEFAULT_TENANT
@@ -142,9 +142,10 @@ class Lookup:
 
         `held_by`: a mask of slots; the hashes may end behind the first block that none of these holds.
         """
-        tokens = query.tokens or b""
+        tokens, start = query.tokens or b"", query.start
         extras = None
-        if query.cache_salt or query.mm_items or lookahead:
+        if query.cache_salt or query.mm_items or lookahead or (start and not fits(block_size)):
+            tokens, start = whole_image(query), ()
             extras = query_extras(
                 tokens=tokens,
                 block_size=block_size,
@@ -155,7 +156,10 @@ class Lookup:
             if lookahead:  # the engine announces a block only once the tokens after it exist
                 tokens = tokens[: max(0, len(tokens) - lookahead * TOKEN_BYTES)]
         go_on = None if held_by is None else partial(self._mirror.held_by_any, held_by)
-        return np.frombuffer(self._memo.hash_image(tokens, block_size, query.lora_name, extras, go_on), _LE_U64)
+        image = self._memo.hash_image(tokens, block_size, query.lora_name, extras, go_on, start)
+        if image is None:
+            image = self._memo.hash_image(whole_image(query), block_size, query.lora_name, extras, go_on)
+        return np.frombuffer(image or b"", _LE_U64)
 
     # -- the prompt ----------------------------------------------------------------------------------------------------
 
@@ -163,7 +167,7 @@ class Lookup:
         if lora_name != query.lora_name:
             query = msgspec.structs.replace(query, lora_name=lora_name)
         if query.block_hashes is None:
-            prompt_tokens = len(query.tokens or b"") // TOKEN_BYTES
+            prompt_tokens = len(query.start) * CHUNK_TOKENS + len(query.tokens or b"") // TOKEN_BYTES
         else:
             prompt_tokens = query.prompt_tokens or len(query.block_hashes) * (query.block_size or 0)
         matches: dict[int, Match] = {}
@@ -387,6 +391,11 @@ class Lookup:
         if candidates is None:
             candidates = self._candidates[key] = gather(self._registry, query)
         return candidates
+
+
+def whole_image(query: LookupQuery) -> bytes:
+    """The little-endian u32 image of all tokens of a prompt, also of those that are told by digests."""
+    return (query.tokens or b"") if query.whole is None else query.whole()
 
 
 def hash_block_size(query: LookupQuery) -> int:

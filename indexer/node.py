@@ -19,6 +19,7 @@ from indexer.collect.fleet import Fleet
 from indexer.collect.options import CollectOptions
 from indexer.demands import SequenceWaits, tell_unmet
 from indexer.hashing.chain import SCHEME, TOKEN_BYTES
+from indexer.hashing.texts import TextMemo
 from indexer.index.mirror import Mirror
 from indexer.index.registry import Registry
 from indexer.index.states import StateLimits
@@ -78,13 +79,15 @@ class Node:
             count_copies=settings.events.copies == "count",
             tier_ttls=_tier_ttls(settings),
         )
+        memo_salt = chance.getrandbits(64)
+        self.texts = TextMemo(memo_salt)
         self._lookup = Lookup(
             self.mirror,
             self.registry,
             clock,
             limits,
             secret=secret,
-            memo_salt=chance.getrandbits(64),
+            memo_salt=memo_salt,
             weights=(weights.gpu, weights.cpu, weights.storage, weights.remote, weights.unknown),
         )
         self._waits = SequenceWaits(self.registry, self._watch_applied)

@@ -6,6 +6,7 @@ door ever walks a token list in Python. `LookupAnswer` is encoded as it stands, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
@@ -25,6 +26,9 @@ class LookupQuery(msgspec.Struct, kw_only=True):
     `tokens`: little-endian u32 image of the token ids. `block_hashes`: token hashes (or, with scheme `dynamo`, local
     hashes) from the start of the prompt; then `block_size` is set and `prompt_tokens` may be. `pods` names candidates
     as the caller calls them; `limit` 0 = all entries.
+
+    `start`: digests of the prompt's first chunks (hashing/texts.py), where they are known; `tokens` are then those
+    behind them, and `whole` gives the image of all.
     """
 
     tokens: bytes | None = None
@@ -46,6 +50,8 @@ class LookupQuery(msgspec.Struct, kw_only=True):
     min_sequence: dict[str, int] | None = None
     request_id: str | None = None
     timeout_ms: int | None = None
+    start: tuple[bytes, ...] = ()
+    whole: Callable[[], bytes] | None = None
 
 
 class TierTokens(msgspec.Struct):

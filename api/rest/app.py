@@ -38,7 +38,7 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 def create_app(node: NodePort, limits: RestLimits | None = None, *, stopping: asyncio.Event | None = None) -> Front:
     """The whole REST face as one ASGI application. While `stopping` is set, `/readyz` says 503 and nobody waits."""
     limits, stopping = limits or RestLimits(), stopping or asyncio.Event()
-    bodies, request_ids, requests = BodyReader(limits), RequestIds(), LookupRequests(limits.tokens)
+    bodies, request_ids, requests = BodyReader(limits), RequestIds(), LookupRequests(limits.tokens, node.texts)
     exchange = Exchange(bodies, request_ids)
     service = ServiceRoutes(node, exchange, openapi_document(node.version().version), stopping)
     sources = SourceRoutes(node, exchange)

@@ -25,6 +25,7 @@ from api.rest.plain_json import PlainJson
 from api.rest.query_options import options_from_query
 from api.rest.why_not import why_not
 from indexer.errors import BadRequestError, FieldIssue
+from indexer.hashing.texts import TextMemo
 from schemas.lookup import LookupQuery
 from schemas.rest import U64_MAX, LookupBody, LookupOptions, PackedLookupBody
 
@@ -82,8 +83,8 @@ class LookupRequest(NamedTuple):
 class LookupRequests:
     """Parses requests for one event loop."""
 
-    def __init__(self, tokens_max: int) -> None:
-        self._plain = PlainJson(tokens_max)
+    def __init__(self, tokens_max: int, texts: TextMemo | None = None) -> None:
+        self._plain = PlainJson(tokens_max, texts or TextMemo())
         self._tokens_max = tokens_max
 
     def parse(

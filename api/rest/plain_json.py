@@ -8,17 +8,26 @@ for its reused buffers.
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 import simdjson
 
+from indexer.hashing.chain import TOKEN_BYTES
+from indexer.hashing.memo import CHUNK_TOKENS
+from indexer.hashing.texts import TEXT_BYTES_MIN, Beginning, TextMemo
 from schemas.lookup import LookupQuery
 from schemas.rest import U32_MAX, LookupOptions
 
 BODY_MAX: Final = 4 * 2**20
 """A parser keeps buffers of several times its largest document: longer bodies (about 600,000 ids) go the strict way."""
+
+KEY_BYTES: Final = 40
+"""The key, its colon and as much white space as anybody writes."""
+_KEY: Final = re.compile(rb'"token_ids"\s*:\s*\[\Z')
 
 _U64: Final = np.dtype(np.uint64)
 _U32: Final = np.dtype("<u4")
@@ -33,12 +42,38 @@ _PLAIN: Final = frozenset(LookupOptions.__struct_fields__) - {
 class PlainJson:
     """One reusable parser; not for two threads. `tokens_max` ids at most, more are the strict way's to refuse."""
 
-    def __init__(self, tokens_max: int) -> None:
+    def __init__(self, tokens_max: int, texts: TextMemo) -> None:
         self._parser = simdjson.Parser(max_capacity=BODY_MAX)
         self._tokens_max = tokens_max
+        self._texts = texts
 
     def read(self, body: bytes) -> LookupQuery | None:
         """The question, or None when this body must go the strict way."""
+        begin, end = _text_of(body)
+        if end - begin < TEXT_BYTES_MIN:
+            return self._parse(body)
+        known = self._texts.beginning(body, begin, end)
+        query = self._parse(body[:begin] + body[begin + known.resume :] if known.resume else body)
+        if query is None or (known.digests and not self._begin_with(query, known, body)):
+            return None
+        self._texts.learn(body, begin, end, known, query.tokens or b"")
+        return query
+
+    def _begin_with(self, query: LookupQuery, known: Beginning, body: bytes) -> bool:
+        """Put the known beginning before the tokens; False for what the strict way refuses."""
+        tokens = len(query.tokens or b"") // TOKEN_BYTES
+        if not tokens or len(known.digests) * CHUNK_TOKENS + tokens > self._tokens_max:
+            return False  # no number behind the last comma is no JSON, though the rest alone is
+        query.start = tuple(known.digests)
+        query.whole = partial(self._whole, body)
+        return True
+
+    def _whole(self, body: bytes) -> bytes:
+        query = self._parse(body)
+        assert query is not None  # noqa: S101  all its parts were accepted before
+        return query.tokens or b""
+
+    def _parse(self, body: bytes) -> LookupQuery | None:
         if body[:1] != b"{":
             return None  # the parser would pass over a byte order mark, which is no JSON
         try:
@@ -60,6 +95,14 @@ class PlainJson:
         if ids.size and (ids.size > self._tokens_max or int(_max(ids)) > U32_MAX):
             return None
         return LookupQuery(tokens=ids.astype(_U32).tobytes(), **options)
+
+
+def _text_of(body: bytes) -> tuple[int, int]:
+    """Where the inside of `token_ids` begins and ends, if it is the body's first array; else (0, 0)."""
+    begin = body.find(b"[") + 1
+    if not begin or _KEY.search(body, max(0, begin - KEY_BYTES), begin) is None:
+        return 0, 0
+    return begin, body.find(b"]", begin)
 
 
 def _options(document: simdjson.Object) -> dict[str, Any] | None:

@@ -1,12 +1,16 @@
 """Token hashes of prompts that begin like earlier ones. Pure, but for a bounded memory of digests.
 
 This service exists because prompts share prefixes: a conversation comes back with every turn, a system prompt with
-every user. Their hashes were computed before. A prompt is cut into chunks of 32 blocks; the 128-bit digest of a
-chunk, keyed by the hash the chunk continues from and a number drawn once a process, leads to the chunk's token
-hashes. A hit costs 0.5 us for 32 blocks where hashing costs 3.5 (decisions/0003).
+every user. Their hashes were computed before. A prompt is cut into chunks of 512 tokens; the 128-bit digest of a
+chunk, with the hash that the chunk continues from, leads to the chunk's token hashes. A hit costs 0.6 us where hashing
+32 blocks costs 3.5 (decisions/0003). Digests are seeded with a number drawn once a process and not known outside:
+callers cannot choose chunks that meet.
 
 A walk ends where nobody holds a block, and the new end of a prompt is held by nobody: a caller that wants hashes for a
 walk says whether there is any use in going on, and what was never seen before is hashed only as long as there is.
+
+Whoever knows the digests of a prompt's first chunks from elsewhere (texts.py) needs their tokens only where this
+memory has lost them.
 
 Holds digests and hashes, never tokens (P10). Bounded: when the younger half is full it becomes the older one, and
 what was not asked for since the last change is gone.
@@ -22,26 +26,41 @@ from xxhash import xxh3_128_digest
 from indexer.hashing.chain import TOKEN_BYTES, chained, local_hashes, local_seed, root_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+CHUNK_TOKENS: Final = 512
 CHUNK_BLOCKS: Final = 32
+"""In a chunk of sources whose block size does not fit `CHUNK_TOKENS`."""
+FITTING_MIN: Final = 8
+"""Smaller blocks would be too many in a chunk."""
 CHUNKS_MAX: Final = 8_192
-"""In each of the two halves: 262,144 blocks, about 6 MB."""
+"""In each of the two halves: up to 524,288 blocks, about 12 MB."""
 _U64_MASK: Final = (1 << 64) - 1
-_pack_chunk: Final = struct.Struct(f"<{CHUNK_BLOCKS}Q").pack
 
 Chunk = tuple[bytes, int]
 """Token hashes as a little-endian u64 image, and the last of them."""
+_Key = tuple[bytes, int]
+"""The digest of a chunk's tokens, and the hash it continues from, with the adapter's seed."""
+
+
+def fits(block_size: int) -> bool:
+    """Whether chunks of `CHUNK_TOKENS` hold whole blocks of that size."""
+    return block_size >= FITTING_MIN and not CHUNK_TOKENS % block_size
+
+
+def chunk_digest(tokens: bytes | memoryview, salt: int) -> bytes:
+    """What stands for the tokens of a chunk, in one process."""
+    return xxh3_128_digest(tokens, salt)
 
 
 class ChainMemo:
-    """`salt`: any 64-bit number, not known outside: keeps callers from choosing digests that meet."""
+    """`salt`: any 64-bit number, not known outside."""
 
     def __init__(self, salt: int = 0, secret: bytes = b"") -> None:
         self._salt = salt & _U64_MASK
         self._secret = secret
-        self._young: dict[bytes, Chunk] = {}
-        self._old: dict[bytes, Chunk] = {}
+        self._young: dict[_Key, Chunk] = {}
+        self._old: dict[_Key, Chunk] = {}
 
     def hash_image(
         self,
@@ -50,42 +69,63 @@ class ChainMemo:
         lora_name: str | None = None,
         extras: Mapping[int, bytes] | None = None,
         go_on: Callable[[int], object] | None = None,
-    ) -> bytes:
+        start: Sequence[bytes] = (),
+    ) -> bytes | None:
         """Token hashes of the whole blocks of a prompt, as a little-endian u64 image.
 
-        With `go_on`: it may end after any block of whose token hash `go_on` says no.
+        With `go_on`: it may end after any block of whose token hash `go_on` says no. `start`: digests of the chunks
+        before `tokens` (only where the block size `fits`, and without extras); None where a chunk is not remembered.
         """
         parent = root_seed(block_size, self._secret)
         if extras:
             hashes = chained(local_hashes(tokens, block_size, lora_name, extras), parent)
             return struct.pack(f"<{len(hashes)}Q", *hashes)
-        step = CHUNK_BLOCKS * block_size * TOKEN_BYTES
-        whole = len(tokens) // step * step
-        salt = self._salt ^ local_seed(lora_name)
-        view = memoryview(tokens)
+        adapter = local_seed(lora_name)
         parts: list[bytes] = []
-        for start in range(0, whole, step):
-            part = view[start : start + step]
-            key = xxh3_128_digest(part, parent ^ salt)
-            chunk = self._young.get(key)
+        if start:
+            chunks = self._remembered(start, parent, adapter)
+            if chunks is None:
+                return None
+            parts, parent = chunks
+        step = TOKEN_BYTES * (CHUNK_TOKENS if fits(block_size) else CHUNK_BLOCKS * block_size)
+        whole = len(tokens) // step * step
+        view = memoryview(tokens)
+        for begin in range(0, whole, step):
+            part = view[begin : begin + step]
+            key = xxh3_128_digest(part, self._salt), parent ^ adapter
+            chunk = self._young.get(key) or self._older(key)
             if chunk is None:
                 if parts and go_on is not None and not go_on(parent):
                     return b"".join(parts)
-                chunk = self._missed(key, part, block_size, lora_name, parent)
-            parts.append(chunk[0])
-            parent = chunk[1]
+                hashes = chained(local_hashes(bytes(part), block_size, lora_name), parent)
+                chunk = self._keep(key, (struct.pack(f"<{len(hashes)}Q", *hashes), hashes[-1]))
+            image, parent = chunk
+            parts.append(image)
         if parts and go_on is not None and not go_on(parent):
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+            return b"".join(parts)
         if len(tokens) - whole >= block_size * TOKEN_BYTES:
             rest = chained(local_hashes(tokens[whole:], block_size, lora_name), parent)
             parts.append(struct.pack(f"<{len(rest)}Q", *rest))
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _missed(self, key: bytes, part: memoryview, block_size: int, lora_name: str | None, parent: int) -> Chunk:
+    def _remembered(self, start: Sequence[bytes], parent: int, adapter: int) -> tuple[list[bytes], int] | None:
+        """The images of chunks told by their digests and the last hash; None where one is forgotten."""
+        images: list[bytes] = []
+        for digest in start:
+            key = digest, parent ^ adapter
+            chunk = self._young.get(key) or self._older(key)
+            if chunk is None:
+                return None
+            images.append(chunk[0])
+            parent = chunk[1]
+        return images, parent
+
+    def _older(self, key: _Key) -> Chunk | None:
+        """A chunk of the older half, which is young again."""
         chunk = self._old.get(key)
-        if chunk is None:
-            hashes = chained(local_hashes(bytes(part), block_size, lora_name), parent)
-            chunk = _pack_chunk(*hashes), hashes[-1]
+        return None if chunk is None else self._keep(key, chunk)
+
+    def _keep(self, key: _Key, chunk: Chunk) -> Chunk:
         if len(self._young) >= CHUNKS_MAX:
             self._young, self._old = {}, self._young
         self._young[key] = chunk

@@ -166,7 +166,11 @@ class Core:
         """One lookup, through the encoded form."""
         if token_ids is not None:
             query["tokens"] = token_ids if isinstance(token_ids, bytes) else u32(token_ids)
-        answer = self.lookup.answer(LookupQuery(**query))
+        return self.ask_as(LookupQuery(**query))
+
+    def ask_as(self, query: LookupQuery) -> Answer:
+        """A question as a face has made it."""
+        answer = self.lookup.answer(query)
         return msgspec.json.decode(msgspec.json.encode(answer), type=Answer)
 
     def hashes(self, token_ids: Iterable[int], block_size: int = BLOCK, **query: Any) -> list[int]:  # noqa: ANN401  passed on as it is

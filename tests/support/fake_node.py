@@ -19,6 +19,7 @@ from indexer.errors import (
     SourceUnknownError,
     TooManyRemovalsError,
 )
+from indexer.hashing.texts import TextMemo
 from indexer.model import Descriptor, SourceId
 from schemas.lookup import LookupAnswer, LookupQuery, PodEntry, PrefixTokens, Shards, TierTokens
 from schemas.rest import BlockView, HashResult, Readiness, SourcesReplaced, SourceView, VersionAnswer
@@ -32,6 +33,7 @@ HELD_HASH = 0x00F3C0DE00000001
 
 class FakeNode:
     def __init__(self) -> None:
+        self.texts = TextMemo()
         self.queries: list[LookupQuery] = []
         self.observed: list[dict[str, object]] = []
         self.waited: list[float] = []

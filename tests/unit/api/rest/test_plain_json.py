@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from api.rest.lookup_request import LookupRequests
 from api.rest.plain_json import PlainJson
 from indexer.errors import IndexerError
+from indexer.hashing.texts import TextMemo
 from schemas.lookup import LookupQuery
 
 TOKENS_MAX = 1_000
 
 
 def _read(body: bytes | str) -> LookupQuery | None:
-    return PlainJson(TOKENS_MAX).read(body.encode() if isinstance(body, str) else body)
+    return PlainJson(TOKENS_MAX, TextMemo()).read(body.encode() if isinstance(body, str) else body)
 
 
 def _image(*ids: int) -> bytes:
@@ -65,7 +66,7 @@ def test_takes_the_plain_body(body: str, expected: LookupQuery) -> None:
 )
 def test_leaves_everything_else(body: str) -> None:
     """Wrong, unusual or ambiguous: not its business, and the next body is read as ever."""
-    plain = PlainJson(TOKENS_MAX)
+    plain = PlainJson(TOKENS_MAX, TextMemo())
 
     assert plain.read(body.encode()) is None
     assert LookupQuery(tokens=_image(5)) == plain.read(b'{"token_ids":[5]}')
@@ -132,7 +133,7 @@ def _bodies(draw: st.DrawFn) -> bytes:
 @example(b'{"token_ids":[[1]],"model":"\\u005b"}')
 def test_agrees_with_the_strict_way(body: bytes) -> None:
     """Where it answers at all, the strict decoder gives the same question."""
-    plain = PlainJson(TOKENS_MAX).read(body)
+    plain = PlainJson(TOKENS_MAX, TextMemo()).read(body)
     try:
         strict = LookupRequests(TOKENS_MAX).parse_strictly("json", body, b"", {}).query
     except IndexerError:
