@@ -66,6 +66,15 @@ class EventSink(Protocol):
         """
         ...
 
+    @property
+    def busy(self) -> bool:
+        """A large batch is applied in part. What is told meanwhile waits behind it, so tell little until it is over."""
+        ...
+
+    def go_on(self) -> bool:
+        """Apply some more of a large batch, about a millisecond's work; True while there is more."""
+        ...
+
     def restart(self, reason: RestartReason) -> None:
         """A new life of the engine is certain.
 

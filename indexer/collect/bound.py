@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterable, Iterator
 
 import zmq
@@ -40,6 +41,8 @@ class BoundSocket:
         self._registrar = registrar
         self._shared = shared
         self._streams: dict[Publisher, BoundStream] = {}
+        self._laden: deque[BoundStream] = deque()
+        """Those that have something to work off. Few: a large batch is rare."""
         self._feeders = feeders
         self._refused = Refused(shared.options.refused_retry_s, shared.options.refused_topics_max)
         self._connections: set[int] = set()  # descriptors of those that stand
@@ -84,6 +87,7 @@ class BoundSocket:
         for source in list(self.sources()):
             self.stop(source)
         self._streams.clear()
+        self._laden.clear()
 
     @property
     def endpoint(self) -> str:
@@ -115,13 +119,26 @@ class BoundSocket:
         for link, connection in changes:
             self._on_change(link, connection, now)
         self._looked_at = now
+        self._work_off(now)
         self._take(arrived, now)
         self._from_before = self._from_before and not emptied
         if emptied and not changes:
             for stream in self._streams.values():
                 if stream.session.unsettled:
                     self._perform(stream, stream.session.socket_empty(now))
-        return not emptied or bool(changes)
+        return not emptied or bool(changes) or bool(self._laden)
+
+    def _work_off(self, now: float) -> None:
+        """A slice of one large batch under way, or of what was held behind it; the streams take turns."""
+        if not self._laden:
+            return
+        stream = self._laden.popleft()
+        if not stream.sink.open:
+            return
+        if not stream.sink.go_on() and stream.session.drains_lane:
+            self._perform(stream, stream.session.drain_lane(now))
+        if (stream.sink.busy or stream.session.drains_lane) and stream not in self._laden:
+            self._laden.append(stream)
 
     def _take(self, arrived: list[tuple[RawBatch, int]], now: float) -> None:
         """Give each stream the messages that are its own, in one go."""
@@ -288,6 +305,9 @@ class BoundSocket:
         for command in commands:
             if not isinstance(command, Ask | HangUp):  # which a session without a replay endpoint never decides
                 tell_core(command, stream.sink)
+        if stream.sink.busy and stream not in self._laden:
+            self._laden.append(stream)
+            self._perform(stream, stream.session.backlogged())  # its messages wait in its lane from here on
 
 
 def _shown(publisher: Publisher) -> str:

@@ -210,12 +210,14 @@ class Subscriber:
         if socket is None or monitor is None or not self.sink.open:
             return False
         now = self._shared.clock.now()
+        if self.sink.go_on():
+            self._perform(self.session.backlogged())  # messages are read, and wait in the lane
         more = self._drain_sockets(socket, monitor, now)
-        if self._inbox:
+        if self._inbox and not self.sink.busy:
             self._take_replies(now)
-        if self.session.drains_lane:
+        if self.session.drains_lane and not self.sink.busy:
             self._perform(self.session.drain_lane(now))
-        return more or self.session.drains_lane or bool(self._inbox)
+        return more or self.sink.busy or self.session.drains_lane or bool(self._inbox)
 
     def _drain_sockets(self, socket: zmq.Socket[bytes], monitor: Monitor, now: float) -> bool:
         options = self._shared.options

@@ -62,7 +62,7 @@ class ChainMemo:
         self._young: dict[_Key, Chunk] = {}
         self._old: dict[_Key, Chunk] = {}
 
-    def hash_image(
+    def hash_image(  # noqa: C901  one chunk after the other: calls would cost more than what they do
         self,
         tokens: bytes,
         block_size: int,

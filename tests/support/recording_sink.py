@@ -43,6 +43,13 @@ class RecordingSink:
         self.applied.append(batch.sequence)
         self.payloads.append(batch.payload)
 
+    @property
+    def busy(self) -> bool:
+        return False
+
+    def go_on(self) -> bool:
+        return False
+
     def restart(self, reason: RestartReason) -> None:
         self.story.append(("restart", reason))
         self.applied = []
