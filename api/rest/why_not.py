@@ -27,7 +27,7 @@ def why_not(
 ) -> IndexerError:
     """What to raise for a body that the decoder of `expected` refused with `error`. `hints` as `explain` has them."""
     if not isinstance(error, msgspec.ValidationError):
-        return _no_document(form, error)
+        return _no_document(form, error if body else ValueError("it is empty"))
     if len(body) > EXPLAINED_BYTES_MAX:
         return vague(error)
     try:
