@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from api.cli.client import CommandFailed
-from api.demo.engine import EngineFailed
+from api.demo.engine import LINGER_MS, EngineFailed
 from api.demo.fleet import BadEndpointBase, TraceFleet, losses, paced
 from api.demo.trace import Trace, TraceError
 
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 INTERRUPTED: Final = 130
 DEMO: Final = Path("demo")
 PACKAGED: Final = files("api.demo") / "demo.kvt.gz"
-LINGER_MS: Final = 1_000
-"""As vLLM's own shutdown: so long what is still in the sockets may leave."""
-
 _REPORT_EVERY_S: Final = 5.0
 
 

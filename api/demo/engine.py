@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 QUEUE_MAX: Final = 100_000
 """vLLM's default for `max_queue_size`. Full means `publish` waits, as it does in the engine's scheduler."""
 
+LINGER_MS: Final = 1_000
+"""As vLLM's own shutdown: so long what is still in the sockets may leave."""
+
 WAIT_MAX_S: Final = 10.0
 """Longest wait of any method. Only a machine that stands still gets there, and then it raises instead of hanging."""
 
@@ -141,16 +144,19 @@ class EngineSimulator:
         with self._changed:
             self._faults.append(fault)
 
-    def restart(self) -> None:
+    def restart(self, *, linger_ms: int = LINGER_MS) -> None:
         """Begin a new process on the same ports: numbers from 0, nothing to replay. Returns when it is bound."""
-        self.stop()
+        self.stop(linger_ms=linger_ms)
         self._do(self._publisher.open)
 
-    def stop(self) -> None:
-        """End the process: sockets closed, numbers and buffer forgotten. `restart` brings the next life."""
+    def stop(self, *, linger_ms: int = LINGER_MS) -> None:
+        """End the process: sockets closed, numbers and buffer forgotten. `restart` brings the next life.
+
+        What was published is still delivered, as an engine that shuts down does it; 0 is an engine that is killed.
+        """
         with self._changed:
             self._next_sequence = 0
-        self._do(self._publisher.forget, self._publisher.shut)
+        self._do(self._publisher.forget, lambda: self._publisher.shut(linger_ms))
 
     def hang_up(self) -> None:
         """Close the sockets while the engine lives on: what is published now is numbered and kept, not sent."""

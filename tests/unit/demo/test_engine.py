@@ -15,6 +15,7 @@ from api.demo.publisher import ReplayFault, Wire
 
 END = b"\xff" * 8
 DEADLINE_MS = 10_000
+LARGE = 300
 
 
 def number(value: int) -> bytes:
@@ -29,13 +30,13 @@ class Peers:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._open: list[zmq.Socket[bytes]] = []
 
-    def connect(self, kind: int, endpoint: str | None) -> zmq.Socket[bytes]:
+    def connect(self, kind: int, endpoint: str | None, *, hwm: int = 0) -> zmq.Socket[bytes]:
         """A socket of this kind that loses nothing and waits for nothing longer than the deadline."""
         assert endpoint is not None
         socket = self._context.socket(kind)
         self._open.append(socket)
         socket.set(zmq.LINGER, 0)
-        socket.set(zmq.RCVHWM, 0)
+        socket.set(zmq.RCVHWM, hwm)
         socket.set(zmq.RCVTIMEO, DEADLINE_MS)
         socket.set(zmq.RECONNECT_IVL, 10)
         if kind == zmq.SUB:
@@ -212,6 +213,20 @@ def test_a_restart_counts_from_zero_on_the_same_ports(peers: Peers) -> None:
         assert 0 == engine.publish(b"new")
         assert [b"", number(0), b"new"] == socket.recv_multipart()
         assert [b"new", b""] == [frames[-1] for frames in replay(dealer(peers, engine), 0)]
+
+
+def test_what_was_published_before_a_restart_is_delivered(peers: Peers) -> None:
+    """More than the sockets' buffers hold, as a busy machine leaves it there; then the new life's first."""
+    with EngineSimulator() as engine:
+        socket = peers.connect(zmq.SUB, engine.endpoint, hwm=1)  # the rest waits in the engine
+        engine.wait_subscribers(1)
+        for _ in range(LARGE):
+            engine.publish(bytes(100_000))
+        engine.restart()
+        assert [number(each) for each in range(LARGE)] == [socket.recv_multipart()[1] for _ in range(LARGE)]
+        reconnected(socket, engine)
+        engine.publish(b"new")
+        assert [b"", number(0), b"new"] == socket.recv_multipart()
 
 
 def test_a_broken_connection_keeps_the_life(peers: Peers) -> None:
