@@ -45,19 +45,6 @@ class Asking:
         """Who is there now may have another replay socket."""
         self._trust.own = False
 
-    def ask_before(self, batch: RawBatch, purpose: Purpose, first: int, now: float, out: list[Command]) -> None:
-        """Hold this message and all after it until the endpoint has been asked.
-
-        Not while the connection is lost: another process may answer by the time it is back, and nothing would tell.
-        And where a reconnect was not examined yet, the first question is who is there.
-        """
-        self._stream.lane.put_back(batch)
-        if self._stream.absence.connected and not self._stream.absence.unexamined:
-            self.recover(purpose, first, now, out)
-        else:
-            self._stream.hold(Phase.SETTLING, out)
-            self.settle(now, out)
-
     def recover(self, purpose: Purpose, first: int, now: float, out: list[Command]) -> None:
         """Begin a recovery with all batches from `first` on.
 
@@ -85,20 +72,6 @@ class Asking:
             self._waits = False
             self._stream.conversation += 1
             self._ask(recovery, now, out)
-
-    def settle(self, now: float, out: list[Command]) -> None:
-        """After a reconnect, once the socket gives nothing of the old connection any more: find out who is there."""
-        absence = self._stream.absence
-        if self._stream.phase is not Phase.SETTLING or not (absence.connected and absence.settled):
-            return
-        last = self._stream.tracker.last
-        if not self.may_ask(now):
-            self._resume(out)
-        elif last is None:
-            self._stream.lane.mark()
-            self.recover(Purpose.JOIN, 0, now, out)
-        else:
-            self.recover(Purpose.IDENTIFY, last, now, out)
 
     def _probe(self, now: float, out: list[Command]) -> None:
         """An idle engine: is there anything that did not reach us?"""
@@ -212,9 +185,8 @@ class Asking:
         lane that lost its end: the more is replayed, the less is missing behind it.
         """
         lane = self._stream.lane
-        if self._recovery is not recovery or lane.overflowed or not self._trust.own:
-            return False
-        if not recovery.reached(self._stream.tracker, lane.first_sequence):
+        believed = self._recovery is recovery and self._trust.own and not lane.overflowed
+        if not (believed and recovery.reached(self._stream.tracker, lane.first_sequence)):
             return False
         out.append(HangUp())
         self._complete(recovery, out)
@@ -237,7 +209,7 @@ class Asking:
         self._trust.refute(out)
         self._stream.joined = True
         self._patience.failed(now)
-        self._resume(out)
+        self.resume(out)
 
     def _on_answer(
         self,
@@ -292,8 +264,6 @@ class Asking:
         if not self._stream.lane and not self._stream.dropped_now:
             out.append(Prove())
 
-    # --- end ---
-
     def hang_up(self, out: list[Command]) -> None:
         """End the running recovery: its answer is of no use any more."""
         if self._recovery is not None:
@@ -309,16 +279,16 @@ class Asking:
         self._stream.joined = True
         if self._stream.dropped and not self._stream.dropped_now:
             self._stream.make_good(out)
-        self._resume(out)
+        self.resume(out)
 
     def _give_up(self, now: float, out: list[Command]) -> None:
         """Go on with what there is; the endpoint gets some rest."""
         self._patience.failed(now)
         out.append(remarks.REPLAY_SILENT)
         self._stream.doubt_the_absent(out)
-        self._resume(out)
+        self.resume(out)
 
-    def _resume(self, out: list[Command]) -> None:
+    def resume(self, out: list[Command]) -> None:
         """A recovery is over, one way or the other: what was held goes first."""
         self._recovery = None
         self._stream.lane.unmark()

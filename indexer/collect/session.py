@@ -93,7 +93,7 @@ class Session:
         self._arrived(batches, now, out)
         if not stream.absence.settled:
             stream.absence.read(len(batches))
-            self._asking.settle(now, out)
+            self._settle(now, out)
         elif stream.absence.unexamined and stream.phase is Phase.LIVE:
             stream.absence.examined()  # by the message itself
         return out
@@ -111,7 +111,7 @@ class Session:
         """Everything that had arrived is read: what comes now is from the present connection."""
         out: list[Command] = []
         self._stream.absence.socket_empty()
-        self._asking.settle(now, out)
+        self._settle(now, out)
         return out
 
     def replayed(self, conversation: int, batches: Sequence[RawBatch], now: float) -> list[Command]:
@@ -203,7 +203,7 @@ class Session:
             stream.gap_before = batch.sequence
             out.append(Count("gaps"))
         if can_ask:
-            self._asking.ask_before(batch, Purpose.HEAL, gap.first, now, out)
+            self._ask_before(batch, Purpose.HEAL, gap.first, now, out)
         else:
             stream.lose(gap.first, gap.last, out)
             stream.apply(batch, out)
@@ -214,4 +214,31 @@ class Session:
         if stream.joined or not self._asking.may_ask(now):
             stream.apply(batch, out)
         else:
-            self._asking.ask_before(batch, Purpose.JOIN, 0, now, out)
+            self._ask_before(batch, Purpose.JOIN, 0, now, out)
+
+    def _ask_before(self, batch: RawBatch, purpose: Purpose, first: int, now: float, out: list[Command]) -> None:
+        """Hold this message and all after it until the endpoint has been asked.
+
+        Not while the connection is lost: another process may answer by the time it is back, and nothing would tell.
+        And where a reconnect was not examined yet, the first question is who is there.
+        """
+        self._stream.lane.put_back(batch)
+        if self._stream.absence.connected and not self._stream.absence.unexamined:
+            self._asking.recover(purpose, first, now, out)
+        else:
+            self._stream.hold(Phase.SETTLING, out)
+            self._settle(now, out)
+
+    def _settle(self, now: float, out: list[Command]) -> None:
+        """After a reconnect, once the socket gives nothing of the old connection any more: find out who is there."""
+        absence = self._stream.absence
+        if self._stream.phase is not Phase.SETTLING or not (absence.connected and absence.settled):
+            return
+        last = self._stream.tracker.last
+        if not self._asking.may_ask(now):
+            self._asking.resume(out)
+        elif last is None:
+            self._stream.lane.mark()
+            self._asking.recover(Purpose.JOIN, 0, now, out)
+        else:
+            self._asking.recover(Purpose.IDENTIFY, last, now, out)

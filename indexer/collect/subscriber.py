@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeAlias, assert_never
+from typing import TypeAlias
 
 import zmq
 
@@ -14,19 +13,11 @@ from indexer.collect.anew import Anew
 from indexer.collect.claims import Claims
 from indexer.collect.commands import (
     Ask,
-    BeginLife,
     Command,
-    CoreCommand,
-    Count,
-    Doubt,
     HangUp,
-    Prove,
     ReplayEnd,
-    ReportGap,
-    SetSyncing,
-    Suspect,
-    Warn,
 )
+from indexer.collect.inbox import Inbox
 from indexer.collect.lanes import Lane, LaneBudget
 from indexer.collect.messages import read_messages
 from indexer.collect.options import CollectOptions
@@ -34,6 +25,7 @@ from indexer.collect.pulse import Pulse
 from indexer.collect.pump import Pump
 from indexer.collect.session import Session
 from indexer.collect.sockets import Link, Monitor, attach, attach_anew, descriptor_of, open_subscriber
+from indexer.collect.telling import tell_core
 from indexer.model import RawBatch
 from indexer.ports import Clock, EventSink
 
@@ -51,72 +43,6 @@ class Shared:
     budget: LaneBudget
     pump: Pump
     ask: AskEngine
-
-
-def tell_core(command: CoreCommand, sink: EventSink) -> None:
-    """Carry out a command that concerns the core."""
-    match command:
-        case RawBatch():
-            sink.apply(command)
-        case BeginLife(reason):
-            sink.restart(reason)
-        case ReportGap(first, last):
-            sink.gap(first, last)
-        case SetSyncing(active):
-            sink.syncing(active)
-        case Prove():
-            sink.proved()
-        case Doubt() | Suspect() | Count() | Warn():
-            _remark(command, sink)
-        case _:
-            assert_never(command)
-
-
-def _remark(command: Doubt | Suspect | Count | Warn, sink: EventSink) -> None:
-    match command:
-        case Doubt(reason):
-            sink.doubt(reason)
-        case Suspect(reason, active):
-            sink.suspect(reason, active)
-        case Count(what, n):
-            sink.count(what, n)
-        case Warn(key, text):
-            sink.warn(text, key=key)
-        case _:
-            assert_never(command)
-
-
-class Inbox:
-    """Replies of the running conversation, on their way from its task to the session; bounded in bytes."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._items: deque[tuple[int, list[RawBatch] | ReplayEnd]] = deque()
-        self._limit_bytes = limit_bytes
-        self._used_bytes = 0
-        self._room = asyncio.Event()
-        self._room.set()
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def put(self, conversation: int, item: list[RawBatch] | ReplayEnd) -> None:
-        """Add what came. Whoever adds waits for `room` before reading on."""
-        self._items.append((conversation, item))
-        self._used_bytes += _size_bytes(item)
-        if self._used_bytes >= self._limit_bytes:
-            self._room.clear()
-
-    def take(self) -> tuple[int, list[RawBatch] | ReplayEnd]:
-        """The oldest that is there."""
-        conversation, item = self._items.popleft()
-        self._used_bytes -= _size_bytes(item)
-        if self._used_bytes < self._limit_bytes:
-            self._room.set()
-        return conversation, item
-
-    async def room(self) -> None:
-        """Wait until more may be added."""
-        await self._room.wait()
 
 
 class Subscriber:
@@ -332,7 +258,3 @@ class Subscriber:
         if self._conversation is not None:
             self._conversation.cancel()
             self._conversation = None
-
-
-def _size_bytes(item: list[RawBatch] | ReplayEnd) -> int:
-    return 0 if isinstance(item, ReplayEnd) else sum(len(batch.payload) for batch in item)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from indexer.collect.commands import ReplayEnd
-from indexer.collect.subscriber import Inbox
+from indexer.collect.inbox import Inbox
 from tests.support.collect_batches import batches
 
 
