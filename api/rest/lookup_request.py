@@ -34,11 +34,14 @@ KEPT_QUERY_MAX: Final = 1_024
 """Query strings whose meaning is kept, and the longest of them, in bytes."""
 HASH_BLOCKS_MAX: Final = 262_144
 """Of one answer of `/v1/hash`: several objects each, made while the event loop waits. A 4 M-token prompt at 16."""
+QUERY_HASHES_MAX: Final = 65_536
+"""Of one question, each an object that is read one by one: a prompt of a million tokens at block size 16."""
 HASH_DIGITS: Final = 16
 TOKEN_BYTES: Final = 4
 
 _NO_TEXT: Final = "not available in this version: it does not tokenize"
 _SEND_IDS: Final = "send token_ids, or block_hashes with block_size"
+_SEND_ALL_IDS: Final = "send token_ids: they are cheaper at this length"
 _TEXT_HINTS: Final = {
     name: FieldIssue(field=name, rule=_NO_TEXT, hint=_SEND_IDS) for name in ("prompt", "messages", "tools")
 }
@@ -119,7 +122,7 @@ class LookupRequests:
     ) -> LookupRequest:
         """As `parse`, by the decoder that takes everything and explains what it refuses."""
         options, tokens, hashes = _bytes(body) if form == "ids" else _strict(form, body)
-        if len(tokens or b"") > self._tokens_max * TOKEN_BYTES or len(hashes or ()) > self._tokens_max:
+        if len(tokens or b"") > self._tokens_max * TOKEN_BYTES:
             raise _too_many(self._tokens_max)
         check = _check_hashing if hashing else _check_lookup
         if form != "ids":
@@ -163,8 +166,11 @@ def _strict(form: BodyForm, body: bytes) -> _Prompt:
         tokens = _token_image(ids, "token_ids")
     else:
         tokens = struct.pack(f"<{len(ids)}I", *ids)
-    hashes = None if request.block_hashes is None else _hash_values(request.block_hashes)
-    return request, tokens, hashes
+    given = request.block_hashes
+    if given is not None and len(given) > QUERY_HASHES_MAX:
+        issue = FieldIssue("block_hashes", f"at most {QUERY_HASHES_MAX} hashes", f"{len(given)}", _SEND_ALL_IDS)
+        raise BadRequestError("block_hashes.too_many", [issue])
+    return request, tokens, None if given is None else _hash_values(given)
 
 
 def _too_many(tokens_max: int) -> BadRequestError:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.problems import RequestRefused
-from api.rest.lookup_request import HASH_BLOCKS_MAX, LookupRequests
+from api.rest.lookup_request import HASH_BLOCKS_MAX, QUERY_HASHES_MAX, LookupRequests
 from api.rest.media import BodyForm
 from api.rest.why_not import EXPLAINED_BYTES_MAX
 from indexer.errors import BadRequestError
@@ -332,6 +332,19 @@ def test_hashing_wants_ids_and_a_block_size() -> None:
 def test_hashing_refuses_the_rest(body: dict[str, object], code: str) -> None:
     """Nothing to hash, or no size to hash at."""
     assert code == _refusal("json", json.dumps(body).encode(), hashing=True).code
+
+
+def test_a_question_has_so_many_hashes_at_most() -> None:
+    """However many tokens a prompt may have: each is an object that has to be read."""
+    requests = LookupRequests(100 * QUERY_HASHES_MAX)
+    for count in (QUERY_HASHES_MAX, QUERY_HASHES_MAX + 1):
+        body = json.dumps({"block_hashes": [1] * count, "block_size": 16}).encode()
+        if count == QUERY_HASHES_MAX:
+            assert count == len(requests.parse("json", body, b"", {}).query.block_hashes or ())
+            continue
+        with pytest.raises(BadRequestError) as caught:
+            requests.parse("json", body, b"", {})
+        assert ("block_hashes.too_many", "65537") == (caught.value.code, caught.value.issues[0].got)
 
 
 def test_hashing_has_an_end() -> None:
