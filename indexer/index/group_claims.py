@@ -48,10 +48,12 @@ class GroupClaims:
         claim = claim_of(event)
         believed = Claim(_kind(group, known.kind), known.window)
         if not claim.contradicts(believed):
-            if claim.kind is not None:
+            if claim.kind is not None and not event.continues:
                 self._agreed.add(group)
                 self._rivals.pop(group, None)
             return True
+        if event.continues:  # refused like the first part: no event repeats itself
+            return False
         unheard_of = event.kind is not None and event.kind not in KNOWN_KINDS
         if group in self._agreed or (unheard_of and (believed.kind == MAIN or believed.kind in KNOWN_KINDS)):
             if self._rivals.get(group) != claim:

@@ -113,7 +113,8 @@ class Planner:
 
     def _stored(self, source: SourceIndex, event: BlocksStored) -> None:
         if not source.learn(event, self._mirror):
-            self._skip(source, _CONTRADICTION)
+            if not event.continues:
+                self._skip(source, _CONTRADICTION)
             return
         hashes = event.hashes
         if not hashes:
@@ -187,7 +188,7 @@ class Planner:
                 at_root=event.parent is None,
             )
         ahead = len(event.lookahead[0]) if event.lookahead else 0
-        if event.tier is Tier.GPU and not source.learn_lookahead(ahead):
+        if event.tier is Tier.GPU and not source.learn_lookahead(ahead, continues=event.continues):
             self._shortfall(source, "lookahead_changed")
         if lora_name and lora_name not in source.adapters:
             self._learn_adapter(source, lora_name)

@@ -190,12 +190,14 @@ class SourceIndex:
             lane = self.map.lanes[group, tier] = Lane(number, group, tier, self._tier_ttls.get(tier))
         return lane
 
-    def learn_lookahead(self, tokens: int) -> bool:
+    def learn_lookahead(self, tokens: int, *, continues: bool) -> bool:
         """A store whose blocks' hashes cover so many tokens beyond their end. True where lookups will find them.
 
         An engine has one such number. Another one is believed from the second store in a row on (P11), or where
-        nothing is held that it could hide.
+        nothing is held that it could hide. `continues`: a later part of an event, which does not repeat it.
         """
+        if continues:
+            return tokens == self.lookahead
         if tokens == self.lookahead:
             self._other_lookahead = None
             return True

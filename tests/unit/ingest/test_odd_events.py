@@ -11,6 +11,8 @@ from tests.support.core_events import prompt, stored
 
 GOOD = prompt(6)
 ODD = prompt(2, 500)
+LARGE = 5_000
+"""Blocks of an event that comes in parts."""
 FULL: dict[str, Any] = {"group_idx": 0, "kv_cache_spec_kind": "full_attention"}
 WINDOW: dict[str, Any] = {"kv_cache_spec_kind": "sliding_window"}
 
@@ -72,6 +74,29 @@ def test_it_costs_itself_as_the_first_word(odd: dict[str, Any], usual: dict[str,
     blocks(engine, 1, 6, usual)
 
     assert 24 == matched(core)
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize(
+    "odd", [{"kv_cache_spec_kind": "mamba"}, {"lookahead_token_ids": [[7]] * LARGE}], ids=["kind", "lookahead"]
+)
+def test_a_large_event_does_not_repeat_itself(odd: dict[str, Any], first: bool) -> None:
+    """It is applied in parts, each of which says the same."""
+    core = Core()
+    engine = core.engine()
+    large = {**stored(range(100, 100 + LARGE), prompt(LARGE, 10**6), **FULL), **odd}
+    if first:
+        engine.say(large)
+    blocks(engine, 1, 3, FULL)
+    if not first:
+        engine.say(large)
+
+    blocks(engine, 4, 6, FULL)
+
+    assert 24 == matched(core)
+    assert engine.source.counters["skipped.group_contradiction"] == (
+        0 if first or "kv_cache_spec_kind" not in odd else 1
+    )
 
 
 def test_what_is_told_twice_in_a_row_is_believed() -> None:
