@@ -41,11 +41,11 @@ class CollectOptions:
     """For so long an engine keeps a connection on which it hears no heartbeats from us any more."""
     pause_s: float = 1.0
     """Two looks at a connection so far apart: this process was paused, and what stood before proves nothing now."""
-    keepalive_idle_s: float = 10.0
+    keepalive_idle_s: float = 5.0
     """After so long without a message TCP asks whether the engine's host still knows the connection."""
-    keepalive_interval_s: float = 3.0
-    """How often it asks again."""
-    keepalive_attempts: int = 3
+    keepalive_interval_s: float = 1.0
+    """How often it asks again: a host that is back and knows nothing of the connection says so at once."""
+    keepalive_attempts: int = 10
     """Without an answer to so many the connection is lost."""
     reconnect_min_s: float = 0.010
     """First wait before connecting again. ZMQ's 100 ms loses the first 18-30 batches of a restarted engine at 200/s."""
