@@ -161,6 +161,10 @@ class Lookup:
             image = self._memo.hash_image(whole_image(query), block_size, query.lora_name, extras, go_on)
         return np.frombuffer(image or b"", _LE_U64)
 
+    def forget_prompts(self) -> None:
+        """Give back the memory of prompts asked for."""
+        self._memo.forget()
+
     # -- the prompt ----------------------------------------------------------------------------------------------------
 
     def _match(self, query: LookupQuery, lora_name: str | None, candidates: Candidates, usable: int) -> Prompt:

@@ -239,6 +239,16 @@ class Node:
         """Count one lookup."""
         self.telemetry.lookups.observe(api, input, code, state, seconds)
 
+    def return_memory(self) -> None:
+        """What departed sources held is freed: give it back to the system.
+
+        With nobody left no prompt is remembered either: what is remembered lies scattered and would pin the rest.
+        """
+        if not self.registry.sources:
+            self._lookup.forget_prompts()
+            self.texts.forget()
+        return_freed_memory()
+
     def version(self) -> VersionAnswer:
         """What runs here."""
         return VersionAnswer(version=version("kvindexer"), hash_scheme=SCHEME, layout=LAYOUT)
@@ -285,7 +295,7 @@ class Node:
             busy = self.ingest.tidy_slice()
             if self.roster.left and not busy:  # what departed sources held is freed: give it back to the system
                 self.roster.left = False
-                return_freed_memory()
+                self.return_memory()
             pause = TIDY_PAUSE_S if busy else TIDY_IDLE_S
             due = self.clock.now() + pause
             await asyncio.sleep(pause)

@@ -15,7 +15,6 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from indexer.allocator import return_freed_memory
 from indexer.clock import SystemClock
 from indexer.model import Descriptor, RawBatch
 from indexer.node import Node
@@ -108,7 +107,7 @@ class Churn:
             pass
         assert not self._node.mirror.table.live, "blocks are left of sources that are gone"
         freed = _rss()
-        return_freed_memory()
+        self._node.return_memory()
         return Curve(start, list(zip(*samples, strict=True)), freed, rss_bytes(), live)
 
     def _warm_up(self) -> None:

@@ -108,6 +108,10 @@ class ChainMemo:
             parts.append(struct.pack(f"<{len(rest)}Q", *rest))
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def forget(self) -> None:
+        """Remember nothing any more."""
+        self._young, self._old = {}, {}
+
     def _remembered(self, start: Sequence[bytes], parent: int, adapter: int) -> tuple[list[bytes], int] | None:
         """The images of chunks told by their digests and the last hash; None where one is forgotten."""
         images: list[bytes] = []

@@ -94,6 +94,10 @@ class TextMemo:
                 done += 1
             self._keep(key, Slice(tuple(new), resume))
 
+    def forget(self) -> None:
+        """Remember nothing any more."""
+        self._young, self._old = {}, {}
+
     @staticmethod
     def _chunk_ends(body: bytes, begin: int, end: int, count: int) -> Sequence[int] | None:
         """Where in `body[begin:end]` each whole chunk ends, behind its comma; None where commas and tokens differ."""

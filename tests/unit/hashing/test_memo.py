@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from indexer.hashing.chain import hash_prompt
-from indexer.hashing.memo import CHUNK_BLOCKS, CHUNKS_MAX, ChainMemo
+from indexer.hashing.memo import CHUNK_BLOCKS, CHUNK_TOKENS, CHUNKS_MAX, ChainMemo, chunk_digest
 from tests.support.core_events import u32
 from tests.support.core_hashing import item, naive_chain, naive_locals
 
@@ -95,3 +95,17 @@ def test_hashing_may_end_where_nobody_holds_a_block(held: int) -> None:
     again = unpacked(memo.hash_image(u32(ids), 4, go_on=known.__contains__))
     assert expected[: len(again)] == again
     assert len(first) <= len(again)
+
+
+def test_what_is_forgotten_is_hashed_anew() -> None:
+    """And a start told by digests is not known any more."""
+    ids = range(CHUNK_TOKENS)
+    memo = ChainMemo()
+    expected = memo.hash_image(u32(ids), 16)
+    start = [chunk_digest(u32(ids), 0)]
+    assert expected == memo.hash_image(b"", 16, start=start)
+
+    memo.forget()
+
+    assert memo.hash_image(b"", 16, start=start) is None
+    assert expected == memo.hash_image(u32(ids), 16)

@@ -117,3 +117,15 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
     assert 0 == memo.beginning(body, begin, end).slices
+
+
+def test_what_is_forgotten_is_not_known() -> None:
+    """Until it is learnt again."""
+    ids = list(range(100_000, 103_000))
+    memo = taught(ids)
+    body, begin, end = body_of(ids)
+    assert memo.beginning(body, begin, end).slices
+
+    memo.forget()
+
+    assert 0 == memo.beginning(body, begin, end).slices
