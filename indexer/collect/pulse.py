@@ -12,7 +12,7 @@ import zmq
 
 from indexer.collect.anew import Anew
 from indexer.collect.options import CollectOptions
-from indexer.collect.sockets import Link, Monitor, attach, attach_anew, open_pulse
+from indexer.collect.sockets import Link, Monitor, attach, attach_anew, open_pulse, state_of
 
 
 class Pulse:
@@ -54,9 +54,11 @@ class Pulse:
         for link, _ in self._monitor.drain():
             self.beats = link is Link.UP
             self.silent = not self.beats
-        if paused:
+        # What comes unasked would fill the queue, and with a full queue this connection has the fault it is to avoid.
+        unasked = bool(state_of(self._socket) & zmq.POLLIN)
+        if paused or unasked:
             self.beats = self.silent = False
-        if paused or self._anew.due(now, connected=self.beats):
+        if paused or unasked or self._anew.due(now, connected=self.beats):
             attach_anew(self._socket, self._endpoint)
 
     def close(self) -> None:

@@ -72,7 +72,7 @@ def open_subscriber(
     TCP. To a bound one there is no other connection than the engine's, so it has heartbeats and a queue that is long
     enough not to fill up while the loop is held for a while.
     """
-    socket = _open_sub(context, options)
+    socket = _open_sub(context, options, zmq.SUB)
     socket.set(zmq.RCVHWM, options.bound_rcvhwm_messages if bound else options.rcvhwm_messages)
     socket.set(zmq.MAXMSGSIZE, options.message_max_bytes)
     if bound:
@@ -86,15 +86,18 @@ def open_subscriber(
 
 
 def open_pulse(context: zmq.Context[zmq.Socket[bytes]], options: CollectOptions) -> zmq.Socket[bytes]:
-    """A SUB socket for nothing, with heartbeats, not connected yet."""
-    socket = _open_sub(context, options)
+    """A socket that subscribes to nothing, with heartbeats, not connected yet.
+
+    XSUB, which shows what comes unasked; a SUB would sort it out, for as long as it comes.
+    """
+    socket = _open_sub(context, options, zmq.XSUB)
     socket.set(zmq.MAXMSGSIZE, PULSE_MESSAGE_MAX_BYTES)
     _set_heartbeats(socket, options)
     return socket
 
 
-def _open_sub(context: zmq.Context[zmq.Socket[bytes]], options: CollectOptions) -> zmq.Socket[bytes]:
-    socket = context.socket(zmq.SUB)
+def _open_sub(context: zmq.Context[zmq.Socket[bytes]], options: CollectOptions, kind: int) -> zmq.Socket[bytes]:
+    socket = context.socket(kind)
     socket.set(zmq.LINGER, 0)
     socket.set(zmq.RECONNECT_IVL, _ms(options.reconnect_min_s))
     socket.set(zmq.RECONNECT_IVL_MAX, _ms(options.reconnect_max_s))
