@@ -18,14 +18,14 @@ from indexer.allocator import return_freed_memory
 from indexer.collect.fleet import Fleet
 from indexer.collect.options import CollectOptions
 from indexer.demands import SequenceWaits, tell_unmet
-from indexer.hashing.chain import SCHEME, TOKEN_BYTES
+from indexer.hashing.chain import SCHEME
 from indexer.hashing.texts import TextMemo
 from indexer.index.mirror import Mirror
 from indexer.index.registry import Registry
 from indexer.index.states import StateLimits
 from indexer.ingest import Ingest
 from indexer.lookup import Lookup, hash_block_size
-from indexer.model import Descriptor, SourceId, Tier
+from indexer.model import TOKEN_BYTES, Descriptor, SourceId, Tier
 from indexer.roster import Roster
 from indexer.slices import Slices
 from indexer.source_views import block_views, reason_in_words, source_view
