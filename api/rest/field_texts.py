@@ -201,7 +201,8 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
     },
     "RankFilter": {"dp_rank": "Only this rank; left out: all."},
     "ReplaceOptions": {
-        "max_removals": "So many pods may lose what is known of their blocks, although `limits.max_clears_per_minute` "
-        "is lower: for a list that is meant to exchange most of a fleet."
+        "max_removals": "At most so many sources (each rank is one) may be removed or registered anew; more are "
+        "refused with 409, and nothing is changed. 0: the list may only add. Given, it takes the place of "
+        "`limits.max_clears_per_minute`: for a list that is meant to exchange most of a fleet."
     },
 }
