@@ -24,7 +24,9 @@ TokenIdValue = Annotated[int, msgspec.Meta(ge=0, le=U32_MAX)]
 BlockHashValue = (
     Annotated[
         int,
-        msgspec.Meta(description="-2^63..2^64-1", extra_json_schema={"minimum": -(2**63), "maximum": U64_MAX}),
+        msgspec.Meta(
+            description="a whole number, -2^63..2^64-1", extra_json_schema={"minimum": -(2**63), "maximum": U64_MAX}
+        ),
     ]
     | Annotated[
         str,
