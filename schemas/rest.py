@@ -142,7 +142,7 @@ class HashAnswer(msgspec.Struct, kw_only=True):
 
 
 class SourceBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A registration (api.md section 1). `blocks_total` is the engine's capacity in blocks, where known."""
+    """A registration of one source. `blocks_total` is the engine's capacity in blocks, where known."""
 
     pod: Name
     endpoint: Endpoint
