@@ -24,6 +24,8 @@ from indexer.settings.convert import in_words
 ISSUES_MAX: Final = 8
 GOT_MAX: Final = 40
 NAME_MAX: Final = 64
+BEGINNING_MIN: Final = 4
+"""Letters of a known name that say which one was meant: `replay` is `replay_endpoint`."""
 U64_BITS: Final = 64
 WALKED_MAX: Final = 4_096
 """Of a longer list of integers only the first wrong one is shown."""
@@ -79,8 +81,10 @@ def _named_only(found: re.Match[str]) -> str:
 
 def nearest(name: str, known: list[str]) -> str | None:
     """A hint with the known name that looks most like `name`, if any does."""
+    begun = [each for each in known if len(name) >= BEGINNING_MIN and each.startswith(name)]
     close = difflib.get_close_matches(name[:NAME_MAX], known, n=1, cutoff=0.6)
-    return f"did you mean {close[0]}?" if close else None
+    meant = begun[0] if len(begun) == 1 else close[0] if close else None
+    return f"did you mean {meant}?" if meant else None
 
 
 @lru_cache(maxsize=64)

@@ -219,3 +219,11 @@ def test_finds_something_wherever_the_decoder_refuses(document: dict[str, object
         refused = True
 
     assert refused == (_explained(LookupBody, document).code != "body.invalid")
+
+
+@pytest.mark.parametrize(("name", "hint"), [("replay", "replay_endpoint"), ("alias", "aliases"), ("rank", "dp_rank")])
+def test_the_words_of_the_flag_lead_to_those_of_the_body(name: str, hint: str) -> None:
+    """Whoever knows `--source` writes them."""
+    error = _explained(SourceBody, {"pod": "a", "endpoint": "tcp://h:1", name: 1})
+
+    assert [(name, f"did you mean {hint}?")] == [(issue.field, issue.hint) for issue in error.issues]
