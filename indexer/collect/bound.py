@@ -58,7 +58,9 @@ class BoundSocket:
     # --- life ---
 
     def open(self) -> None:
-        """Bind. Raises SettingsError where that cannot be done."""
+        """Bind, once. Raises SettingsError where that cannot be done."""
+        if self._socket is not None:
+            return
         socket = open_subscriber(self._shared.context, self._shared.options, bound=True)
         self._monitor = Monitor(socket, bound=True)
         self._socket = socket
