@@ -49,7 +49,7 @@ def reason_in_words(facts: SourceFacts, view: Prepared) -> str | None:
     if facts.cordoned:
         return "cordoned by an operator"
     if view.state == "new":
-        return "no message yet"
+        return "connected, and no message yet" if facts.connected else "not connected yet"
     if view.state == "syncing":
         return "a replay or probe is under way"
     if view.state in {"stale", "down"}:

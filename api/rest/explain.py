@@ -252,6 +252,8 @@ def _rule(kind: inspect.Type, *, typed: bool) -> str:
             return _rule(inner, typed=typed)
         case inspect.UnionType(types=members):
             return " or ".join(_rule(m, typed=typed) for m in members if type(m) is not inspect.NoneType)
+        case inspect.ListType(item_type=item) if typed and isinstance(_bare(item), inspect.IntType):
+            return f"{_KINDS[inspect.ListType]} of whole numbers"
         case inspect.IntType() if typed and (limits := _limits(kind)):
             return f"{_KINDS[inspect.IntType]}, {limits}"
         case _:

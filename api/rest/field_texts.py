@@ -117,7 +117,7 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
         "labels": "Free, shown in lists.",
         "engine": "The dialect of its events; `vllm` where left out.",
         "blocks_total": "Its capacity in blocks (vLLM: num_gpu_blocks), where known: after a gap that no replay "
-        "heals it tells ghosts from blocks.",
+        "heals it tells blocks that are gone from blocks that are held.",
     },
     "SourceSet": {"sources": "All that callers register; others of theirs go."},
     "CordonBody": {"cordoned": "Listed with score 0 while it is true; it goes on learning."},

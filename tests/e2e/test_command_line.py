@@ -185,6 +185,24 @@ def test_a_signal_ends_the_service_cleanly(deployment: Deployment, number: signa
     assert deployment.banner.endswith("; sources: 3\n")
 
 
+def test_the_log_tells_of_a_restart(deployment: Deployment) -> None:
+    """With the reason and both generations, as the list of sources shows them."""
+    deployment.play_to_first_probe()
+    before = {pod: facts["generation"] for pod, facts in deployment.facts().items()}
+    deployment.fleet.restart_all()
+    first, *_ = deployment.trace.messages()
+    pod = deployment.fleet.identities[first.pod].pod
+    wait_until(lambda: all(engine.subscribers for engine in deployment.fleet.engines.values()), "subscribers")
+    deployment.fleet.publish(first)
+    wait_until(lambda: deployment.facts()[pod]["generation"] != before[pod], "a new generation")
+    after = deployment.facts()[pod]["generation"]
+    deployment.service.send_signal(signal.SIGTERM)
+    _, log = deployment.service.communicate(timeout=DEADLINE_S)
+
+    assert f"source {pod}: the engine restarted (" in log
+    assert f"generation {after} after {before[pod]}" in log
+
+
 def test_a_service_that_cannot_start_says_why(deployment: Deployment) -> None:
     """A taken port, a setting of a later version, an alias of two pods: one line each, exit code 2."""
     port = deployment.url.rpartition(":")[2]
