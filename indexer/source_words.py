@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from indexer.lookup_view import Prepared
 
 DOUBTS: Final[Mapping[str, str]] = {
-    "gap": "messages were lost and could not be fetched again",
+    "gap": "a gap: messages were lost and could not be fetched again",
     "sequence_jump": "its batch numbers jumped",
     "process_unproven": "after an absence it is not sure that the same engine process is back",
     "dropped": "more arrived than could be kept, and some was dropped",
