@@ -33,7 +33,7 @@ _LOOKUP: Final = {
     "prompt_tokens": "Length of the prompt that `block_hashes` are of; at least all their blocks.",
     "scheme": "What `block_hashes` are: `kvi1` chained token hashes, `dynamo` local hashes.",
     "token_ids": "The prompt.",
-    "block_hashes": "Instead of `token_ids`: hashes of the prompt's whole blocks from its start; at most 65,536.",
+    "block_hashes": "Instead of `token_ids`: hashes of the prompt's whole blocks from its start; at most 131,072.",
 }
 
 HASHED: Final = frozenset({"token_ids", "block_size", "lora_name", "cache_salt", "mm_items", "request_id"})

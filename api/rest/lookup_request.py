@@ -34,8 +34,8 @@ KEPT_QUERY_MAX: Final = 1_024
 """Query strings whose meaning is kept, and the longest of them, in bytes."""
 HASH_BLOCKS_MAX: Final = 262_144
 """Of one answer of `/v1/hash`: several objects each, made while the event loop waits. A 4 M-token prompt at 16."""
-QUERY_HASHES_MAX: Final = 65_536
-"""Of one question, each an object that is read one by one: a prompt of a million tokens at block size 16."""
+QUERY_HASHES_MAX: Final = 131_072
+"""Of one question, each an object that is read one by one: the longest prompt by default, at block size 16."""
 HASH_DIGITS: Final = 16
 TOKEN_BYTES: Final = 4
 

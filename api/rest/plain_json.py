@@ -50,7 +50,7 @@ class PlainJson:
     def read(self, body: bytes) -> LookupQuery | None:
         """The question, or None when this body must go the strict way."""
         begin, end = _text_of(body)
-        if end - begin < TEXT_BYTES_MIN:
+        if end - begin < TEXT_BYTES_MIN or len(body) > BODY_MAX:  # what is cut must be readable whole, too
             return self._parse(body)
         known = self._texts.beginning(body, begin, end)
         query = self._parse(body[:begin] + body[begin + known.resume :] if known.resume else body)

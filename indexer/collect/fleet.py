@@ -87,6 +87,11 @@ class Fleet:
     # --- beyond the port ---
 
     @property
+    def held_bytes(self) -> int:
+        """In all receive lanes together."""
+        return self._shared.budget.used_bytes
+
+    @property
     def bound_endpoints(self) -> list[str]:
         """Where engines can connect, with real ports, once `run` has begun."""
         return [bound.endpoint for bound in self._bound]

@@ -344,7 +344,7 @@ def test_a_question_has_so_many_hashes_at_most() -> None:
             continue
         with pytest.raises(BadRequestError) as caught:
             requests.parse("json", body, b"", {})
-        assert ("block_hashes.too_many", "65537") == (caught.value.code, caught.value.issues[0].got)
+        assert ("block_hashes.too_many", "131073") == (caught.value.code, caught.value.issues[0].got)
 
 
 def test_hashing_has_an_end() -> None:
