@@ -21,6 +21,7 @@ DOUBTS: Final[Mapping[str, str]] = {
     "undecodable": "a message could not be decoded",
     "unknown_kind": "it sent an event of a kind that is not known",
     "event_malformed": "it sent an event that could not be read",
+    "event_too_large": "it sent an event that is too large to be read",
     "stored_malformed": "it announced blocks in a form that could not be read",
     "removed_malformed": "it took back blocks in a form that could not be read",
     "hash_contradiction": "it used one block hash for two contents",

@@ -322,7 +322,8 @@ def _join(path: str, name: str) -> str:
 
 _DIGITS: Final = re.compile(r"-?[0-9]{1,20}(\.0*)?")
 _WORD: Final = re.compile(r"[0-9A-Za-z.+_-]{0,20}")
-_KEY: Final = re.compile(r"[^\s\x00-\x1f]{0,512}")
+_KEY: Final = re.compile(r"[!-~]{0,512}")
+"""A name that may have been meant: in many languages a whole prompt has no blank in it."""
 
 _INDEX: Final = re.compile(r"\[.*?\]")
 

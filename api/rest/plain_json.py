@@ -25,6 +25,8 @@ from schemas.rest import U32_MAX, LookupOptions
 BODY_MAX: Final = 4 * 2**20
 """A parser keeps buffers of several times its largest document: longer bodies (about 600,000 ids) go the strict way."""
 
+BRACKETS_MAX: Final = 256
+"""In strings and lists; a body with more goes the strict way, which does not look for them one by one."""
 KEY_BYTES: Final = 40
 """The key, its colon and as much white space as anybody writes."""
 _KEY: Final = re.compile(rb'"token_ids"\s*:\s*\[\Z')
@@ -142,7 +144,7 @@ def _nested(body: bytes, options: dict[str, Any]) -> bool:
             in_strings += sum(text.count("[") for text in value)
         elif isinstance(value, str):
             in_strings += value.count("[")
-    if in_strings and b"\\" in body:
+    if arrays + in_strings > BRACKETS_MAX or (in_strings and b"\\" in body):
         return True  # one written as an escape would cover for one of a nested array
     for _ in range(arrays + in_strings):
         at = body.find(b"[", at + 1)
