@@ -105,8 +105,7 @@ class Stream:
         self.replayed_last = None
         self.unvouched = False
         self.joined = False
-        if self.absence.settled:
-            self.absence.unproven = False
+        self.absence.unproven = self.held_over = False
         self.gap_before = self.asked_before = 0
 
     def hold(self, phase: Phase, out: list[Command]) -> None:
