@@ -105,7 +105,8 @@ class Stream:
         self.replayed_last = None
         self.unvouched = False
         self.joined = False
-        if self.absence.settled or (reason == "sequence_went_back" and self.absence.leftovers_known):
+        went_back = reason == "sequence_went_back" and self.absence.leftovers_known
+        if (self.absence.settled or went_back) and not self.held_over:
             self.absence.unproven = False  # else this may be left of a process between the known and the present one
         self.gap_before = self.asked_before = 0
 
