@@ -1,0 +1,63 @@
+-- Write a merged run of batches: one journal entry, and what it means for each source. Without sources it is a tick.
+-- KEYS owner, head, log; then for each source: its state, and the segments that change
+-- ARGV token, id of the entry written last, id of this one, id below which the journal may forget, entry, retain ms;
+--      then for each source: generation, copy, cursor before ('' for none), cursor after ('' for none), facts,
+--      number of segments; and the packed changes of each
+-- OK | OK again: it was in
+-- FENCED holder | LOST log last: the journal does not end where this owner left it | LOST source nth: no state, or a
+-- copy that is not whole | GENERATION g nth | CURSOR stored nth | TYPE key found
+local owner, head, log = KEYS[1], KEYS[2], KEYS[3]
+local token, before, id, minid, entry, retain_ms = unpack(ARGV, 1, 6)
+
+local wrong = wrong_type(owner, 'string') or wrong_type(head, 'string') or wrong_type(log, 'stream')
+  or fenced(owner, token)
+if wrong then return wrong end
+
+local sources, key, word = {}, 4, 7
+while word <= #ARGV do
+  local source = {state = KEYS[key], generation = ARGV[word], copy = ARGV[word + 1], from = ARGV[word + 2],
+    to = ARGV[word + 3], facts = ARGV[word + 4], segments = {}}
+  local count = tonumber(ARGV[word + 5])
+  wrong = wrong_type(source.state, 'hash')
+  if wrong then return wrong end
+  for nth = 1, count do
+    local segment = KEYS[key + nth]
+    local found = redis.call('TYPE', segment).ok
+    if found ~= 'none' and found ~= 'hash' then return {'TYPE', segment, found} end
+    source.segments[nth] = {key = segment, changes = ARGV[word + 5 + nth], is_new = found == 'none'}
+  end
+  sources[#sources + 1] = source
+  key = key + 1 + count
+  word = word + 6 + count
+end
+
+local reply = misplaced(head, before, id)
+if reply then return reply end
+
+for nth, source in ipairs(sources) do
+  local is = redis.call('HMGET', source.state, 'generation', 'copy', 'cursor', 'complete', 'pairs', 'gone')
+  if not is[1] then return {'LOST', 'source', nth} end
+  if is[1] ~= source.generation then return {'GENERATION', is[1], nth} end
+  if is[4] ~= '1' or is[2] ~= source.copy then return {'LOST', 'source', nth} end
+  if (is[3] or '') ~= source.from then return {'CURSOR', is[3] or '', nth} end
+  source.pairs, source.gone = tonumber(is[5]), tonumber(is[6])
+end
+
+append(log, head, id, minid, entry, retain_ms)
+if #sources == 0 then redis.call('PEXPIRE', log, retain_ms) end
+for _, source in ipairs(sources) do
+  for _, segment in ipairs(source.segments) do
+    local gained, lost = change(segment.key, segment.changes, segment.is_new, retain_ms)
+    source.pairs, source.gone = source.pairs + gained - lost, source.gone + lost
+  end
+  local fields = {'pairs', source.pairs, 'gone', source.gone}
+  if source.to ~= '' then
+    fields[5], fields[6] = 'cursor', source.to
+  end
+  if source.facts ~= '' then
+    fields[#fields + 1], fields[#fields + 2] = 'facts', source.facts
+  end
+  redis.call('HSET', source.state, unpack(fields))
+  redis.call('PEXPIRE', source.state, retain_ms)
+end
+return {'OK'}

@@ -1,0 +1,291 @@
+"""Generations and copies: begun empty, laid and flipped, kept alive; every reply of the scripts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from indexer.store.entries import Reasserted, Ticked, Turned, decode_entry
+from indexer.store.journal import Journal, NewCopy
+from indexer.store.layout import source_name
+from indexer.store.outcomes import Began, Done, Fenced, Lost, OtherGeneration, Refusal, Whereabouts, WrongType
+from indexer.store.segments import by_segment
+from tests.contract.store.test_apply import fields, map_of
+from tests.support.owning import POD, TIMES, acquired, begun, owning, run_of, stored, told, with_client
+from tests.support.redis_servers import dump
+
+if TYPE_CHECKING:
+    from indexer.store.client import Client
+    from indexer.store.layout import PartitionKeys
+    from tests.support.redis_servers import Store
+
+COPY = Whereabouts(7, 1, 2)
+
+
+async def turned(journal: Journal, generation: int, segments: int = 1) -> Began | Refusal:
+    """Ask for a generation."""
+    return await journal.turn(POD, generation, segments, Turned(source_name(POD), generation))
+
+
+async def lay(journal: Journal, keys: PartitionKeys, numbers: range, where: Whereabouts = COPY) -> list[Done | Refusal]:
+    """Lay these pairs into a copy."""
+    segments = list(keys.copy(POD, where.generation, where.copy, where.segments))
+    return [await journal.lay(POD, where, part) for part in by_segment(stored(numbers), segments)]
+
+
+async def flip(journal: Journal, pairs: int, where: Whereabouts = COPY, cursor: int | None = 9) -> Began | Refusal:
+    """Point the source at a copy."""
+    copy = NewCopy(source=POD, where=where, cursor=cursor, facts=b"f", pairs=pairs)
+    return await journal.flip(copy, Reasserted(source_name(POD), where.generation, where.copy))
+
+
+def test_a_generation_begins_empty(store: Store, keys: PartitionKeys) -> None:
+    """Where the map of before is, is told; nothing of it is touched."""
+
+    async def body(client: Client) -> None:
+        journal = await owning(client, keys)
+        assert Began(None) == await turned(journal, 7, 4)
+        where = Whereabouts(7, 0, 4)
+        run = run_of(where, None, 0, stored(range(20)))
+        await journal.apply([run], told(run))
+
+        assert Began(where) == await turned(journal, 8)
+
+        state = store.look.hgetall(keys.source(POD))
+        assert (b"8", b"0", b"1") == (state[b"generation"], state[b"pairs"], state[b"complete"])
+        assert b"cursor" not in state
+        assert Turned(source_name(POD), 8) == decode_entry(store.look.xrange(keys.log)[-1][1][b"e"])
+        assert fields(range(20)) == map_of(store, keys, where)
+        await journal.unlink(POD, where)
+        assert {} == map_of(store, keys, where)
+
+    with_client(store, body)
+
+
+def test_a_generation_never_goes_back(store: Store, keys: PartitionKeys) -> None:
+    """Nor is one begun twice, unless by the same call sent again."""
+
+    async def body(client: Client) -> None:
+        journal = await owning(client, keys)
+        at = journal.position
+        await turned(journal, 8)
+        after = dump(store, keys)
+        assert OtherGeneration(8, 0) == await turned(journal, 7)
+        assert OtherGeneration(8, 0) == await turned(journal, 8)
+
+        journal.position = at
+        assert Began(None, again=True) == await turned(journal, 8)
+        assert after == dump(store, keys)
+
+    with_client(store, body)
+
+
+def test_a_generation_that_a_command_raised_is_begun_by_the_owner(store: Store, keys: PartitionKeys) -> None:
+    """The command leaves the number alone: nothing is held of it yet."""
+
+    async def body(client: Client) -> None:
+        journal = await owning(client, keys)
+        store.look.hset(keys.source(POD), "generation", 8)
+
+        assert Began(None) == await turned(journal, 8)
+        assert OtherGeneration(8, 0) == await turned(journal, 8)
+
+    with_client(store, body)
+
+
+def test_a_new_copy_takes_the_place_of_the_old(store: Store, keys: PartitionKeys) -> None:
+    """Nobody sees it before the flip; then the source is at its cursor, and the old one may go."""
+
+    async def body(client: Client) -> None:
+        journal = await owning(client, keys)
+        old = await begun(journal)
+        state = store.look.hgetall(keys.source(POD))
+
+        assert {Done()} == set(await lay(journal, keys, range(3000)))
+        assert {Done()} == set(await lay(journal, keys, range(3000)))
+        assert state == store.look.hgetall(keys.source(POD))
+        assert Began(old) == await flip(journal, 3000)
+
+        assert fields(range(3000)) == map_of(store, keys, COPY)
+        state = store.look.hgetall(keys.source(POD))
+        assert (b"1", b"2", b"3000", b"9", b"1") == tuple(
+            state[name] for name in (b"copy", b"segments", b"pairs", b"cursor", b"complete")
+        )
+        run = run_of(COPY, 9, 10, stored(range(3000, 3001)))
+        assert Done() == await journal.apply([run], told(run))
+        assert Lost("source", nth=0) == (await lay(journal, keys, range(1)))[0]  # in use now
+
+    with_client(store, body)
+
+
+def test_a_copy_is_laid_also_where_the_state_was_lost(store: Store, keys: PartitionKeys) -> None:
+    """After the store was emptied: state and map are made anew."""
+
+    async def body(client: Client) -> None:
+        await owning(client, keys)
+        store.empty()
+        journal = await owning(client, keys, nonce="n2")
+        await lay(journal, keys, range(10))
+
+        assert Began(None) == await flip(journal, 10, cursor=None)
+        assert b"cursor" not in store.look.hgetall(keys.source(POD))
+        run = run_of(COPY, None, 0, stored(range(10, 11)))
+        assert Done() == await journal.apply([run], told(run))
+
+    with_client(store, body)
+
+
+def test_a_copy_that_is_not_whole_is_not_flipped(store: Store, keys: PartitionKeys) -> None:
+    """A segment was lost on the way, as by a server that was killed."""
+
+    async def body(client: Client) -> None:
+        journal = await owning(client, keys)
+        await begun(journal)
+        await lay(journal, keys, range(100))
+        key = keys.segment(POD, 7, 1, 0)
+        left = 100 - store.look.hlen(key)
+        store.look.unlink(key)
+        before = dump(store, keys)
+
+        assert Lost("copy", b"%d" % left) == await flip(journal, 100)
+        assert before == dump(store, keys)
+
+    with_client(store, body)
+
+
+def test_a_flip_sent_again_is_told(store: Store, keys: PartitionKeys) -> None:
+    """Once in effect."""
+
+    async def body(client: Client) -> None:
+        journal = await owning(client, keys)
+        await begun(journal)
+        await lay(journal, keys, range(10))
+        at = journal.position
+        await flip(journal, 10)
+        after = dump(store, keys)
+
+        journal.position = at
+        assert Began(None, again=True) == await flip(journal, 10)
+        assert after == dump(store, keys)
+
+    with_client(store, body)
+
+
+def test_keeping_renews_every_key(store: Store, keys: PartitionKeys) -> None:
+    """State and segments."""
+
+    async def body(client: Client) -> None:
+        journal = await owning(client, keys)
+        await begun(journal)
+        await lay(journal, keys, range(100))
+        await flip(journal, 100)
+        all_keys = [keys.source(POD), *keys.copy(POD, 7, 1, 2)]
+        for key in all_keys:
+            store.look.pexpire(key, 60_000)
+
+        assert Done() == await journal.keep(POD, COPY)
+        assert all(60_000 < store.look.pttl(key) <= TIMES["retain_ms"] for key in all_keys)
+
+    with_client(store, body)
+
+
+def test_keeping_notices_what_is_gone(store: Store, keys: PartitionKeys) -> None:
+    """A segment, another copy, the state: the source must be asserted anew."""
+
+    async def body(client: Client) -> None:
+        journal = await owning(client, keys)
+        await begun(journal)
+        await lay(journal, keys, range(100))
+        await flip(journal, 100)
+        assert Lost("source", nth=0) == await journal.keep(POD, Whereabouts(7, 0, 2))
+        assert OtherGeneration(7, 0) == await journal.keep(POD, Whereabouts(6, 1, 2))
+
+        store.look.unlink(keys.segment(POD, 7, 1, 0))
+        assert Lost("source", nth=0) == await journal.keep(POD, COPY)
+        store.look.unlink(keys.source(POD))
+        assert Lost("source", nth=0) == await journal.keep(POD, COPY)
+
+    with_client(store, body)
+
+
+def test_all_of_it_is_fenced(store: Store, keys: PartitionKeys) -> None:
+    """A former owner changes nothing."""
+
+    async def body(client: Client) -> None:
+        journal = await owning(client, keys)
+        await begun(journal)
+        anew = await acquired(client, keys, nonce="n2", held=store.look.get(keys.owner))
+        before = dump(store, keys)
+        refused = Fenced(anew.token)
+
+        assert refused == await turned(journal, 8)
+        assert [refused] == await lay(journal, keys, range(1))
+        assert refused == await flip(journal, 0)
+        assert refused == await journal.keep(POD, Whereabouts(7, 0, 4))
+        assert before == dump(store, keys)
+
+    with_client(store, body)
+
+
+def test_all_of_it_sees_a_command_and_a_lost_journal(store: Store, keys: PartitionKeys) -> None:
+    """A generation raised meanwhile is told; so is a journal that ends elsewhere."""
+
+    async def body(client: Client) -> None:
+        journal = await owning(client, keys)
+        await begun(journal)
+        store.look.hset(keys.source(POD), "generation", 8)
+        assert [OtherGeneration(8, 0)] == await lay(journal, keys, range(1))
+        assert OtherGeneration(8, 0) == await flip(journal, 0)
+
+        store.look.set(keys.head, "5-5", keepttl=True)
+        assert Lost("log", b"5-5") == await turned(journal, 9)
+        assert Lost("log", b"5-5") == await flip(journal, 0)
+
+    with_client(store, body)
+
+
+@pytest.mark.parametrize("name", ["owner", "head", "log", "state", "segment"])
+def test_a_key_of_another_type_is_told(store: Store, keys: PartitionKeys, name: str) -> None:
+    """By every script that would use it."""
+
+    async def body(client: Client) -> None:
+        journal = await owning(client, keys)
+        await begun(journal)
+        where = Whereabouts(7, 1, 1)
+        named = {"state": keys.source(POD), "segment": keys.segment(POD, 7, 1, 0)}
+        key: bytes = named.get(name) or getattr(keys, name)
+        store.look.unlink(key)
+        store.look.rpush(key, "x")
+        store.look.pexpire(key, 60_000)
+        before = dump(store, keys)
+        wrong = WrongType(key, "list")
+
+        assert wrong == await flip(journal, 0, where)
+        if name != "segment":
+            assert wrong == await turned(journal, 8)
+        if name in {"owner", "state", "segment"}:
+            assert wrong == await journal.keep(POD, where)
+            assert [wrong] == await lay(journal, keys, range(1), where)
+        assert before == dump(store, keys)
+
+    with_client(store, body)
+
+
+def test_the_journal_is_trimmed_to_its_budget(store: Store, keys: PartitionKeys) -> None:
+    """However much is written; the newest entries stay without a hole."""
+
+    async def body(client: Client) -> None:
+        journal = await owning(client, keys)
+        where = await begun(journal)
+        for n in range(400):
+            run = run_of(where, n - 1 if n else None, n, [])
+            assert Done() == await journal.apply([run], told(run, [(block, 1) for block in range(1000)]))
+        assert Done() == await journal.tick(Ticked(1, []))
+
+        numbers = [int(entry_id.split(b"-")[1]) for entry_id, _ in store.look.xrange(keys.log)]
+        assert list(range(numbers[0], journal.position.number + 1)) == numbers
+        assert 100 < len(numbers) < 400
+        assert 2 * 1024 * 1024 > await client.bytes_used(keys.log)
+
+    with_client(store, body)
