@@ -69,8 +69,8 @@ class NodePort(Protocol):
     ) -> SourcesReplaced:
         """Make these the whole set of origin `api`: all or nothing. Raises as `add_source`.
 
-        Raises `TooManyRemovalsError` where it would forget blocks of more pods than is allowed at once, unless
-        `max_removals` says that so many are meant.
+        Raises `TooManyRemovalsError` where more sources would go than `max_removals` allows, or, without it, where
+        blocks of more pods would be forgotten than may be at once.
         """
         ...
 

@@ -63,7 +63,7 @@ def refusal_of(error: Exception) -> RequestRefused:
         case SourceUnknownError():
             return RequestRefused(HTTPStatus.NOT_FOUND, "source.unknown", str(error))
         case SourceConflictError():
-            issue = FieldIssue(field=error.field, rule=error.rule)
+            issue = FieldIssue(field=error.field, rule=error.rule, hint=error.hint)
             return RequestRefused(HTTPStatus.CONFLICT, "source.conflict", str(error), [issue])
         case SchemeConflictError():
             issue = FieldIssue(field="scheme", rule=error.rule)
@@ -73,8 +73,10 @@ def refusal_of(error: Exception) -> RequestRefused:
             retry = (b"retry-after", b"%d" % max(1, math.ceil(error.retry_s)))
             return RequestRefused(HTTPStatus.TOO_MANY_REQUESTS, "limit.reached", str(error), [issue], headers=[retry])
         case TooManyRemovalsError():
-            hint = f"if that is meant, repeat with ?max_removals={error.pods}"
-            issue = FieldIssue("max_removals", f"at most {error.limit} pods without it", str(error.pods), hint)
+            hint = f"if that is meant, repeat with ?max_removals={error.sources}"
+            rule = f"at most {error.limit}" + (" sources go" if error.pods is None else " pods without it")
+            got = error.sources if error.pods is None else error.pods
+            issue = FieldIssue("max_removals", rule, str(got), hint)
             return RequestRefused(HTTPStatus.CONFLICT, "sources.removals", str(error), [issue])
         case _:
             log_fault(error)

@@ -39,12 +39,13 @@ class SourceUnknownError(IndexerError):
 
 
 class SourceConflictError(IndexerError):
-    """A registration contradicts what stands: `rule` says what, `field` where."""
+    """A registration contradicts what stands: `rule` says what, `field` where, `hint` the way out if there is one."""
 
-    def __init__(self, field: str, rule: str) -> None:
-        super().__init__(f"{field}: {rule}")
+    def __init__(self, field: str, rule: str, *, hint: str | None = None) -> None:
+        super().__init__(f"{field}: {rule}" + (f"; {hint}" if hint else ""))
         self.field = field
         self.rule = rule
+        self.hint = hint
 
 
 class SchemeConflictError(IndexerError):
@@ -66,15 +67,22 @@ class LimitReachedError(IndexerError):
 
 
 class TooManyRemovalsError(IndexerError):
-    """An exchange of sources would forget what is known of more pods than may be at once, however long one waits."""
+    """An exchange of sources would take out more than may go, however long one waits.
 
-    def __init__(self, pods: int, limit: int) -> None:
-        super().__init__(
-            f"this would forget the blocks of {pods} pods, more than the {limit} that "
-            "limits.max_clears_per_minute allows: nothing was changed"
+    `sources` would be removed or registered anew. `pods`: of so many of their pods blocks are known, more than
+    `limits.max_clears_per_minute`; None where `limit` is what the caller allowed itself.
+    """
+
+    def __init__(self, sources: int, limit: int, *, pods: int | None = None) -> None:
+        what = (
+            f"remove or register anew {sources} sources, more than max_removals = {limit}"
+            if pods is None
+            else f"forget the blocks of {pods} pods, more than the {limit} that limits.max_clears_per_minute allows"
         )
-        self.pods = pods
+        super().__init__(f"this would {what}: nothing was changed")
+        self.sources = sources
         self.limit = limit
+        self.pods = pods
 
 
 class SettingsError(IndexerError):

@@ -69,6 +69,8 @@ class Ingest:
         """Called whenever a fact of a source changed: the read side drops what it prepared for that source."""
         self.reshaped: Callable[[SourceIndex], None] = _ignore
         """Called when a source got another slot, block size or adapter: candidates are chosen anew."""
+        self.restarted: Callable[[SourceIndex, RestartReason, int], None] = _ignore_restart
+        """Called with the source, the reason and the generation before."""
         self._tier_ttls = tier_ttls
         self._mortal: dict[int, SourceIndex] = {}
         self._look_for_due_at = 0.0
@@ -268,7 +270,9 @@ class Ingest:
         self._under_way.pop(id(source), None)
         source.counters["restarts"] += 1
         source.counters[f"restarts.{reason}"] += 1
+        before = source.facts.generation
         self._new_generation(source, same_engine=False)
+        self.restarted(source, reason, before)
         self.touched(source)
         self.reshaped(source)
 
@@ -438,4 +442,8 @@ def _log_fault(error: Exception) -> None:
 
 
 def _ignore(_: SourceIndex) -> None:
+    """Nobody reads yet."""
+
+
+def _ignore_restart(_: SourceIndex, _reason: RestartReason, _before: int) -> None:
     """Nobody reads yet."""

@@ -17,12 +17,12 @@ from xxhash import xxh3_64_intdigest
 
 from indexer.candidates import Candidates, gather, of_tenant
 from indexer.errors import BadRequestError, FieldIssue, SchemeConflictError
-from indexer.hashing.chain import SCHEME, TOKEN_BYTES, chained, root_seed
+from indexer.hashing.chain import SCHEME, chained, root_seed
 from indexer.hashing.extra_keys import query_extras
 from indexer.hashing.memo import CHUNK_TOKENS, ChainMemo, fits
 from indexer.index.walk import walk
 from indexer.lookup_view import FleetView, encode_held_in_gpu, nothing_entry, unknown_entry
-from indexer.model import DEFAULT_TENANT
+from indexer.model import DEFAULT_TENANT, TOKEN_BYTES
 from indexer.score.hybrid import hybrid_tokens
 from indexer.score.prefix import DEFAULT_WEIGHTS, blocks_by_tier, reusable_blocks, score_of
 from schemas.lookup import LookupAnswer, PodEntry, PrefixTokens, Shards, TierTokens

@@ -62,6 +62,9 @@ OTHER_KINDS: Final = frozenset(
 )
 """The other kinds engines name (kv_events fact sheet 1.4); their hit rules are not implemented."""
 
+TOKEN_BYTES: Final = 4
+"""Of a token id in an image: little-endian u32."""
+
 
 class Tier(IntEnum):
     """Where a block lies, best first. The order is the order in which a block's best tier is chosen."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import random
 from collections import Counter
 from importlib.metadata import version
@@ -18,22 +17,23 @@ from indexer.allocator import return_freed_memory
 from indexer.collect.fleet import Fleet
 from indexer.collect.options import CollectOptions
 from indexer.demands import SequenceWaits, tell_unmet
-from indexer.hashing.chain import SCHEME, TOKEN_BYTES
+from indexer.hashing.chain import SCHEME
 from indexer.hashing.texts import TextMemo
 from indexer.index.mirror import Mirror
 from indexer.index.registry import Registry
 from indexer.index.states import StateLimits
 from indexer.ingest import Ingest
 from indexer.lookup import Lookup, hash_block_size
-from indexer.model import Descriptor, SourceId, Tier
+from indexer.model import TOKEN_BYTES, Descriptor, Tier
 from indexer.roster import Roster
 from indexer.slices import Slices
-from indexer.source_views import block_views, reason_in_words, source_view
+from indexer.source_log import SourceLog
+from indexer.source_views import block_views, source_view
 from indexer.telemetry import Telemetry
 from schemas.rest import HashResult, Readiness, VersionAnswer
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Sequence
 
     from indexer.index.source import SourceIndex
     from indexer.lookup_view import Encoding
@@ -42,10 +42,6 @@ if TYPE_CHECKING:
     from schemas.lookup import LookupAnswer, LookupQuery
     from schemas.rest import BlockView, SourcesReplaced, SourceView
 
-log = logging.getLogger("kvindexer.sources")
-
-SILENT: Final = ("new", "lower")
-"""How every source begins: no news."""
 LAYOUT: Final = "1"
 TIDY_PAUSE_S: Final = 0.002
 """Between two slices of housekeeping while there is some; each slice is under a millisecond."""
@@ -94,6 +90,8 @@ class Node:
         self._watch_applied(waited_for=False)
         self.ingest.reshaped = self._reshaped
         self.telemetry = Telemetry(clock, limits, self.version().version, per_source=settings.metrics.per_source)
+        self.source_log = SourceLog(self.registry, self._lookup.view, clock)
+        self.ingest.restarted = self.source_log.restarted
         self.roster = Roster(
             settings,
             clock,
@@ -102,10 +100,10 @@ class Node:
             view=self._lookup.view,
             waits=self._waits,
             telemetry=self.telemetry,
+            source_log=self.source_log,
         )
         self.fleet = self.roster.fleet = Fleet(_collect_options(settings), clock, self.roster)
         self._was_ready = False
-        self._shown: dict[SourceId, tuple[str, str]] = {}
         self._started_at = clock.now()
         for descriptor in settings.sources:
             self.roster.add(descriptor)
@@ -201,7 +199,7 @@ class Node:
                 model is not None and source.descriptor.model != model
             ):
                 continue
-            views.append(source_view(source, prepared, self.clock))
+            views.append(source_view(source, prepared, self.clock, self.registry))
             if limit and len(views) == limit:
                 break
         return views
@@ -266,23 +264,6 @@ class Node:
     def _reshaped(self, _: SourceIndex) -> None:
         self.registry.version += 1
 
-    def _log_changes(self) -> Generator[None, None, None]:
-        """One line for each source whose state or bound is another than a second ago."""
-        shown: dict[SourceId, tuple[str, str]] = {}
-        for key, source in list(self.registry.sources.items()):
-            yield
-            if self.registry.sources.get(key) is not source:
-                continue
-            view = self._lookup.view.prepared(source, self.clock.now())
-            shown[key] = (view.state, view.bound)
-            if shown[key] != self._shown.get(key, SILENT):
-                why = reason_in_words(source.facts, view)
-                log.info("source %s: %s, bound %s%s", key, view.state, view.bound, f" ({why})" if why else "")
-        for key in self._shown.keys() - shown.keys():
-            yield
-            log.info("source %s: removed", key)
-        self._shown = shown
-
     async def _keep_house(self, stop: asyncio.Event) -> None:
         """Slices of background work, and the event loop's own delay."""
         look_for_lost_at = 0.0
@@ -290,7 +271,7 @@ class Node:
             if self.clock.now() >= look_for_lost_at:
                 slices = Slices(self.clock)
                 await slices.run(self.roster.forget_lost())
-                await slices.run(self._log_changes())
+                await slices.run(self.source_log.look())
                 look_for_lost_at = self.clock.now() + LOST_EVERY_S
             busy = self.ingest.tidy_slice()
             if self.roster.left and not busy:  # what departed sources held is freed: give it back to the system

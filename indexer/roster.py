@@ -14,6 +14,7 @@ import msgspec
 
 from indexer.errors import LimitReachedError, SourceConflictError, TooManyRemovalsError
 from indexer.model import Descriptor, SourceId
+from indexer.source_log import named, names
 from schemas.rest import SourcesReplaced
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from indexer.model import Origin
     from indexer.ports import Clock, Collector, EventSink
     from indexer.settings import Settings
+    from indexer.source_log import SourceLog
     from indexer.telemetry import Telemetry
 
 CLEARS_WINDOW_S: Final = 60.0
@@ -47,6 +49,7 @@ class Roster:
         view: FleetView,
         waits: SequenceWaits,
         telemetry: Telemetry,
+        source_log: SourceLog,
     ) -> None:
         self._clears_max = settings.limits.max_clears_per_minute
         self._retain_s = settings.staleness.retain_s
@@ -56,6 +59,7 @@ class Roster:
         self._view = view
         self._waits = waits
         self._telemetry = telemetry
+        self._log = source_log
         self._sinks: dict[SourceId, SourceSink] = {}
         self._clears: deque[float] = deque()
         self._to_follow: dict[SourceId, None] = {}
@@ -87,18 +91,18 @@ class Roster:
         if known is not None:
             if _same(known.descriptor, descriptor):
                 return "same"
-            field = _first_difference(known.descriptor, descriptor)
-            raise SourceConflictError(
-                field, f"{descriptor.id} is registered with another {field} (origin {known.descriptor.origin})"
-            )
+            raise _differs(known.descriptor, descriptor)
         self._check(descriptor)
         self._open(descriptor)
+        if descriptor.origin == "api":
+            self._log.say("source %s: registered by a caller, events at %s", named(descriptor.id), descriptor.endpoint)
         return "created"
 
     def replace_api(self, descriptors: Sequence[Descriptor], *, max_removals: int | None = None) -> SourcesReplaced:
         """Make these the whole set of origin `api`: all or nothing.
 
-        `max_removals`: so many pods of which blocks are known may lose them, whatever `max_clears_per_minute` says.
+        `max_removals`: so many sources may be removed or registered anew and no more; of so many blocks may be
+        forgotten, whatever `max_clears_per_minute` says.
         """
         wanted: dict[SourceId, Descriptor] = {}
         for descriptor in descriptors:
@@ -111,14 +115,22 @@ class Roster:
         fresh = [descriptor for key, descriptor in wanted.items() if key not in kept and not _stands(fixed, descriptor)]
         gone = [key for key in present if key not in kept]
         self._registry.check_all(gone, fresh)
-        self._allow_removals(self._pods_with_blocks(gone), max_removals)
+        self._allow_removals(gone, max_removals)
         for key in gone:
             self._leave(key)
         for descriptor in fresh:
             self._enter(descriptor)
         self._follow([*gone, *(descriptor.id for descriptor in fresh)])
-        removed = sum(1 for key in gone if key not in wanted)
-        return SourcesReplaced(added=len(fresh), kept=len(wanted) - len(fresh), removed=removed)
+        removed = [key for key in gone if key not in wanted]
+        if gone or fresh:
+            self._log.say(
+                "a caller's list of sources: %d added or changed%s, %d removed%s",
+                len(fresh),
+                _listed(fresh_one.id for fresh_one in fresh),
+                len(removed),
+                _listed(removed),
+            )
+        return SourcesReplaced(added=len(fresh), kept=len(wanted) - len(fresh), removed=len(removed))
 
     def remove(self, pod: str, dp_rank: int | None) -> int:
         """Remove one rank or all; sources of flags and configuration stay."""
@@ -131,6 +143,7 @@ class Roster:
         self._allow_clears(self._pods_with_blocks([source.descriptor.id for source in sources]))
         for source in sources:
             self._close(source.descriptor.id)
+        self._log.say("source %s: removed by a caller", names(source.descriptor.id for source in sources))
         return len(sources)
 
     def clear(self, pod: str, dp_rank: int | None) -> int:
@@ -140,6 +153,7 @@ class Roster:
         for source in sources:
             source.counters["cleared_by_operator"] += 1
             self._ingest.clear(self._sinks[source.descriptor.id])
+        self._log.say("source %s: cleared by a caller", names(source.descriptor.id for source in sources))
         return len(sources)
 
     def cordon(self, pod: str, dp_rank: int | None, *, cordoned: bool) -> int:
@@ -148,6 +162,8 @@ class Roster:
         for source in sources:
             source.facts.cordoned = cordoned
             self._view.touch(source)
+        what = "cordoned" if cordoned else "uncordoned"
+        self._log.say("source %s: %s by a caller", names(source.descriptor.id for source in sources), what)
         return len(sources)
 
     def source_for_topic(self, pod: str, model: str | None, dp_rank: int) -> EventSink | None:
@@ -166,6 +182,7 @@ class Roster:
         if known is not None:
             self._close(known.descriptor.id)
         sink = self._enter(descriptor)
+        self._log.say("source %s: appeared by its topic", named(descriptor.id))
         sink.source.facts.cordoned = known is not None and known.source.facts.cordoned
         return sink
 
@@ -180,6 +197,7 @@ class Roster:
                 lost = self._clock.now() - source.since >= self._retain_s
             if lost and source.descriptor.origin == "topic":
                 self._close(key)
+                self._log.say("source %s: removed, gone for staleness.retain_s", named(key))
 
     def _check(self, descriptor: Descriptor) -> None:
         try:
@@ -223,14 +241,16 @@ class Roster:
         sources = (self._sinks[key].source for key in keys)
         return len({source.descriptor.pod for source in sources if source.pairs or source.map.waiting})
 
-    def _allow_removals(self, pods: int, max_removals: int | None) -> None:
-        """`max_clears_per_minute`, unless the caller says that it means as many."""
-        if max_removals is not None and pods <= max_removals:
+    def _allow_removals(self, gone: Sequence[SourceId], max_removals: int | None) -> None:
+        """What the caller allows itself, or else `max_clears_per_minute`."""
+        if max_removals is not None:
+            if len(gone) > max_removals:
+                raise TooManyRemovalsError(len(gone), max_removals)
             return
-        limit = self._clears_max
+        pods, limit = self._pods_with_blocks(gone), self._clears_max
         if pods > limit:  # waiting would not help
             self._telemetry.limits_reached["limits.max_clears_per_minute"] += 1
-            raise TooManyRemovalsError(pods, limit)
+            raise TooManyRemovalsError(len(gone), limit, pods=pods)
         self._allow_clears(pods)
 
     def _allow_clears(self, pods: int) -> None:
@@ -259,6 +279,22 @@ def _stands(fixed: dict[SourceId, Descriptor], new: Descriptor) -> bool:
     if not _same(known, new):
         raise SourceConflictError("pod", f"{new.id} comes from a {known.origin} and differs")
     return True
+
+
+def _listed(keys: Iterable[SourceId]) -> str:
+    shown = names(keys)
+    return f" ({shown})" if shown else ""
+
+
+def _differs(known: Descriptor, new: Descriptor) -> SourceConflictError:
+    """A registration stands as it is: told with the way to change it."""
+    field = _first_difference(known, new)
+    way = (
+        "PUT the whole list with the change, or DELETE it and add it again"
+        if known.origin == "api"
+        else f"change it where the {known.origin} stands"
+    )
+    return SourceConflictError(field, f"{new.id} is registered with another {field} (origin {known.origin})", hint=way)
 
 
 def _first_difference(known: Descriptor, new: Descriptor) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from indexer.index.reverse_map import Orphan
 from indexer.model import TIER_NAMES
+from indexer.source_words import reason_in_words, warnings_of
 from indexer.telemetry import blocks_by_tier
 from schemas.rest import BlockView, GroupView, SourceView
 
@@ -15,13 +16,13 @@ if TYPE_CHECKING:
 
     from indexer.index.lane import Lane
     from indexer.index.mirror import Mirror
+    from indexer.index.registry import Registry
     from indexer.index.source import SourceIndex
-    from indexer.index.states import SourceFacts
     from indexer.lookup_view import Prepared
     from indexer.ports import Clock
 
 
-def source_view(source: SourceIndex, view: Prepared, clock: Clock) -> SourceView:
+def source_view(source: SourceIndex, view: Prepared, clock: Clock, registry: Registry) -> SourceView:
     """All that is known of one source."""
     described = source.descriptor
     since = datetime.fromtimestamp(clock.wall_us() / 1e6, UTC) - timedelta(seconds=clock.now() - _since(source, view))
@@ -55,7 +56,7 @@ def source_view(source: SourceIndex, view: Prepared, clock: Clock) -> SourceView
         aliases=list(described.aliases),
         labels=dict(described.labels),
         cordoned=source.facts.cordoned,
-        warnings=[*source.warnings.values(), *_standing_warnings(source)],
+        warnings=list(warnings_of(source, registry).values()),
     )
 
 
@@ -128,31 +129,3 @@ def _since(source: SourceIndex, view: Prepared) -> float:
     if view.state in {"stale", "down"} and alive_at is not None:
         return alive_at
     return source.since
-
-
-def reason_in_words(facts: SourceFacts, view: Prepared) -> str | None:
-    """What made the state or bound less than live and exact, in a sentence."""
-    if facts.cordoned:
-        return "cordoned by an operator"
-    if view.state == "new":
-        return "no message yet"
-    if view.state == "syncing":
-        return "a replay or probe is under way"
-    if view.state in {"stale", "down"}:
-        return "the connection is lost" if not facts.connected else "the connection was not seen up lately"
-    if facts.in_doubt:
-        return "something claimed may be false: " + ", ".join(sorted(facts.doubts | facts.suspicions))
-    if facts.rule_missing:
-        return "the hit rule of one of its cache groups is not known"
-    if facts.shortfalls:
-        return "something held may be missing: " + ", ".join(sorted(facts.shortfalls))
-    return None if facts.complete else "its history before our first message is not known"
-
-
-def _standing_warnings(source: SourceIndex) -> list[str]:
-    out = []
-    if source.descriptor.blocks_total is None:
-        out.append("capacity unknown (blocks_total): after a kept gap, ghosts cannot be told from blocks")
-    if source.map.waiting:
-        out.append(f"{source.map.waiting} blocks wait for a parent or for tokens")
-    return out

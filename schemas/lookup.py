@@ -108,7 +108,7 @@ class Shards(msgspec.Struct, frozen=True):
 
 
 class LookupAnswer(msgspec.Struct, kw_only=True):
-    """One answer. `pods` is best first; entries may be already encoded (`msgspec.Raw`) in the format asked for."""
+    """One answer. `pods` is best first."""
 
     request_id: str
     model: str | None
@@ -118,6 +118,6 @@ class LookupAnswer(msgspec.Struct, kw_only=True):
     prompt_tokens: int
     state: str
     reason: str | None
-    pods: list[PodEntry | msgspec.Raw]
+    pods: list[PodEntry | msgspec.Raw]  # some already encoded, in the format asked for
     shards: Shards
     took_us: int

@@ -24,7 +24,9 @@ TokenIdValue = Annotated[int, msgspec.Meta(ge=0, le=U32_MAX)]
 BlockHashValue = (
     Annotated[
         int,
-        msgspec.Meta(description="-2^63..2^64-1", extra_json_schema={"minimum": -(2**63), "maximum": U64_MAX}),
+        msgspec.Meta(
+            description="a whole number, -2^63..2^64-1", extra_json_schema={"minimum": -(2**63), "maximum": U64_MAX}
+        ),
     ]
     | Annotated[
         str,
@@ -140,7 +142,7 @@ class HashAnswer(msgspec.Struct, kw_only=True):
 
 
 class SourceBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A registration (api.md section 1). `blocks_total` is the engine's capacity in blocks, where known."""
+    """A registration of one source. `blocks_total` is the engine's capacity in blocks, where known."""
 
     pod: Name
     endpoint: Endpoint

@@ -18,6 +18,8 @@ from indexer.settings import parse_source_flag
 PAGE: int = 1_000
 NAMED_MAX: int = 3
 """Sources named beside a warning that several have."""
+WIDE: int = 160
+"""Columns from which on the table has room for a sentence a source; else the sentences stand below it."""
 
 
 class Row(msgspec.Struct, kw_only=True):
@@ -122,7 +124,8 @@ def print_sources(rows: list[Row], console: Console) -> None:
         table.add_column(title)
     for title in ("sequence", "blocks", "lag ms"):
         table.add_column(title, justify="right")
-    for title in ("model", "origin"):
+    wide = console.width >= WIDE
+    for title in ("model", "origin", *(["why"] if wide else [])):
         table.add_column(title)
     for row in rows:
         table.add_row(
@@ -135,12 +138,21 @@ def print_sources(rows: list[Row], console: Console) -> None:
             "-" if row.lag_ms is None else str(row.lag_ms),
             row.model or "",
             row.origin,
+            *([row.why or ""] if wide else []),
         )
     console.print(table)
+    if not wide:
+        states = [(row, f"{row.state}, {row.bound}: {row.why}") for row in rows if row.why]
+        _print_below("why", states, console)
+    warnings = [(row, warning) for row in rows for warning in row.warnings]
+    _print_below("warning", warnings, console, style="yellow")
+
+
+def _print_below(what: str, said: list[tuple[Row, str]], console: Console, style: str | None = None) -> None:
+    """One line for each thing that is said, with the first of those of which it is."""
     holders: dict[str, list[str]] = {}
-    for row in rows:
-        for warning in row.warnings:
-            holders.setdefault(warning, []).append(f"{row.pod} rank {row.dp_rank}")
-    for warning, sources in holders.items():
+    for row, text in said:
+        holders.setdefault(text, []).append(f"{row.pod} rank {row.dp_rank}")
+    for text, sources in holders.items():
         more = f" and {len(sources) - NAMED_MAX} more" if len(sources) > NAMED_MAX else ""
-        console.print(f"warning: {warning}: {', '.join(sources[:NAMED_MAX])}{more}", style="yellow")
+        console.print(f"{what}: {text}: {', '.join(sources[:NAMED_MAX])}{more}", style=style)

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import inspect
 
 from indexer.errors import BadRequestError, FieldIssue
+from indexer.settings.convert import in_words
 
 ISSUES_MAX: Final = 8
 GOT_MAX: Final = 40
@@ -35,6 +36,12 @@ CONTENT_FIELDS: Final = frozenset({"token_ids", "prompt", "messages", "tools", "
 """Their strings are a caller's content: shown as `string`, never as they are. A wrong token id that is a number is
 shown.
 """
+NO_TEXT: Final[Mapping[str, str]] = {
+    "token_ids": "text is not taken: send the ids that the engine's tokenizer makes of it",
+    "block_hashes": "an array, also of one hash",
+}
+"""What to do where text came instead of an array."""
+UNQUOTED: Final = "write it without quotation marks"
 SECRET_FIELDS: Final = frozenset({"cache_salt"})
 
 _COMPOSED: Final = (inspect.StructType, inspect.ListType, inspect.DictType, inspect.UnionType)
@@ -62,7 +69,8 @@ def vague(error: msgspec.ValidationError) -> BadRequestError:
     rule, path = (said["rule"], said["path"]) if said else (text, "")
     plain = _plain(path)
     code = "token_ids.not_u32" if path.startswith("token_ids[") else f"{plain or 'body'}.invalid"
-    return BadRequestError(code, [FieldIssue(field=path or "body", rule=rule)])
+    hint = NO_TEXT.get(path) if rule.endswith("got `str`") else None
+    return BadRequestError(code, [FieldIssue(path or "body", in_words(rule), hint=hint)])
 
 
 def _named_only(found: re.Match[str]) -> str:
@@ -157,17 +165,31 @@ def _walk_struct(
         if field.required and name not in value:
             yield (
                 f"{_plain(_join(path, name))}.missing",
-                FieldIssue(_join(path, name), f"required: {_rule(field.type)}"),
+                FieldIssue(_join(path, name), f"required: {_rule(field.type, typed=True)}"),
             )
 
 
 def _finding(kind: inspect.Type, value: object, path: str) -> Finding:
     plain = _plain(path)
-    issue = FieldIssue(path or "body", _rule(kind), _got(value, plain, named=_takes_text(kind)))
+    fitting = _same_shape(_bare(kind), value)
+    rule, got = _rule(kind, typed=not fitting), _got(value, plain, named=_takes_text(kind))
+    issue = FieldIssue(path or "body", rule, got, _hint(kind, value, path))
     if plain == "token_ids" and path != plain:
         return "token_ids.not_u32", issue
-    code = "not_allowed" if _same_shape(_bare(kind), value) else "wrong_type"
-    return f"{plain or 'body'}.{code}", issue
+    return f"{plain or 'body'}.{'not_allowed' if fitting else 'wrong_type'}", issue
+
+
+def _hint(kind: inspect.Type, value: object, path: str) -> str | None:
+    if not isinstance(value, str):
+        return None
+    if path in NO_TEXT:
+        return NO_TEXT[path]
+    whole = any(isinstance(_bare(member), inspect.IntType) for member in _members(kind))
+    return UNQUOTED if whole and not _takes_text(kind) and _DIGITS.fullmatch(value) else None
+
+
+def _members(kind: inspect.Type) -> tuple[inspect.Type, ...]:
+    return kind.types if isinstance(kind, inspect.UnionType) else (kind,)
 
 
 def _bare(kind: inspect.Type) -> inspect.Type:
@@ -217,14 +239,17 @@ def _within(kind: inspect.StrType | inspect.ListType | inspect.DictType, length:
     return (kind.min_length or 0) <= length and (kind.max_length is None or length <= kind.max_length)
 
 
-def _rule(kind: inspect.Type) -> str:
+def _rule(kind: inspect.Type, *, typed: bool) -> str:
+    """What would be right; `typed`: with the type also where bounds say the rest."""
     match kind:
         case inspect.Metadata(extra_json_schema={"description": str(text)}):
             return text
         case inspect.Metadata(type=inner):
-            return _rule(inner)
+            return _rule(inner, typed=typed)
         case inspect.UnionType(types=members):
-            return " or ".join(_rule(m) for m in members if type(m) is not inspect.NoneType)
+            return " or ".join(_rule(m, typed=typed) for m in members if type(m) is not inspect.NoneType)
+        case inspect.IntType() if typed and (limits := _limits(kind)):
+            return f"{_KINDS[inspect.IntType]}, {limits}"
         case _:
             return _limits(kind) or _KINDS.get(type(kind), "another type")
 
@@ -245,7 +270,7 @@ def _limits(kind: inspect.Type) -> str | None:
 
 
 _KINDS: Final[dict[type, str]] = {
-    inspect.IntType: "integer",
+    inspect.IntType: "a whole number",
     inspect.StrType: "string",
     inspect.BoolType: "true or false",
     inspect.ListType: "array",
@@ -289,6 +314,7 @@ def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
+_DIGITS: Final = re.compile(r"-?[0-9]{1,20}(\.0*)?")
 _WORD: Final = re.compile(r"[0-9A-Za-z.+_-]{0,20}")
 _KEY: Final = re.compile(r"[^\s\x00-\x1f]{0,512}")
 

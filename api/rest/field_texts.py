@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from api.rest.value_texts import ANSWER_STATES, BOUNDS, REASONS, SOURCE_STATES, listed
+
 _POD = "The pod's name, as registered."
 _RANK = "Data-parallel rank of the engine process."
 _ANSWERED_POD = "The pod, under the name by which the caller called it, else its own."
@@ -34,9 +36,13 @@ _LOOKUP: Final = {
     "block_hashes": "Instead of `token_ids`: hashes of the prompt's whole blocks from its start; at most 65,536.",
 }
 
+HASHED: Final = frozenset({"token_ids", "block_size", "lora_name", "cache_salt", "mm_items", "request_id"})
+"""What a request to hash is about; all else that a lookup may carry is taken there and changes nothing."""
+
 FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
     "LookupBody": _LOOKUP,
     "HashBody": _LOOKUP
+    | dict.fromkeys(_LOOKUP.keys() - HASHED, "Without effect here: a lookup's options may stay in the body.")
     | {"block_size": "Tokens a block: one hash for each whole one."}
     | dict.fromkeys(("block_hashes", "prompt_tokens", "scheme"), "Not here: hashes are what is asked for."),
     "MmItemBody": {
@@ -51,9 +57,9 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
         "resolved_by": "What `model` turned out to be; null = none was named, or nobody knows it.",
         "nearest_model": "Only where the model is unknown: the known name most like it.",
         "prompt_tokens": "Length of the prompt.",
-        "state": "`exact`: all candidates are live with bound `exact`; `degraded`: some are not; `no_signal`: nothing "
-        "is known. The order holds for the first two.",
-        "reason": "Why nobody holds anything, where nobody does.",
+        "state": f"How far the order can be taken.{listed(ANSWER_STATES)}",
+        "reason": "Why nobody holds anything, where nobody does: the reason that all entries have, else `no_match`. "
+        f"null = somebody holds something.{listed(REASONS)}",
         "pods": "One entry a source, best first; equal scores in an order that every replica gives.",
         "shards": "Parts of the index that answered.",
         "took_us": "Microseconds from the whole request to the answer.",
@@ -69,13 +75,13 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
         "prefix": "Longest prefix wholly in a tier or a faster one.",
         "speculative_tokens": "Tokens that hints say will be held soon; never part of the score.",
         "score": "0..1: share of the prompt that is matched, each block weighed by its best tier. No hit is 0.",
-        "state": "Of the source, at this moment.",
-        "bound": "What the numbers are: `exact`, `lower` (more may be held), `upper` (less), `estimate` (either).",
+        "state": f"Of the source, at this moment.{listed(SOURCE_STATES)}",
+        "bound": f"What the numbers are.{listed(BOUNDS)}",
         "lag_ms": "Age of the newest proof that nothing is missing, on our clock.",
         "event_age_ms": "Since the engine's last message; informative.",
         "generation": "Which life of the engine: hexadecimal, grows with each restart or clear.",
         "sequence": "The engine's last applied batch: the entry is true at this number.",
-        "reason": "Why it counts for nothing or less, where it does.",
+        "reason": f"Why it counts for nothing or less, where it does; else null.{listed(REASONS)}",
     },
     "TierTokens": {
         "gpu": "Tokens of blocks whose best tier is GPU memory.",
@@ -126,10 +132,10 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
     "SourceView": {
         "pod": _POD,
         "dp_rank": _RANK,
-        "state": "At this moment.",
+        "state": f"At this moment.{listed(SOURCE_STATES)}",
         "since": "When that began: UTC, RFC 3339.",
         "why": "What made it so, in a sentence.",
-        "bound": "What its numbers are: `exact`, `lower`, `upper`, `estimate`.",
+        "bound": f"What its numbers are.{listed(BOUNDS)}",
         "generation": "Which life of the engine: hexadecimal.",
         "sequence": "Last applied batch.",
         "lag_ms": "Age of the newest proof that nothing is missing.",
@@ -201,7 +207,8 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
     },
     "RankFilter": {"dp_rank": "Only this rank; left out: all."},
     "ReplaceOptions": {
-        "max_removals": "So many pods may lose what is known of their blocks, although `limits.max_clears_per_minute` "
-        "is lower: for a list that is meant to exchange most of a fleet."
+        "max_removals": "At most so many sources (each rank is one) may be removed or registered anew; more are "
+        "refused with 409, and nothing is changed. 0: the list may only add. Given, it takes the place of "
+        "`limits.max_clears_per_minute`: for a list that is meant to exchange most of a fleet."
     },
 }

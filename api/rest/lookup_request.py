@@ -185,6 +185,7 @@ def _token_image(body: bytes, field: str) -> bytes:
     return body
 
 
+_HASH_RULE: Final = "a whole number, -2^63..2^64-1 or 1..16 hexadecimal digits"
 _HEX_HASH: Final = re.compile(r"(?:0[xX])?([0-9a-fA-F]{1,16})")
 
 
@@ -204,7 +205,7 @@ def _hash_value(i: int, value: int | str) -> int:
             return value & U64_MAX
     elif found := _HEX_HASH.fullmatch(value):
         return int(found[1], 16)
-    issue = FieldIssue(f"block_hashes[{i}]", "-2^63..2^64-1 or 1..16 hexadecimal digits", got_of(value, "block_hashes"))
+    issue = FieldIssue(f"block_hashes[{i}]", _HASH_RULE, got_of(value, "block_hashes"))
     raise BadRequestError("block_hashes.not_allowed", [issue])
 
 
@@ -241,7 +242,7 @@ def _check_hashing(options: LookupOptions, tokens: bytes | None, hashes: list[in
     if hashes is not None or tokens is None:
         raise BadRequestError("token_ids.missing", [FieldIssue("token_ids", "required: the tokens to hash", None)])
     if options.block_size is None:
-        raise BadRequestError("block_size.missing", [FieldIssue("block_size", "required: 1..65536")])
+        raise BadRequestError("block_size.missing", [FieldIssue("block_size", "required: a whole number, 1..65536")])
     blocks = len(tokens) // (TOKEN_BYTES * options.block_size)
     if blocks > HASH_BLOCKS_MAX:
         rule = f"at most {HASH_BLOCKS_MAX} blocks are hashed at once"

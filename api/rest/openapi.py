@@ -10,7 +10,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from api.rest.field_texts import FIELD_TEXTS
+from api.rest.field_texts import FIELD_TEXTS, HASHED
 from api.rest.header_options import SALT_HEADER
 from api.rest.lookup_request import HASH_BLOCKS_MAX, PARAMETERS
 from api.rest.media import ANSWER_TYPES
@@ -19,6 +19,11 @@ from schemas import rest
 from schemas.lookup import LookupAnswer
 
 Json = dict[str, Any]
+
+_GIVEN_TWICE: Final = (
+    "An option that is given twice: the body counts before the query string, and that before a header. Of deadlines "
+    "the smallest holds. A salt in the header must be the body's, if both are given."
+)
 
 REF: Final = "#/components/schemas/"
 ROOTS: Final = (
@@ -134,6 +139,7 @@ def _paths() -> Json:
                 _answers("LookupAnswer"),
                 body=_prompt_body("LookupBody"),
                 parameters=[*_query_parameters(PARAMETERS[False]), *_prompt_headers()],
+                description=_GIVEN_TWICE,
             )
         },
         "/v1/hash": {
@@ -143,7 +149,11 @@ def _paths() -> Json:
                 "The token hashes of a prompt's whole blocks",
                 _answers("HashAnswer"),
                 body=_prompt_body("HashBody"),
-                parameters=[*_query_parameters(PARAMETERS[True]), *_prompt_headers()],
+                parameters=[
+                    *(p for p in _query_parameters(PARAMETERS[True]) if p["name"] in HASHED),
+                    *_prompt_headers(deadlines=False),
+                ],
+                description=_GIVEN_TWICE,
             )
         },
         "/v1/sources": {
@@ -237,8 +247,11 @@ def _operation(
     *,
     body: Json | None = None,
     parameters: list[Json] | None = None,
+    description: str | None = None,
 ) -> Json:
     operation: Json = {"operationId": name, "tags": [tag], "summary": summary}
+    if description is not None:
+        operation["description"] = description
     if parameters:
         operation["parameters"] = parameters
     if body is not None:
@@ -277,13 +290,16 @@ def _prompt_body(schema: str) -> Json:
     return body
 
 
-def _prompt_headers() -> list[Json]:
+def _prompt_headers(*, deadlines: bool = True) -> list[Json]:
     milliseconds = {"type": "integer", "minimum": 0, "maximum": 86_400_000}
     salt = {"type": "string", "minLength": 1, "maxLength": 512}
-    return [
-        _header(SALT_HEADER.decode(), salt, "`cache_salt` where the body cannot carry it: it is never in a URL."),
+    deadline = [
         _header("x-kvindexer-timeout-ms", milliseconds, "Deadline; the smallest of all that are given holds."),
         _header("x-envoy-expected-rq-timeout-ms", milliseconds, "As above, set by Envoy; 0 = none."),
+    ]
+    return [
+        _header(SALT_HEADER.decode(), salt, "`cache_salt` where the body cannot carry it: it is never in a URL."),
+        *(deadline if deadlines else []),
         _header("x-request-id", {"type": "string"}, "Repeated as `request_id` where it is 1..128 plain characters."),
     ]
 

@@ -16,9 +16,9 @@ import msgspec
 import numpy as np
 import simdjson
 
-from indexer.hashing.chain import TOKEN_BYTES
 from indexer.hashing.memo import CHUNK_TOKENS
 from indexer.hashing.texts import TEXT_BYTES_MIN, Beginning, TextMemo
+from indexer.model import TOKEN_BYTES
 from schemas.lookup import LookupQuery
 from schemas.rest import U32_MAX, LookupOptions
 

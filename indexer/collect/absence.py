@@ -63,9 +63,11 @@ class Absence:
         """So many messages were taken from the socket."""
         self._leftovers = max(0, self._leftovers - messages)
 
-    def socket_empty(self) -> None:
-        """The socket had nothing more."""
+    def socket_empty(self) -> bool:
+        """The socket had nothing more. True where something was read that may be of the connection before."""
+        read_some = 0 < self._leftovers < self._options.rcvhwm_messages
         self._leftovers = 0
+        return read_some
 
     def examined(self) -> None:
         """It is known who is there."""

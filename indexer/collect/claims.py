@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from indexer.collect.commands import Command, Count, Warn
 from indexer.collect.remarks import SHOWN_MAX
 from indexer.decode.envelope import peek_rank
-from indexer.decode.topic import mismatch, parse_topic
+from indexer.decode.topic import mismatches, parse_topic
 from indexer.model import Descriptor, RawBatch
+
+_IGNORED: Final = "{} ignored, its events are not: they count for the source as it is registered"
 
 
 class Claims:
@@ -45,19 +48,23 @@ class Claims:
 
     def _check_topic(self, raw: bytes, out: list[Command]) -> None:
         topic = parse_topic(raw)
-        field = mismatch(topic, self._source)
-        if field is not None:
-            claimed = str(topic.pod if field == "pod" else topic.model)[:SHOWN_MAX]
-            out += [Count("topic_mismatch"), Warn("topic", f"its topic names {field} {claimed!r}: ignored")]
+        fields = mismatches(topic, self._source)
+        if fields:
+            claimed = {"pod": topic.pod, "model": topic.model}
+            told = " and ".join(f"{field} {str(claimed[field])[:SHOWN_MAX]!r}" for field in fields)
+            name = "that name is" if len(fields) == 1 else "those names are"
+            text = f"its topic names {told}: {_IGNORED.format(name)}"
+            out += [Count("topic_mismatch"), Warn("topic", text)]
         elif self._warned_topic:
             out.append(Warn("topic", None))
-        self._warned_topic = field is not None
+        self._warned_topic = bool(fields)
 
     def _check_rank(self, payload: bytes, out: list[Command]) -> None:
         rank = peek_rank(payload)
         differs = rank is not None and rank != self._source.dp_rank
         if differs:
-            out += [Count("rank_mismatch"), Warn("rank", f"its batches name data-parallel rank {rank}: ignored")]
+            text = f"its batches name data-parallel rank {rank}: {_IGNORED.format('that number is')}"
+            out += [Count("rank_mismatch"), Warn("rank", text)]
         elif self._warned_rank:
             out.append(Warn("rank", None))
         self._warned_rank = differs

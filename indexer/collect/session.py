@@ -110,7 +110,9 @@ class Session:
     def socket_empty(self, now: float) -> list[Command]:
         """Everything that had arrived is read: what comes now is from the present connection."""
         out: list[Command] = []
-        self._stream.absence.socket_empty()
+        stream = self._stream
+        if stream.absence.socket_empty() and not stream.replay:
+            stream.doubt_the_absent(out)  # a clear of before the absence may have lifted it
         self._settle(now, out)
         return out
 

@@ -133,8 +133,11 @@ class Stream:
     def doubt_unproven(self, out: list[Command]) -> None:
         """The number that had to come, perhaps after an absence in which the engine may have started anew.
 
-        Promise P6's rule sees no jump then, and without a replay endpoint nothing tells the two apart.
+        Promise P6's rule sees no jump then, and without a replay endpoint nothing tells the two apart. What may have
+        been sent before the absence says nothing of it.
         """
+        if not self.absence.settled:
+            return
         if self.absence.unproven and not self.replay:
             out.append(Doubt("process_unproven"))
         self.absence.unproven = False

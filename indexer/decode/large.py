@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from indexer.decode.vllm import events_are_arrays, plain_event, typed_events
-from indexer.hashing.chain import TOKEN_BYTES
-from indexer.model import BlocksRemoved, BlocksStored, Event
+from indexer.model import TOKEN_BYTES, BlocksRemoved, BlocksStored, Event
 from schemas.engine_events import ClearedArray, ClearedMap, RemovedArray, RemovedMap, StoredArray, StoredMap
 
 if TYPE_CHECKING:

@@ -36,16 +36,17 @@ def parse_topic(raw: bytes) -> Topic:
     return Topic(text, None)
 
 
-def mismatch(topic: Topic, source: Descriptor) -> str | None:
-    """What the topic contradicts in a source's registration (`pod` or `model`), or None where the two agree.
+def mismatches(topic: Topic, source: Descriptor) -> list[str]:
+    """What the topic contradicts in a source's registration: `pod`, `model`, both, or nothing where the two agree.
 
     The registration wins; this is only for reporting. A topic that names the host alone agrees with `host:port`.
     """
+    fields = []
     if topic.pod is not None and topic.pod not in _names(source):
-        return "pod"
+        fields.append("pod")
     if topic.model is not None and source.model is not None and topic.model != source.model:
-        return "model"
-    return None
+        fields.append("model")
+    return fields
 
 
 def _names(source: Descriptor) -> set[str]:

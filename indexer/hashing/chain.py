@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING, Final
 
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
+from indexer.model import TOKEN_BYTES
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 SCHEME: Final = "kvi1"
 LOCAL_SEED: Final = 1337
-TOKEN_BYTES: Final = 4
 _CHUNK_BLOCKS: Final = 64
 """Blocks a compiled unpacker cuts at once. Bounded, since an unpacker costs memory for each of its fields."""
 

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Final
 
 from xxhash import xxh3_128_digest
 
-from indexer.hashing.chain import TOKEN_BYTES, chained, local_hashes, local_seed, root_seed
+from indexer.hashing.chain import chained, local_hashes, local_seed, root_seed
+from indexer.model import TOKEN_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

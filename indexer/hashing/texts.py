@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 from xxhash import xxh3_128_intdigest
 
-from indexer.hashing.chain import TOKEN_BYTES
 from indexer.hashing.memo import CHUNK_TOKENS, chunk_digest
+from indexer.model import TOKEN_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
 import msgspec
 
-from indexer.hashing.chain import TOKEN_BYTES, chained, local_hashes, root_seed
+from indexer.hashing.chain import chained, local_hashes, root_seed
 from indexer.hashing.extra_keys import event_extras
 from indexer.index.lane import SHARDS
 from indexer.index.source import ADAPTER_NAME_MAX, ADAPTERS_MAX
-from indexer.model import UNASKABLE, AllCleared, BlocksRemoved, BlocksStored, Skipped, Tier
+from indexer.model import TOKEN_BYTES, UNASKABLE, AllCleared, BlocksRemoved, BlocksStored, Skipped, Tier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

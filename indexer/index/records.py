@@ -16,7 +16,7 @@ scan.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import Final
 
 from indexer.model import Tier
@@ -124,6 +124,8 @@ class RecordBook:
         self.tables: dict[int, LaneTable] = {}
         self._by_key: dict[tuple[tuple[int, int], ...], Record] = {(): self.empty}
         self._free: list[int] = []
+        self.named: Counter[int] = Counter()
+        """Records that name a slot: a source whose groups become known as its first block comes is named by none."""
         self._idle: deque[Record] = deque()
 
     def __len__(self) -> int:
@@ -174,6 +176,7 @@ class RecordBook:
                 self.records.append(record)
             else:
                 self.records[rid] = record
+            self.named.update(lanes.keys())
             self._set_masks(record)
             self.released(record)  # no block yet
         return record
@@ -191,6 +194,8 @@ class RecordBook:
 
     def refresh_slot(self, slot: int) -> None:
         """The slot's lane table changed its main groups: masks of every record that names the slot are made again."""
+        if not self.named[slot]:
+            return
         for record in self._by_key.values():
             if record.lanes_of(slot):
                 self._set_masks(record)
@@ -223,6 +228,10 @@ class RecordBook:
                 del larger.sub[ref]
         for ref, smaller in record.sub.items():
             del smaller.add[ref]
+        for slot, _ in record.key:
+            self.named[slot] -= 1
+            if not self.named[slot]:
+                del self.named[slot]
         del self._by_key[record.key]
         self.records[record.rid] = self.empty
         self._free.append(record.rid)

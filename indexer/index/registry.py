@@ -96,6 +96,7 @@ class Registry:
         self.version = 0
         self._model_aliases = dict(aliases or {})
         self._names = NameBook()
+        self._at: dict[str, dict[SourceId, None]] = {}
         self._sources_max = sources_max
 
     def check(self, new: Descriptor) -> None:
@@ -125,6 +126,8 @@ class Registry:
         self.remove(source.descriptor.id)
         self.sources[source.descriptor.id] = source
         self._names.enter(source.descriptor)
+        if source.descriptor.endpoint is not None:
+            self._at.setdefault(_place(source.descriptor.endpoint), {})[source.descriptor.id] = None
         self.version += 1
 
     def remove(self, source_id: SourceId) -> SourceIndex | None:
@@ -132,8 +135,21 @@ class Registry:
         source = self.sources.pop(source_id, None)
         if source is not None:
             self._names.leave(source.descriptor)
+            if source.descriptor.endpoint is not None:
+                place = _place(source.descriptor.endpoint)
+                self._at[place].pop(source_id)
+                if not self._at[place]:
+                    del self._at[place]
             self.version += 1
         return source
+
+    def neighbours(self, descriptor: Descriptor) -> tuple[SourceId, int] | None:
+        """The first other source whose events come from the same endpoint, and how many there are; None: nobody."""
+        if descriptor.endpoint is None:
+            return None
+        there = self._at.get(_place(descriptor.endpoint), {})
+        first = next((other for other in there if other != descriptor.id), None)
+        return None if first is None else (first, len(there) - (descriptor.id in there))
 
     def named(self, name: str, dp_rank: int | None = None) -> list[SourceIndex]:
         """The sources that go by this name, by rank; raises where there is none."""
@@ -170,6 +186,13 @@ class Registry:
         if not bases:
             return Resolved(None, name, "adapter", pool if not any(s.descriptor.model for s in pool) else tuple(owners))
         return Resolved(bases[0], name, "adapter", _with_model(pool, str(bases[0])))
+
+
+def _place(endpoint: str) -> str:
+    """One spelling for the same host and port. A path stays as it is."""
+    if endpoint.startswith("tcp://"):
+        return endpoint.lower().replace("tcp://localhost:", "tcp://127.0.0.1:")
+    return endpoint
 
 
 def _with_model(pool: Iterable[SourceIndex], model: str) -> tuple[SourceIndex, ...]:

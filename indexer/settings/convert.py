@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 from typing import Annotated, Final, Literal, Union, get_args, get_origin
 
@@ -9,6 +10,15 @@ import msgspec
 import yaml
 
 SHOWN_MAX: Final = 80
+_TYPES: Final = re.compile(r"(?<=[Ee]xpected )`([a-z]+(?: \| [a-z]+)*)`|(?<=got )`([a-z]+)`")
+_WORDS: Final = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a map",
+}
 
 
 class Written(str):
@@ -48,6 +58,13 @@ def rule_of(error: msgspec.ValidationError, annotation: object) -> str:
     wanted, _, _ = text.partition(", got ")
     place = where.strip("`").removeprefix("$")
     return f"{wanted[:1].lower()}{wanted[1:]}".replace("`", "") + (f" at {place}" if place else "")
+
+
+def in_words(rule: str) -> str:
+    """A decoder's rule with the names of Python's types as people say them: `int | null` is a whole number or null."""
+    return _TYPES.sub(
+        lambda found: " or ".join(_WORDS.get(name, name) for name in (found[1] or found[2]).split(" | ")), rule
+    )
 
 
 def members_of(annotation: object) -> tuple[object, ...]:

@@ -149,7 +149,7 @@ class Limits(Section, frozen=True):
     """Blocks a source, parked because their parent is not known."""
     max_clears_per_minute: Count = 120
     """Pods that callers clear, or remove while blocks of them are known: a discovery that has gone wrong must not empty
-    the index. `PUT /v1/sources?max_removals=N` may say that more are meant."""
+    the index. `PUT /v1/sources?max_removals=N` says instead how many sources may go."""
     lookups_waiting: Count = 1_024
     """Requests at once; beyond: 429."""
 

@@ -124,7 +124,7 @@ class FakeNode:
         self, descriptors: Sequence[Descriptor], *, max_removals: int | None = None
     ) -> SourcesReplaced:
         if max_removals == REFUSED:
-            raise TooManyRemovalsError(REFUSED + 1, REFUSED)
+            raise TooManyRemovalsError(REFUSED + 1, max_removals)
         wanted = {descriptor.id: descriptor for descriptor in descriptors}
         before = {source: known for source, known in self.sources.items() if known.origin == "api"}
         kept = sum(1 for source, known in before.items() if wanted.get(source) == known)

@@ -267,6 +267,7 @@ def test_a_list_that_forgets_too_much_is_refused_with_the_way_to_mean_it(
     misspelt = _problem(request(http_client, "PUT", "/v1/sources?max_removal=7", b"[]", content_type=JSON))
 
     assert (409, "sources.removals") == (problem.status, problem.code)
+    assert (f"at most {REFUSED} sources go", str(REFUSED + 1)) == (problem.errors[0].rule, problem.errors[0].got)
     assert f"max_removals={REFUSED + 1}" in (problem.errors[0].hint or "")
     assert (422, "did you mean max_removals?") == (misspelt.status, misspelt.errors[0].hint)
 

@@ -6,11 +6,11 @@ import io
 
 from rich.console import Console
 
-from api.cli.sources import NAMED_MAX, Row, print_sources
+from api.cli.sources import NAMED_MAX, WIDE, Row, print_sources
 
 
-def _printed(rows: list[Row]) -> list[str]:
-    console = Console(width=250, file=io.StringIO(), markup=False, highlight=False)
+def _printed(rows: list[Row], width: int = 250) -> list[str]:
+    console = Console(width=width, file=io.StringIO(), markup=False, highlight=False)
     with console.capture() as capture:
         print_sources(rows, console)
     return [line.rstrip() for line in capture.get().splitlines()]
@@ -33,3 +33,18 @@ def test_few_are_all_named() -> None:
     rows = [Row(pod=f"pod-{n}", warnings=["x"]) for n in range(NAMED_MAX)]
 
     assert "warning: x: pod-0 rank 0, pod-1 rank 0, pod-2 rank 0" == _printed(rows)[-1]
+
+
+def test_why_stands_in_the_table_where_there_is_room_and_below_it_where_not() -> None:
+    """A state that needs a reason is never shown without."""
+    rows = [
+        Row(pod="a", state="suspect", bound="estimate", why="messages were lost"),
+        Row(pod="b", state="live", bound="exact"),
+    ]
+    wide, narrow = _printed(rows, WIDE), _printed(rows, WIDE - 1)
+
+    assert wide[0].endswith("why")
+    assert wide[1].endswith("messages were lost")
+    assert len(wide) == 3
+    assert "why: suspect, estimate: messages were lost: a rank 0" == narrow[3]
+    assert len(narrow) == 4

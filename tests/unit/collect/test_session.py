@@ -869,14 +869,14 @@ def test_without_replay_a_jump_after_a_long_absence_is_a_restart() -> None:
 
 
 def test_without_replay_leftovers_do_not_use_up_the_rule() -> None:
-    """A message that may be from before the reconnect goes on, in doubt; the first from after it is judged."""
+    """A message that may be from before the reconnect goes on, the doubt stays; the first from after it is judged."""
     story = joined(replay=False)
     story.down()
     story.now += 6.0
     story.up()
 
-    assert [UNPROVEN, batch(5)] == story.live(5)
-    assert [] == story.empty()
+    assert [batch(5)] == story.live(5)
+    assert [UNPROVEN] == story.empty()
     assert [Count("restarts"), BeginLife("reconnect_jump"), batch(8)] == story.live(8)
 
 
@@ -906,6 +906,20 @@ def test_a_number_that_goes_on_behind_a_repeated_one_is_in_doubt() -> None:
     story.reconnect(away_s=6.0)
 
     assert [Count("duplicates"), UNPROVEN, batch(5)] == story.live(4, 5)
+
+
+def test_what_was_sent_before_an_absence_settles_nothing() -> None:
+    """It may even end the doubt, if it is a clear: the doubt is told again behind it, and once more by what is new."""
+    story = joined(replay=False)
+    story.down()
+    story.now += 6.0
+
+    assert [Count("reconnects"), UNPROVEN] == story.up()
+    assert batches(5, 6) == story.live(5, 6)
+    assert [UNPROVEN] == story.empty()
+    assert [] == story.empty()
+    assert [UNPROVEN, batch(7)] == story.live(7)
+    assert [batch(8)] == story.live(8)
 
 
 def test_after_a_jump_nothing_is_in_doubt() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer.decode.topic import Topic, mismatch, parse_topic
+from indexer.decode.topic import Topic, mismatches, parse_topic
 from indexer.model import Descriptor
 
 
@@ -50,25 +50,26 @@ SOURCE = Descriptor(pod="vllm-0", model="llama", aliases=("replica-7",), address
 @pytest.mark.parametrize(
     ("raw", "contradicts"),
     [
-        (b"", None),
-        (b"kv@vllm-0@llama", None),
-        (b"kv@replica-7@llama", None),
-        (b"kv@10.0.0.1:8000@llama", None),
-        (b"kv@10.0.0.1@llama", None),
-        (b"vllm-0", None),
-        (b"kv@vllm-1@llama", "pod"),
-        (b"kv@10.0.0.2@llama", "pod"),
-        (b"vllm-1", "pod"),
-        (b"kv@vllm-0@qwen", "model"),
+        (b"", []),
+        (b"kv@vllm-0@llama", []),
+        (b"kv@replica-7@llama", []),
+        (b"kv@10.0.0.1:8000@llama", []),
+        (b"kv@10.0.0.1@llama", []),
+        (b"vllm-0", []),
+        (b"kv@vllm-1@llama", ["pod"]),
+        (b"kv@10.0.0.2@llama", ["pod"]),
+        (b"vllm-1", ["pod"]),
+        (b"kv@vllm-0@qwen", ["model"]),
+        (b"kv@vllm-1@qwen", ["pod", "model"]),
     ],
 )
-def test_a_topic_is_held_against_all_names_of_its_source(raw: bytes, contradicts: str | None) -> None:
+def test_a_topic_is_held_against_all_names_of_its_source(raw: bytes, contradicts: list[str]) -> None:
     """Pod, aliases and address (with or without its port) are rightful names; another pod or model is a mismatch."""
-    assert contradicts == mismatch(parse_topic(raw), SOURCE)
+    assert contradicts == mismatches(parse_topic(raw), SOURCE)
 
 
 def test_a_source_without_a_model_contradicts_no_model() -> None:
     """A topic may be the first to name the model. The brackets of an IPv6 address are no part of it."""
     source = Descriptor(pod="[fd00::5]:8000")
 
-    assert [None, None] == [mismatch(parse_topic(raw), source) for raw in (b"kv@[fd00::5]:8000@m", b"kv@fd00::5@m")]
+    assert [[], []] == [mismatches(parse_topic(raw), source) for raw in (b"kv@[fd00::5]:8000@m", b"kv@fd00::5@m")]

@@ -210,3 +210,21 @@ def test_links_stay_right_under_churn() -> None:
         assert all(smaller.add[r] is record for r, smaller in record.sub.items())
         assert all(other in known for other in (*record.add.values(), *record.sub.values()))
     assert len(known) == len(book)
+
+
+def test_a_slot_that_no_record_names_costs_no_look_at_the_others() -> None:
+    """Who names a slot is known without looking, whatever comes and goes."""
+    book = book_of(s0=lane_table((0, GPU)), s1=lane_table((0, GPU)))
+    one = book.with_ref(book.empty, ref(0, 0))
+    both = book.with_ref(one, ref(1, 0))
+    assert {0: 2, 1: 1} == book.named
+    one.blocks = 1
+
+    book.trim(0)
+
+    assert book.records[both.rid] is book.empty
+    assert {0: 1} == book.named
+    one.blocks = 0
+    book.released(one)
+    book.trim(0)
+    assert {} == book.named

@@ -85,20 +85,36 @@ def test_a_list_that_would_empty_the_index_changes_nothing() -> None:
         of.speak()
         for waited_s in (0, 3_600):
             of.clock.at += waited_s
-            lists = [
-                (20, {"pods": 0}),
-                (20, {"pods": 20, "port": 2, "max_removals": 19}),
-                (9, {"pods": 20, "first": 9}),
-            ]
-            for losing, wanted in lists:
+            for losing, wanted in [(20, {"pods": 0}), (9, {"pods": 20, "first": 9})]:
                 with pytest.raises(TooManyRemovalsError) as caught:
                     of.put(**wanted)
-                assert (losing, LIMIT) == (caught.value.pods, caught.value.limit)
+                assert (losing, losing, LIMIT) == (caught.value.sources, caught.value.pods, caught.value.limit)
         assert 20 == len(of.pods)
-        assert {"limits.max_clears_per_minute": 6} == of.node.telemetry.limits_reached
+        assert {"limits.max_clears_per_minute": 4} == of.node.telemetry.limits_reached
 
         assert _changed(20, 0, 20) == of.put(20, first=20, max_removals=20)
         assert {f"pod-{n}" for n in range(20, 40)} == of.pods
+
+
+@pytest.mark.parametrize("speaking", [False, True])
+def test_a_caller_may_say_how_many_go_at_most(speaking: bool) -> None:
+    """Each rank is one, and so is each that comes back changed, whether or not anything is known of its blocks."""
+    with fleet() as of:
+        of.put(2, ranks=2)
+        if speaking:
+            of.speak()
+        for sources, allowed, wanted in [
+            (4, 0, {"pods": 0}),
+            (4, 3, {"pods": 0}),
+            (2, 1, {"pods": 1, "ranks": 2}),
+            (4, 3, {"pods": 2, "ranks": 2, "port": 2}),
+        ]:
+            with pytest.raises(TooManyRemovalsError) as caught:
+                of.put(**wanted, max_removals=allowed)
+            assert (sources, allowed, None) == (caught.value.sources, caught.value.limit, caught.value.pods)
+        assert _changed(2, 4, 0) == of.put(3, ranks=2, max_removals=0)
+        assert _changed(0, 4, 2) == of.put(2, ranks=2, max_removals=2)
+        assert not of.node.telemetry.limits_reached
 
 
 def test_few_go_without_asking() -> None:
@@ -146,3 +162,16 @@ def test_a_list_with_a_source_twice_is_refused() -> None:
         with pytest.raises(SourceConflictError):
             of.node.replace_api_sources(twice)
         assert {"pod-0"} == of.pods
+
+
+def test_a_registration_that_differs_is_refused_with_the_way_to_change_it() -> None:
+    """409: what stands goes on as it is."""
+    with fleet() as of:
+        of.put(1)
+        with pytest.raises(SourceConflictError) as caught:
+            of.node.add_source(Descriptor(pod="pod-0", endpoint="tcp://127.0.0.1:2"))
+
+        assert ("endpoint", "PUT the whole list with the change, or DELETE it and add it again") == (
+            caught.value.field,
+            caught.value.hint,
+        )

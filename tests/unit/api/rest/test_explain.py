@@ -13,6 +13,8 @@ from schemas.rest import LookupBody, SourceBody, SourceSet
 
 _REFUSED = msgspec.ValidationError("as the decoder said")
 _U32 = "0..4294967295"
+_WHOLE = "a whole number, "
+_COUNT = "0..9223372036854775807"
 
 
 def _explained(expected: type, document: object) -> BadRequestError:
@@ -25,10 +27,10 @@ def _explained(expected: type, document: object) -> BadRequestError:
         ({"token_ids": [1, -1]}, "token_ids.not_u32", "token_ids[1]", _U32, "-1"),
         ({"token_ids": [2**32]}, "token_ids.not_u32", "token_ids[0]", _U32, "4294967296"),
         ({"token_ids": [2**70]}, "token_ids.not_u32", "token_ids[0]", _U32, "a number beyond 64 bits"),
-        ({"token_ids": [1.5]}, "token_ids.not_u32", "token_ids[0]", _U32, "1.5"),
-        ({"token_ids": [True]}, "token_ids.not_u32", "token_ids[0]", _U32, "true"),
-        ({"token_ids": ["a secret prompt"]}, "token_ids.not_u32", "token_ids[0]", _U32, "string"),
-        ({"token_ids": [[1]]}, "token_ids.not_u32", "token_ids[0]", _U32, "array"),
+        ({"token_ids": [1.5]}, "token_ids.not_u32", "token_ids[0]", _WHOLE + _U32, "1.5"),
+        ({"token_ids": [True]}, "token_ids.not_u32", "token_ids[0]", _WHOLE + _U32, "true"),
+        ({"token_ids": ["a secret prompt"]}, "token_ids.not_u32", "token_ids[0]", _WHOLE + _U32, "string"),
+        ({"token_ids": [[1]]}, "token_ids.not_u32", "token_ids[0]", _WHOLE + _U32, "array"),
         ({"token_ids": "a secret prompt"}, "token_ids.wrong_type", "token_ids", "array", "string"),
         ({"cache_salt": 12345}, "cache_salt.wrong_type", "cache_salt", "string of 1..512 characters", "number"),
         ({"cache_salt": ""}, "cache_salt.not_allowed", "cache_salt", "string of 1..512 characters", "string"),
@@ -36,39 +38,42 @@ def _explained(expected: type, document: object) -> BadRequestError:
         ({"group": "node"}, "group.not_allowed", "group", "one of pod, rank", "node"),
         ("a secret prompt", "body.wrong_type", "body", "object", "string"),
         ({"pods": "a secret prompt"}, "pods.wrong_type", "pods", "array of at most 4096 entries", "string"),
-        ({"limit": "a secret prompt"}, "limit.wrong_type", "limit", "0..9223372036854775807", "string"),
-        ({"limit": "ten"}, "limit.wrong_type", "limit", "0..9223372036854775807", "ten"),
+        ({"limit": "a secret prompt"}, "limit.wrong_type", "limit", _WHOLE + _COUNT, "string"),
+        ({"limit": "ten"}, "limit.wrong_type", "limit", _WHOLE + _COUNT, "ten"),
+        ({"token_ids": [2.0]}, "token_ids.not_u32", "token_ids[0]", _WHOLE + _U32, "2.0"),
+        ({"timeout_ms": "5"}, "timeout_ms.wrong_type", "timeout_ms", _WHOLE + "0..86400000", "5"),
+        ({"timeout_ms": 86400001}, "timeout_ms.not_allowed", "timeout_ms", "0..86400000", "86400001"),
         ({"a secret prompt": 1}, "unknown_field", "?", "unknown field", None),
         ({"partial": 1}, "partial.wrong_type", "partial", "true or false", "1"),
-        ({"limit": -1}, "limit.not_allowed", "limit", "0..9223372036854775807", "-1"),
+        ({"limit": -1}, "limit.not_allowed", "limit", _COUNT, "-1"),
         ({"pods": ["a", 5]}, "pods.wrong_type", "pods[1]", "string of 1..512 characters", "5"),
         ({"pod_roles": ["p"] * 17}, "pod_roles.not_allowed", "pod_roles", "array of at most 16 entries", "array"),
         (
             {"min_sequence": {"a": 1, "b": -2}},
             "min_sequence.not_allowed",
             'min_sequence["b"]',
-            "0..9223372036854775807",
+            _COUNT,
             "-2",
         ),
         (
             {"mm_items": [{"hash": "h", "offset": 0}]},
             "mm_items.length.missing",
             "mm_items[0].length",
-            f"required: {_U32}",
+            f"required: {_WHOLE}{_U32}",
             None,
         ),
         (
             {"mm_items": [{"hash": "h", "offset": "0", "length": 1}]},
             "mm_items.offset.wrong_type",
             "mm_items[0].offset",
-            _U32,
+            _WHOLE + _U32,
             "0",
         ),
         (
             {"block_hashes": [1, "xyz", None]},
             "block_hashes.wrong_type",
             "block_hashes[2]",
-            "-2^63..2^64-1 or 1..16 hexadecimal digits",
+            _WHOLE + "-2^63..2^64-1 or 1..16 hexadecimal digits",
             "null",
         ),
         ({"request_id": "a b"}, "request_id.not_allowed", "request_id", None, "string"),
@@ -85,6 +90,25 @@ def test_names_field_and_rule(document: object, code: str, field: str, rule: str
 
     assert (code, field, got) == (error.code, issue.field, issue.got)
     assert rule is None or rule == issue.rule
+
+
+@pytest.mark.parametrize(
+    ("document", "hint"),
+    [
+        ({"token_ids": "a secret prompt"}, "text is not taken: send the ids that the engine's tokenizer makes of it"),
+        ({"token_ids": ["1"]}, "write it without quotation marks"),
+        ({"timeout_ms": "5"}, "write it without quotation marks"),
+        ({"timeout_ms": "5 s"}, None),
+        ({"token_ids": [2.0]}, None),
+        ({"model": 5}, None),
+    ],
+)
+def test_says_what_to_do_about_text_in_the_place_of_numbers(document: object, hint: str | None) -> None:
+    """Without repeating it."""
+    issue = _explained(LookupBody, document).issues[0]
+
+    assert hint == issue.hint
+    assert "secret" not in str(issue)
 
 
 @pytest.mark.parametrize(
@@ -145,9 +169,14 @@ def test_a_long_list_shows_its_first_wrong_entry() -> None:
 @pytest.mark.parametrize(
     ("said", "code", "field", "rule"),
     [
-        ("Expected `int` >= 0 - at `$.token_ids[5]`", "token_ids.not_u32", "token_ids[5]", "Expected `int` >= 0"),
-        ("Expected `str` - at `$.model`", "model.invalid", "model", "Expected `str`"),
-        ("Expected `int` - at `$[3].dp_rank`", "dp_rank.invalid", "[3].dp_rank", "Expected `int`"),
+        (
+            "Expected `int` >= 0 - at `$.token_ids[5]`",
+            "token_ids.not_u32",
+            "token_ids[5]",
+            "Expected a whole number >= 0",
+        ),
+        ("Expected `str` - at `$.model`", "model.invalid", "model", "Expected text"),
+        ("Expected `int` - at `$[3].dp_rank`", "dp_rank.invalid", "[3].dp_rank", "Expected a whole number"),
         ("Object contains unknown field `a`", "body.invalid", "body", "Object contains unknown field `a`"),
         (
             "Object contains unknown field `a secret prompt`",

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from fastapi.openapi.models import OpenAPI
@@ -11,6 +11,8 @@ from api.rest.app import create_app
 from api.rest.field_texts import FIELD_TEXTS
 from api.rest.lookup_request import HASH_BLOCKS_MAX
 from api.rest.openapi import openapi_document
+from api.rest.value_texts import ANSWER_STATES, BOUNDS, REASONS, SOURCE_STATES
+from indexer.model import AnswerState, Bound, Reason, SourceState
 from tests.support.fake_node import FakeNode
 
 DOCUMENT: dict[str, Any] = json.loads(openapi_document("1.2.3"))
@@ -106,3 +108,46 @@ def test_every_field_and_parameter_is_described() -> None:
     parameters = [parameter for _, _, operation in _operations() for parameter in operation.get("parameters", [])]
     assert len(parameters) > 20
     assert all(parameter["description"] for parameter in parameters)
+
+
+@pytest.mark.parametrize(
+    ("texts", "values"),
+    [(SOURCE_STATES, SourceState), (BOUNDS, Bound), (REASONS, Reason), (ANSWER_STATES, AnswerState)],
+)
+def test_every_value_has_a_line(texts: dict[str, str], values: object) -> None:
+    """In the order of the promise."""
+    assert list(get_args(values)) == list(texts)
+
+
+@pytest.mark.parametrize(
+    ("schema", "field", "texts"),
+    [
+        ("PodEntry", "state", SOURCE_STATES),
+        ("PodEntry", "bound", BOUNDS),
+        ("PodEntry", "reason", REASONS),
+        ("SourceView", "state", SOURCE_STATES),
+        ("LookupAnswer", "state", ANSWER_STATES),
+    ],
+)
+def test_closed_lists_are_explained_where_they_stand(schema: str, field: str, texts: dict[str, str]) -> None:
+    """One line a value."""
+    described = SCHEMAS[schema]["properties"][field]["description"].splitlines()
+
+    assert [f"* `{value}`: {text}" for value, text in texts.items()] == described[2:]
+
+
+def test_nothing_is_said_that_only_a_reader_of_the_source_understands() -> None:
+    """No documents of ours, no names of libraries or types."""
+    text = json.dumps(DOCUMENT)
+
+    assert [] == [word for word in ("api.md", "design.md", "DESIGN", "msgspec", "fact sheet", ".py") if word in text]
+
+
+def test_a_request_to_hash_lists_what_means_something_to_it() -> None:
+    """The rest is taken, so that a lookup's body can be sent as it is, and is said to change nothing."""
+    operation = DOCUMENT["paths"]["/v1/hash"]["post"]
+    listed = {parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "query"}
+
+    assert listed == {"block_size", "lora_name", "mm_items", "request_id"}
+    assert SCHEMAS["HashBody"]["properties"]["max_lag_ms"]["description"].startswith("Without effect")
+    assert "the body counts before the query string" in operation["description"]

@@ -1,0 +1,58 @@
+"""What each state, bound and reason means, for the OpenAPI document: by value. A test holds that none is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+from indexer.model import AnswerState, Bound, Reason, SourceState
+
+Value = TypeVar("Value", bound=str)
+
+SOURCE_STATES: Final[Mapping[SourceState, str]] = {
+    "new": "nothing was heard of the engine yet; not scored",
+    "syncing": "a replay or probe is under way; what is loaded is scored",
+    "live": "followed message by message; scored",
+    "suspect": "something claimed may be false, for example after a loss that no replay healed; scored times "
+    "`events.suspect_weight`",
+    "stale": "no sign of life for `staleness.stale_after_s`; still scored",
+    "down": "no sign of life for `staleness.score_ttl_s`; listed with score 0",
+}
+BOUNDS: Final[Mapping[Bound, str]] = {
+    "exact": "every batch since the engine's start or last clear was applied: this is what it holds",
+    "lower": "the beginning of its history, or some of it, is not known: it may hold more",
+    "upper": "the hit rule of a hybrid model is not known: it may reuse less",
+    "estimate": "messages were lost for good, or not understood: either way",
+}
+REASONS: Final[Mapping[Reason, str]] = {
+    "no_match": "it holds no block from the prompt's start",
+    "below_block_size": "the prompt is shorter than one of its blocks",
+    "no_events_yet": "nothing was heard of it yet, or there is no source at all",
+    "model_unknown": "nobody serves the model that was named; `nearest_model` may say which was meant",
+    "other_model": "it was named in `pods` and serves another model",
+    "adapter_unknown": "no source has shown blocks of this adapter",
+    "other_block_size": "`block_hashes` are of another block size than its own",
+    "block_size_unknown": "it has announced no block yet that tells the size",
+    "lookahead": "its hashes cover tokens beyond a block's end: the prompt is too short, or hashes alone do not do",
+    "hybrid_window": "the hit rule of one of its cache groups is not known: the numbers are an upper bound",
+    "syncing": "a replay or probe is under way, and what is loaded does not match",
+    "lagging": "it lags more than `max_lag_ms` allows",
+    "stale": "no sign of life for a while; not given in this version, which scores such a source",
+    "down": "no sign of life for so long that it is not scored",
+    "not_ready": "its pod is not ready; not given in this version",
+    "cordoned": "an operator has taken it out of the scores",
+    "filtered": "`pod_roles`, or an empty `pods`, leaves it out",
+    "pod_unknown": "no source goes by the name in `pods`",
+    "approximate": "known by receipts only; not given in this version",
+    "deadline": "the sequence in `min_sequence` was not applied before the deadline",
+}
+ANSWER_STATES: Final[Mapping[AnswerState, str]] = {
+    "exact": "every candidate is live with bound `exact`; take the order given",
+    "degraded": "some are not; take the order given, or filter by `pods[].state`",
+    "no_signal": "nothing is known; balance as if you had not asked",
+}
+
+
+def listed(texts: Mapping[Value, str]) -> str:
+    """As a list in Markdown, which readers of OpenAPI show as one."""
+    return "\n\n" + "\n".join(f"* `{value}`: {text}" for value, text in texts.items())

@@ -1,0 +1,92 @@
+"""What is told of a source in an operator's words: why it is not live and exact, and what should be looked at. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from indexer.index.registry import Registry
+    from indexer.index.source import SourceIndex
+    from indexer.index.states import SourceFacts
+    from indexer.lookup_view import Prepared
+
+DOUBTS: Final[Mapping[str, str]] = {
+    "gap": "messages were lost and could not be fetched again",
+    "sequence_jump": "its batch numbers jumped",
+    "process_unproven": "after an absence it is not sure that the same engine process is back",
+    "dropped": "more arrived than could be kept, and some was dropped",
+    "replay_differs": "its replay endpoint has other batches than arrive",
+    "undecodable": "a message could not be decoded",
+    "unknown_kind": "it sent an event of a kind that is not known",
+    "event_malformed": "it sent an event that could not be read",
+    "stored_malformed": "it announced blocks in a form that could not be read",
+    "removed_malformed": "it took back blocks in a form that could not be read",
+    "hash_contradiction": "it used one block hash for two contents",
+    "group_contradiction": "its events name cache groups in ways that contradict each other",
+    "fault": "an event could not be applied by a fault of this service, whose log says where",
+}
+"""Reasons of `SourceFacts.doubts` and `suspicions`."""
+
+SHORTFALLS: Final[Mapping[str, str]] = {
+    "waiting": "blocks wait for the announcement of the block before them, or of their tokens",
+    "orphans": "more blocks waited for the block before them than limits.orphans allows",
+    "cleared_by_operator": "an operator cleared it, and what it held before is not announced again",
+    "forgotten": "it was gone so long that what it held was forgotten (staleness.retain_s)",
+    "cleared_at_gap": "messages were lost and what was known was cleared (events.gap_policy)",
+    "expired": "blocks of a tier without removals were given up after their time (staleness.entry_ttl_s)",
+    "lanes": "it has more cache groups and tiers than can be kept apart",
+    "self_reference": "it announced a block as its own parent",
+    "block_size_changed": "it announced blocks of another size than before",
+    "lookahead_changed": "it announced blocks whose hashes look further ahead than before",
+}
+"""Reasons of `SourceFacts.shortfalls`."""
+
+
+def reason_in_words(facts: SourceFacts, view: Prepared) -> str | None:
+    """What made the state or bound less than live and exact, in a sentence."""
+    if facts.cordoned:
+        return "cordoned by an operator"
+    if view.state == "new":
+        return "no message yet"
+    if view.state == "syncing":
+        return "a replay or probe is under way"
+    if view.state in {"stale", "down"}:
+        return "the connection is lost" if not facts.connected else "the connection was not seen up lately"
+    if facts.in_doubt:
+        return "something claimed may be false: " + _told(facts.doubts | facts.suspicions, DOUBTS)
+    if facts.rule_missing:
+        return "the hit rule of one of its cache groups is not known"
+    if facts.shortfalls:
+        return "something held may be missing: " + _told(facts.shortfalls, SHORTFALLS)
+    return None if facts.complete else "its history before our first message is not known"
+
+
+def warnings_of(source: SourceIndex, registry: Registry) -> dict[str, str]:
+    """What an operator should look at, by a key that stays while the words may change."""
+    return {**source.warnings, **_standing(source, registry)}
+
+
+def _standing(source: SourceIndex, registry: Registry) -> dict[str, str]:
+    out = {}
+    neighbours = registry.neighbours(source.descriptor)
+    if neighbours is not None:
+        first, others = neighbours
+        more = f" and of {others - 1} more" if others > 1 else ""
+        out["endpoint_shared"] = f"its endpoint is also that of {first}{more}: one engine under several names"
+    told, gpu = source.descriptor.blocks_total, source.gpu_lane
+    if told is None:
+        out["capacity"] = (
+            "capacity unknown (blocks_total): once messages are lost for good, blocks that are gone cannot be told "
+            "from blocks that are held"
+        )
+    elif gpu is not None and gpu.pairs > told and source.ghosts is None:
+        out["capacity"] = f"holds {gpu.pairs} blocks in GPU memory, more than its blocks_total of {told}: set it higher"
+    if source.map.waiting:
+        out["waiting"] = f"{source.map.waiting} blocks wait for a parent or for tokens"
+    return out
+
+
+def _told(reasons: Iterable[str], words: Mapping[str, str]) -> str:
+    return "; ".join(words.get(reason, reason) for reason in sorted(reasons))

@@ -1,0 +1,168 @@
+"""What stands in the log of sources: each change once, and never more than an operator can read."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from indexer.model import Descriptor, RawBatch
+from indexer.node import Node
+from indexer.settings.sections import Settings
+from indexer.source_log import LINES_A_SECOND, REPEATED_AFTER_S
+from tests.support.core import ManualClock
+from tests.support.core_events import payload, prompt, stored
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from indexer.ingest import SourceSink
+
+MANY = 1_000
+Line = tuple[str, str]
+
+
+class Watched:
+    """A node that nobody runs, its clock, and what it logged of sources since the last look."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        self.clock = ManualClock(1.0)
+        self.node = Node(Settings(), self.clock)
+        self._caplog = caplog
+
+    def sink(self, pod: str, *, port: int = 1, origin: str = "api", blocks_total: int | None = 9) -> SourceSink:
+        descriptor = Descriptor(
+            pod=pod,
+            endpoint=f"tcp://127.0.0.1:{port}",
+            origin=origin,
+            blocks_total=blocks_total,  # type: ignore[arg-type]
+        )
+        self.node.add_source(descriptor)
+        return self.node.roster._sinks[descriptor.id]
+
+    def lines(self) -> list[Line]:
+        """A second later: level and text."""
+        self.clock.at += 1.0
+        for _ in self.node.source_log.look():
+            pass
+        said = [(r.levelname, r.getMessage()) for r in self._caplog.records if r.name == "kvindexer.sources"]
+        self._caplog.clear()
+        return said
+
+
+@pytest.fixture
+def watched(caplog: pytest.LogCaptureFixture) -> Iterator[Watched]:
+    """A node whose log is read."""
+    with caplog.at_level(logging.INFO), _ended(Watched(caplog)) as of:
+        yield of
+
+
+@contextmanager
+def _ended(of: Watched) -> Iterator[Watched]:
+    stop = asyncio.Event()
+    try:
+        yield of
+    finally:
+        stop.set()
+        asyncio.run(of.node.run(stop))
+
+
+def hear(sink: SourceSink, sequence: int = 0) -> None:
+    """It is connected and stores a block."""
+    sink.alive(connected=True)
+    sink.apply(RawBatch(b"", sequence, payload(stored([sequence + 1], prompt(1, sequence)))))
+
+
+def test_a_life_is_told_line_by_line(watched: Watched) -> None:
+    """Coming, starting, restarting, being in doubt, going: each once, and nothing where nothing happens."""
+    sink = watched.sink("a")
+    assert [("INFO", "source a: registered by a caller, events at tcp://127.0.0.1:1")] == watched.lines()
+    hear(sink)
+    assert [("INFO", "source a: live, bound exact")] == watched.lines()
+    assert [] == watched.lines()
+    before = sink.source.facts.generation
+    sink.restart("sequence_went_back")
+    hear(sink)
+    after = sink.source.facts.generation
+    assert [
+        ("INFO", f"source a: the engine restarted (sequence_went_back), generation {after:x} after {before:x}")
+    ] == watched.lines()
+    sink.gap(1, 2)
+    sink.alive(connected=True)
+    why = "something claimed may be false: messages were lost and could not be fetched again"
+    assert [("WARNING", f"source a: suspect, bound estimate ({why})")] == watched.lines()
+    watched.clock.at += 100.0
+    sink.alive(connected=False, silent_s=100.0)
+    assert ("WARNING", "source a: down, bound estimate (the connection is lost)") in watched.lines()
+    watched.node.remove_source("a", None)
+    assert [("INFO", "source a: removed by a caller")] == watched.lines()
+
+
+def test_commands_of_callers_are_told(watched: Watched) -> None:
+    """One line a command, however many ranks it reaches; a list that changes nothing is none."""
+    watched.sink("a", port=1)
+    watched.lines()
+    watched.node.cordon_source("a", None, cordoned=True)
+    watched.node.cordon_source("a", None, cordoned=False)
+    watched.node.clear_source("a", None)
+    said = [("INFO", f"source a: {what} by a caller") for what in ("cordoned", "uncordoned", "cleared")]
+    assert said == watched.lines()
+
+    wanted = [Descriptor(pod=f"p{n}", endpoint=f"tcp://127.0.0.1:{n + 2}", blocks_total=9) for n in range(5)]
+    for _ in range(2):
+        watched.node.replace_api_sources(wanted)
+    listed = "5 added or changed (p0, p1, p2 and 2 more), 1 removed (a)"
+    assert [("INFO", f"a caller's list of sources: {listed}")] == watched.lines()
+
+
+def test_a_warning_is_told_when_it_appears(watched: Watched) -> None:
+    """Not again while it stays or only its number changes, nor where it flickers; again when it says something else."""
+    sink = watched.sink("a")
+    watched.lines()
+    sink.warn("never connected", key="silent")
+    assert [("WARNING", "source a: never connected")] == watched.lines()
+    for _ in range(3):
+        sink.warn(None, key="silent")
+        assert [] == watched.lines()
+        sink.warn("never connected", key="silent")
+        assert [] == watched.lines()
+    sink.warn("never delivered 1", key="silent")
+    assert [("WARNING", "source a: never delivered 1")] == watched.lines()
+    sink.warn("never delivered 2", key="silent")
+    assert [] == watched.lines()
+    sink.warn(None, key="silent")
+    watched.lines()
+    watched.clock.at += REPEATED_AFTER_S
+    sink.warn("never delivered 2", key="silent")
+    assert [("WARNING", "source a: never delivered 2")] == watched.lines()
+
+
+def test_a_large_fleet_does_not_flood_the_log(watched: Watched) -> None:
+    """A bound on lines a second, then their number; what all have in common is one line."""
+    sinks = [watched.sink(f"pod-{n}", port=n + 1, blocks_total=None) for n in range(MANY)]
+    said = watched.lines()
+    assert LINES_A_SECOND == sum("registered" in text for _, text in said)
+    assert ("INFO", f"{MANY - LINES_A_SECOND} more such lines were left out: at most {LINES_A_SECOND} a second") in said
+    (warning,) = [text for level, text in said if level == "WARNING"]
+    assert warning.startswith(f"source pod-0, pod-1, pod-2 and {MANY - 3} more: capacity unknown")
+
+    for sink in sinks:
+        hear(sink)
+        sink.gap(1, 1)
+        sink.alive(connected=True)
+    assert LINES_A_SECOND == len(watched.lines())
+    assert [
+        ("WARNING", f"{MANY - LINES_A_SECOND} more such lines were left out: at most {LINES_A_SECOND} a second")
+    ] == watched.lines()
+
+
+def test_a_name_cannot_write_lines_of_its_own(watched: Watched) -> None:
+    """A publisher chooses its topic: control characters are written out, and long names cut."""
+    watched.node.source_for_topic("a\nsource b: live", None, 0)
+    watched.node.source_for_topic("x" * 500, None, 0)
+    said = [text for _, text in watched.lines() if "appeared" in text]
+
+    assert [r"source a\nsource b: live: appeared by its topic", f"source {'x' * 99}…: appeared by its topic"] == said

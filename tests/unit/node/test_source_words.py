@@ -1,0 +1,64 @@
+"""What an operator is told of a source, in words."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from indexer.ports import DoubtReason, SuspectReason
+from indexer.source_words import DOUBTS, SHORTFALLS, warnings_of
+from tests.support.core import Core
+from tests.support.core_events import prompt, stored
+
+INDEXER = Path(__file__).parents[3] / "indexer"
+
+
+def _in_code(pattern: str) -> set[str]:
+    return {name for path in INDEXER.rglob("*.py") for name in re.findall(pattern, path.read_text())}
+
+
+def test_every_reason_has_words() -> None:
+    """Also one that is added: what is set anywhere in the code, and what the ports allow."""
+    doubts = _in_code(r'doubts\.add\("(\w+)"\)') | _in_code(r'Skipped\("(\w+)", suspect=True\)')
+    shortfalls = _in_code(r'shortfalls\.add\("(\w+)"\)') | _in_code(r'_shortfall\(source, "(\w+)"\)')
+    shortfalls |= _in_code(r'_forget\([\w.]+, "(\w+)"\)')
+
+    assert doubts | {*get_args(DoubtReason), *get_args(SuspectReason)} == set(DOUBTS)
+    assert shortfalls == set(SHORTFALLS)
+
+
+def _warned(core: Core, pod: str) -> dict[str, str]:
+    return warnings_of(next(s for k, s in core.registry.sources.items() if k.pod == pod), core.registry)
+
+
+@pytest.mark.parametrize("other", ["tcp://engine-1:5557", "tcp://ENGINE-1:5557"])
+def test_two_sources_at_one_endpoint_are_warned_of_on_both(other: str) -> None:
+    """Both would be credited for what one engine holds. Gone when one of them leaves."""
+    core = Core()
+    core.engine("a", endpoint="tcp://engine-1:5557")
+    core.engine("b", endpoint=other)
+    core.engine("c", endpoint="tcp://engine-1:5558")
+
+    assert "its endpoint is also that of b:" in _warned(core, "a")["endpoint_shared"]
+    assert "its endpoint is also that of a:" in _warned(core, "b")["endpoint_shared"]
+    assert "endpoint_shared" not in _warned(core, "c")
+    core.engine("d", endpoint=other)
+    assert "also that of a and of 1 more" in _warned(core, "d")["endpoint_shared"]
+    for pod in ("d", "b"):
+        core.registry.remove(next(key for key in core.registry.sources if key.pod == pod))
+    assert "endpoint_shared" not in _warned(core, "a")
+
+
+def test_a_capacity_that_is_too_small_is_warned_of() -> None:
+    """It would make held blocks look like ghosts after a gap."""
+    core = Core()
+    small, enough, unknown = (core.engine(f"of-{n}", blocks_total=n) for n in (2, 3, None))
+    for engine in (small, enough, unknown):
+        engine.say(stored([1, 2, 3], prompt(3)))
+
+    assert "holds 3 blocks in GPU memory, more than its blocks_total of 2" in _warned(core, "of-2")["capacity"]
+    assert "capacity" not in _warned(core, "of-3")
+    assert _warned(core, "of-None")["capacity"].startswith("capacity unknown")
