@@ -49,20 +49,44 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse(url: str) -> Address:
     """The address in a URL. Raises BadAddress."""
-    split = urlsplit(url)
+    try:
+        split = urlsplit(url)
+    except ValueError:
+        raise BadAddress("is a URL") from None  # theirs repeats the address
     options = _options(split)
     if split.scheme == "unix":
         return _unix(split, options)
     scheme, _, form = split.scheme.partition("+")
     if scheme not in {"redis", "rediss"} or form not in _KINDS:
         raise BadAddress("begins with redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://")
+    if "ca" in options and scheme != "rediss":
+        raise BadAddress("names certificates (ca) only with TLS, which begins with rediss")
     kind = _KINDS[form]
     user, password, places = _credentials(split)
+    service, database = _path(kind, split.path, options)
+    return Address(
+        kind=kind,
+        hosts=_hosts(kind, places),
+        service=service,
+        user=user,
+        password=password,
+        database=database,
+        tls=scheme == "rediss",
+        ca=options.get("ca"),
+    )
+
+
+def _hosts(kind: Kind, places: str) -> tuple[tuple[str, int], ...]:
     hosts = tuple(_host(place, SENTINEL_PORT if kind == "sentinel" else REDIS_PORT) for place in places.split(","))
     if kind == "standalone" and len(hosts) != 1:
         raise BadAddress("names one host, or begins with redis+cluster:// or redis+sentinel://")
-    parts = [part for part in split.path.split("/") if part]
-    service = parts.pop(0) if kind == "sentinel" and parts else None
+    return hosts
+
+
+def _path(kind: Kind, path: str, options: dict[str, str]) -> tuple[str | None, int]:
+    """Service and database."""
+    parts = [part for part in path.split("/") if part]
+    service = unquote(parts.pop(0)) if kind == "sentinel" and parts else None
     if kind == "sentinel" and service is None:
         raise BadAddress("names the service that the sentinels watch, after the hosts: /service")
     if len(parts) > 1 or (parts and "db" in options):
@@ -70,19 +94,7 @@ def parse(url: str) -> Address:
     database = _database(parts[0] if parts else options.get("db", "0"))
     if kind == "cluster" and database:
         raise BadAddress("has no database in a cluster")
-    tls = scheme == "rediss"
-    if "ca" in options and not tls:
-        raise BadAddress("names certificates (ca) only with TLS, which begins with rediss")
-    return Address(
-        kind=kind,
-        hosts=hosts,
-        service=service,
-        user=user,
-        password=password,
-        database=database,
-        tls=tls,
-        ca=options.get("ca"),
-    )
+    return service, database
 
 
 def _unix(split: SplitResult, options: dict[str, str]) -> Address:

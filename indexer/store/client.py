@@ -228,6 +228,8 @@ def translated(error: Exception) -> StoreFailure:
     kind = next(kind for type_, kind in _KINDS if isinstance(error, type_))
     if kind != "refused":
         return StoreFailure(kind, may_be_done=kind in {"timeout", "unreachable"})
+    if "ACL failure in script" in str(error):  # NOPERM in Redis, ERR in Valkey
+        return StoreFailure("denied")
     code = str(error).partition(" ")[0].lstrip("-")
     code = code if code.isalpha() and code.isupper() else ""
     return StoreFailure(_BY_CODE.get(code, "refused"), "" if code in _BY_CODE else code)
@@ -254,10 +256,22 @@ def connect(address: Address, options: ClientOptions) -> Connection:
     if address.kind == "cluster":
         return RedisCluster(startup_nodes=[ClusterNode(host, port) for host, port in address.hosts], **common)
     if address.kind == "sentinel":
-        sentinels = Sentinel(  # type: ignore[no-untyped-call]
-            address.hosts, sentinel_kwargs={"socket_timeout": options.timeout_s}, **common
-        )
-        service: Redis = sentinels.master_for(address.service or "", db=address.database)
-        return service
+        return _Watched(address, options, common)
     ((host, port),) = address.hosts
     return Redis(host=host, port=port, db=address.database, **common)
+
+
+class _Watched:
+    """The primary that sentinels name; closes the connections to them, too, which the library does not."""
+
+    def __init__(self, address: Address, options: ClientOptions, common: dict[str, Any]) -> None:
+        own = {"socket_timeout": options.timeout_s, "socket_connect_timeout": options.timeout_s}
+        self._sentinels = Sentinel(address.hosts, sentinel_kwargs=own, **common)  # type: ignore[no-untyped-call]
+        self._primary: Connection = self._sentinels.master_for(address.service or "", db=address.database)
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401  as in the protocol
+        return await self._primary.execute_command(*args, **options)
+
+    async def aclose(self) -> None:
+        await self._primary.aclose()
+        await self._sentinels.aclose()

@@ -1,7 +1,7 @@
 """Whether a store is what this service needs. Pure: judges what its servers report of themselves.
 
-At least Redis 7.0, since older ones are not tried; and `noeviction`, since with any other policy a server that is full drops
-owners and maps without a word (measured with volatile-lru).
+At least Redis 7.0, since older ones are not tried; and `noeviction`, since with any other policy a server that is full
+drops owners and maps without a word (measured with volatile-lru).
 """
 
 from __future__ import annotations

