@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from indexer.store.segments import DamagedValue
+from indexer.store.failures import DamagedValue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

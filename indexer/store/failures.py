@@ -35,3 +35,11 @@ class StoreFailure(IndexerError):
         self.kind = kind
         self.detail = detail
         self.may_be_done = may_be_done
+
+
+class DamagedValue(ValueError):
+    """Bytes in the store that this version did not write: `what` names the kind, never the content."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}: not in the form of layout version 1")
+        self.what = what

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 from xxhash import xxh3_64_intdigest
 
+from indexer.model import SourceId
+from indexer.store.failures import DamagedValue
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from indexer.model import SourceId
 
 VERSION: Final = 1
 SLOTS: Final = 16_384
@@ -65,6 +66,17 @@ def partition_of(source: SourceId, partitions: int) -> int:
 def source_name(source: SourceId) -> bytes:
     """A source within key names and journal entries: unlike `str`, never the same for two. Example: pod-1#0."""
     return f"{source.pod}#{source.dp_rank}".encode()
+
+
+def source_id(name: bytes) -> SourceId:
+    """The source of a name. Raises DamagedValue."""
+    pod, mark, rank = name.rpartition(b"#")
+    try:
+        if not mark or not rank.isdigit():
+            raise DamagedValue("source")
+        return SourceId(pod.decode(), int(rank))
+    except UnicodeDecodeError:
+        raise DamagedValue("source") from None
 
 
 def segment_of(engine_hash: int, segments: int) -> int:

@@ -17,6 +17,7 @@ import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from indexer.model import Tier
+from indexer.store.failures import DamagedValue
 from indexer.store.layout import segment_of
 
 if TYPE_CHECKING:
@@ -32,14 +33,6 @@ _PARKED: Final = struct.Struct("<Q8sB")
 
 Copies = tuple[tuple[Tier, int], ...]
 """Copies on each tier that has any, from the GPU down."""
-
-
-class DamagedValue(ValueError):
-    """Bytes in the store that this version did not write: `what` names the kind, never the content."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what}: not in the form of layout version 1")
-        self.what = what
 
 
 class Field(NamedTuple):

@@ -21,7 +21,7 @@ from indexer.store.entries import (
     pack_presence,
     unpack_presence,
 )
-from indexer.store.segments import DamagedValue
+from indexer.store.failures import DamagedValue
 
 u64 = st.integers(0, 2**64 - 1)
 names = st.binary(min_size=1, max_size=40)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from indexer.model import SourceId
+from indexer.store.failures import DamagedValue
 from indexer.store.layout import (
     SEGMENT_FIELDS,
     SLOTS,
@@ -15,6 +16,8 @@ from indexer.store.layout import (
     segment_of,
     segments_for,
     slot_of_tag,
+    source_id,
+    source_name,
     tags,
 )
 
@@ -94,6 +97,19 @@ def test_two_keys_never_expire() -> None:
     assert [keys.epoch, keys.sources] == [key for key in all_keys(keys, POD) if is_without_ttl(key)]
     assert not is_without_ttl(keys.source(SourceId("}:epoch", 0)))
     assert all(WITHOUT_TTL.values())
+
+
+@pytest.mark.parametrize("source", [SourceId("a", 0), SourceId("a#1", 0), SourceId("#", 7), SourceId("ü:8000", 31)])
+def test_a_name_leads_back_to_its_source(source: SourceId) -> None:
+    """Whatever pods are called."""
+    assert source == source_id(source_name(source))
+
+
+@pytest.mark.parametrize("name", [b"", b"a", b"a#", b"a#x", b"a#-1", b"\xff#0"])
+def test_what_is_no_name_is_damage(name: bytes) -> None:
+    """Somebody else wrote into the registry."""
+    with pytest.raises(DamagedValue):
+        source_id(name)
 
 
 def test_sources_spread_over_partitions() -> None:

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer.model import Tier
+from indexer.store.failures import DamagedValue
 from indexer.store.layout import segment_of
 from indexer.store.segments import (
     COUNT_MAX,
     Change,
     Copies,
-    DamagedValue,
     Field,
     Parked,
     Placed,
