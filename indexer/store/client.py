@@ -122,8 +122,12 @@ class Client:
         """Run a script, loading it where the server does not know it."""
         try:
             reply = await self._call("EVALSHA", script.sha1, len(keys), *keys, *words)
-        except _ScriptUnknown:
-            reply = await self._call("EVAL", script.source, len(keys), *keys, *words)
+        except _ScriptUnknown as unknown:
+            try:
+                reply = await self._call("EVAL", script.source, len(keys), *keys, *words)
+            except StoreFailure as failure:
+                failure.may_be_done = failure.may_be_done or unknown.unsure
+                raise
         if not isinstance(reply, list):
             raise StoreFailure("refused", f"script {script.name}: a reply of another shape")
         return reply
@@ -182,6 +186,9 @@ class Client:
                 unsure = failure.may_be_done = unsure or failure.may_be_done  # an earlier try may be on its way still
                 if failure.kind not in _UNANSWERED or attempt > self._options.retries:
                     raise
+            except _ScriptUnknown as unknown:
+                unknown.unsure = unsure
+                raise
             await asyncio.sleep(self._options.rest_s * 2**attempt * self._chance.random())
         raise AssertionError  # the last attempt returned or raised
 
@@ -221,6 +228,9 @@ class Client:
 
 class _ScriptUnknown(Exception):
     """NOSCRIPT: the server was restarted, failed over or flushed its scripts."""
+
+    unsure = False
+    """An earlier try of the call was not answered."""
 
 
 def translated(error: Exception) -> StoreFailure:

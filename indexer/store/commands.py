@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from indexer.store.client import Client
     from indexer.store.layout import PartitionKeys
 
-Verb = Literal["put", "edit", "clear", "remove"]
+Verb = Literal["put", "edit", "restore", "clear", "remove"]
 CONTROL_ENTRIES: Final = 4_096
 """Commands kept in the control stream; a replica that missed more reads the registry anew."""
 
@@ -24,7 +24,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be done with a source. `nonce` names the command, also when it is sent again.
 
     `put` registers (a new generation unless an equal registration stands), `edit` changes the descriptor and nothing
-    else, `clear` raises the generation, `remove` takes it out.
+    else, `restore` puts it back into a registry that was lost and leaves the generation to its owner, `clear` raises
+    the generation, `remove` takes it out.
     """
 
     verb: Verb

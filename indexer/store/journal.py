@@ -6,14 +6,15 @@ call may follow, by `settle`: its id in the journal is its own, and another call
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from indexer.store import lua
 from indexer.store.entries import Changed, Entry, Reasserted, Ticked, Turned, encode_entry
 from indexer.store.failures import StoreFailure
-from indexer.store.outcomes import Began, Done, Refusal, began, done
+from indexer.store.layout import segments_for
+from indexer.store.outcomes import Began, Done, Refusal, Whereabouts, began, done
 from indexer.store.segments import SegmentChanges, by_segment
 
 if TYPE_CHECKING:
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
     from indexer.store.entries import Position
     from indexer.store.layout import PartitionKeys
     from indexer.store.lua import Script
-    from indexer.store.outcomes import Whereabouts
     from indexer.store.segments import Change
 
 Outcome = TypeVar("Outcome")
+COPIES_MAX: Final = 1_024
+"""Numbers of copies in an epoch, which is in milliseconds: more copies than one a millisecond are not made."""
 
 
 class SourceRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +88,7 @@ class Journal:
         self._budget = budget
         self._retain_ms = retain_ms
         self._unsettled: _Call | None = None
+        self._copies = 0
         self.position = position
 
     @property
@@ -109,7 +112,7 @@ class Journal:
         return await self._write(lua.APPLY, keys, words, entry, done)
 
     async def tick(self, entry: Ticked) -> Done | Refusal:
-        """Tell that the owner lives, and how its sources are; renews the journal's time to live."""
+        """Tell that the owner lives, and how its sources are."""
         return await self._write(lua.APPLY, (), (), entry, done)
 
     async def turn(self, source: SourceId, generation: int, segments: int, entry: Turned) -> Began | Refusal:
@@ -128,6 +131,13 @@ class Journal:
         if self._unsettled is None:
             raise Unsettled("nothing is open")
         return await self._send(self._unsettled, outcome)
+
+    def new_copy(self, generation: int, pairs: int) -> Whereabouts:
+        """Where to lay a copy of so many pairs. No copy ever had its number: one that was begun and left is not met."""
+        self._copies += 1
+        return Whereabouts(
+            generation, self.position.epoch * COPIES_MAX + self._copies % COPIES_MAX, segments_for(pairs)
+        )
 
     async def lay(self, source: SourceId, where: Whereabouts, segment: SegmentChanges) -> Done | Refusal:
         """Write a part of a copy that is not in use yet. No entry; in any order, and again without harm."""

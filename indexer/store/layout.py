@@ -119,7 +119,7 @@ class PartitionKeys:
     def log(self) -> bytes:
         """Stream, the journal: one field, `a` in the first entry of an epoch, `e` in others (see entries.py).
 
-        Ids `<epoch>-<n>`, n from 1 without a gap. TTL: retain_s, renewed by ticks; trimmed to a budget of bytes.
+        Ids `<epoch>-<n>`, n from 1 without a gap. TTL: retain_s, renewed with each entry; trimmed to a budget of bytes.
         Example: kvi:1:{16.3}:log.
         """
         return self._prefix + b"log"

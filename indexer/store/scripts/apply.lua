@@ -41,10 +41,10 @@ for nth, source in ipairs(sources) do
   if is[4] ~= '1' or is[2] ~= source.copy then return {'LOST', 'source', nth} end
   if (is[3] or '') ~= source.from then return {'CURSOR', is[3] or '', nth} end
   source.pairs, source.gone = tonumber(is[5]), tonumber(is[6])
+  if not (source.pairs and source.gone) then return {'LOST', 'source', nth} end
 end
 
 append(log, head, id, minid, entry, retain_ms)
-if #sources == 0 then redis.call('PEXPIRE', log, retain_ms) end
 for _, source in ipairs(sources) do
   for _, segment in ipairs(source.segments) do
     local gained, lost = change(segment.key, segment.changes, segment.is_new, retain_ms)

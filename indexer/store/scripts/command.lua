@@ -3,6 +3,7 @@
 -- ARGV verb, source, descriptor, highest generation known, nonce (the same when sent again), retain ms, entries to keep
 -- Verbs: put     make or change the registration: a new generation, and nothing where an equal one stands
 --        edit    change a descriptor and nothing else (cordon, drain)
+--        restore back into a registry that was lost, where it is missing; the generation is its owner's to assert
 --        clear   a new generation
 --        remove  out of the registry; a new generation refuses what is still on its way
 -- OK generation was copy segments: the generation now, and where the map of before is, '' for nowhere; the caller unlinks
@@ -15,10 +16,13 @@ if wrong then return wrong end
 local was = redis.call('HMGET', state, 'generation', 'copy', 'segments', 'command')
 if was[4] == nonce then return {'OK', was[1], 'again'} end
 local stands = redis.call('HGET', registry, source)
-if not stands and verb ~= 'put' then return {'UNKNOWN'} end
-if stands == descriptor and verb ~= 'clear' and verb ~= 'remove' then return {'SAME', was[1] or '0'} end
+if not stands and verb ~= 'put' and verb ~= 'restore' then return {'UNKNOWN'} end
+if stands and verb == 'restore' or stands == descriptor and (verb == 'put' or verb == 'edit') then
+  return {'SAME', was[1] or '0'}
+end
+local raises = verb == 'put' or verb == 'clear' or verb == 'remove'
 local generation = was[1] or '0'
-if verb ~= 'edit' then generation = next_generation(was[1], known) end
+if raises then generation = next_generation(was[1], known) end
 
 redis.call('XADD', control, 'MAXLEN', '~', keep, '*', 'v', verb, 's', source, 'g', generation, 'd', descriptor)
 redis.call('PEXPIRE', control, retain_ms)
@@ -27,11 +31,11 @@ if verb == 'remove' then
 elseif verb ~= 'clear' then
   redis.call('HSET', registry, source, descriptor)
 end
-if verb ~= 'edit' then
+if raises then
   redis.call('HDEL', state, 'copy', 'segments', 'pairs', 'gone', 'complete', 'cursor', 'facts')
   redis.call('HSET', state, 'generation', generation)
 end
-if verb ~= 'edit' or was[1] then
+if raises or was[1] then
   redis.call('HSET', state, 'command', nonce)
   redis.call('PEXPIRE', state, retain_ms)
 end

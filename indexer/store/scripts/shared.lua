@@ -26,6 +26,7 @@ end
 local function append(log, head, id, minid, entry, retain_ms)
   redis.call('XADD', log, 'MINID', '~', minid, id, 'e', entry)
   redis.call('SET', head, id, 'PX', retain_ms)
+  redis.call('PEXPIRE', log, retain_ms)
 end
 
 -- Applies packed changes (segments.py) to a map segment; returns how many fields it gained and lost.

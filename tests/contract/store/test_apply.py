@@ -189,7 +189,7 @@ def test_a_journal_that_ends_elsewhere_is_told(store: Store, keys: PartitionKeys
     with_client(store, body)
 
 
-@pytest.mark.parametrize("how", ["no state", "not whole", "another copy"])
+@pytest.mark.parametrize("how", ["no state", "not whole", "no count", "another copy"])
 def test_a_source_that_is_not_whole_is_told(store: Store, keys: PartitionKeys, how: str) -> None:
     """Its map must be asserted anew before anything is added to it."""
 
@@ -202,6 +202,8 @@ def test_a_source_that_is_not_whole_is_told(store: Store, keys: PartitionKeys, h
                 store.look.unlink(keys.source(POD))
             case "not whole":
                 store.look.hdel(keys.source(POD), "complete")
+            case "no count":
+                store.look.hdel(keys.source(POD), "gone")
             case _:
                 store.look.hset(keys.source(POD), "copy", 5)
         before = dump(store, keys)

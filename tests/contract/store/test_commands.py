@@ -154,6 +154,29 @@ def test_a_source_that_comes_back_has_another_generation(store: Store, keys: Par
     with_client(store, body)
 
 
+def test_restoring_a_registry_clears_nothing(store: Store, keys: PartitionKeys) -> None:
+    """The registry was lost: the source is known again, and its generation is whatever its owner asserts."""
+
+    async def body(client: Client) -> None:
+        journal = await owning(client, keys)
+        first = await registered(client, keys)
+        assert Commanded(first, changed=False) == await say(client, keys, "restore", b"older")
+        assert b"d1" == store.look.hget(keys.sources, source_name(POD))
+        where = await begun(journal, generation=first)
+        run = run_of(where, None, 0, stored(range(3)))
+        store.look.unlink(keys.sources)
+
+        assert Commanded(first) == await say(client, keys, "restore", b"d1")
+        assert b"restore" == control(store, keys)[-1][b"v"]
+        assert b"d1" == store.look.hget(keys.sources, source_name(POD))
+        assert not isinstance(await journal.apply([run], told(run)), OtherGeneration)
+        store.empty()
+        assert Commanded(0) == await say(client, keys, "restore", b"d1")
+        assert {} == store.look.hgetall(keys.source(POD))
+
+    with_client(store, body)
+
+
 @pytest.mark.parametrize("verb", ["edit", "clear", "remove"])
 def test_an_unknown_source_is_told(store: Store, keys: PartitionKeys, verb: Verb) -> None:
     """And nothing is made of it."""
