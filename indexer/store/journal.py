@@ -15,6 +15,7 @@ from indexer.store.entries import Changed, Entry, Reasserted, Ticked, Turned, en
 from indexer.store.failures import StoreFailure
 from indexer.store.layout import segments_for
 from indexer.store.outcomes import Began, Done, Refusal, Whereabouts, began, done
+from indexer.store.packing import array, text
 from indexer.store.segments import SegmentChanges, by_segment
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from indexer.store.entries import Position
     from indexer.store.layout import PartitionKeys
     from indexer.store.lua import Script
-    from indexer.store.segments import Change
+from indexer.store.segments import Change
 
 Outcome = TypeVar("Outcome")
 COPIES_MAX: Final = 1_024
@@ -103,17 +104,19 @@ class Journal:
         if len({run.source for run in runs}) != len(runs) or not runs:
             raise ValueError("runs: at least one, and each source once")
         keys: list[bytes] = []
-        words: list[Word] = []
+        sources: list[bytes] = []
         for run in runs:
             segments = by_segment(run.changes, self._segments(run.source, run.where))
             keys += (self._keys.source(run.source), *(segment.key for segment in segments))
-            words += (run.where.generation, run.where.copy, _cursor(run.before), _cursor(run.after), run.facts)
-            words += (len(segments), *(segment.packed for segment in segments))
-        return await self._write(lua.APPLY, keys, words, entry, done)
+            where = (b"%d" % run.where.generation, b"%d" % run.where.copy)
+            told = (*where, _cursor(run.before), _cursor(run.after), run.facts)
+            changes = array([segment.packed for segment in segments])
+            sources.append(array([*map(text, told), changes]))
+        return await self._write(lua.APPLY, keys, (array(sources),), entry, done)
 
     async def tick(self, entry: Ticked) -> Done | Refusal:
         """Tell that the owner lives, and how its sources are."""
-        return await self._write(lua.APPLY, (), (), entry, done)
+        return await self._write(lua.APPLY, (), (array(()),), entry, done)
 
     async def turn(self, source: SourceId, generation: int, segments: int, entry: Turned) -> Began | Refusal:
         """Begin a generation of a source, empty. The map of before is the caller's to unlink."""

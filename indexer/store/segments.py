@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from indexer.model import Tier
 from indexer.store.failures import DamagedValue
 from indexer.store.layout import segment_of
+from indexer.store.packing import array, texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,6 +30,7 @@ _TIERS: Final = tuple(Tier)
 _ALL: Final = sum(1 << tier for tier in _TIERS)
 _U64: Final = struct.Struct("<Q")
 _LEB: Final = 0x7F
+_COMMON: Final = struct.Struct("<QB")
 _PARKED: Final = struct.Struct("<Q8sB")
 
 Copies = tuple[tuple[Tier, int], ...]
@@ -66,6 +68,12 @@ class Unnamed(NamedTuple):
 
 
 Value = tuple[Placed, ...] | Parked | Unnamed
+
+_BY_TIERS: Final[dict[int, Copies]] = {
+    tiers: tuple((tier, 1) for tier in _TIERS if tiers >> tier & 1) for tiers in range(1, _ALL + 1)
+}
+_PLAIN: Final[dict[Copies, bytes]] = {copies: bytes((tiers,)) for tiers, copies in _BY_TIERS.items()}
+"""Almost all copies are one a tier: these are made once."""
 
 
 def encode_field(field: Field) -> bytes:
@@ -107,6 +115,11 @@ def encode_value(value: Value) -> bytes:
 
 def decode_value(field: Field, data: bytes) -> Value:
     """The value of a field. Raises DamagedValue."""
+    if len(data) == _COMMON.size and not field.waiting:  # a million of these in a rebuild
+        token_hash, tiers = _COMMON.unpack(data)
+        copies = _BY_TIERS.get(tiers)
+        if copies is not None:
+            return (Placed(token_hash, copies),)
     try:
         value, end = _decode_waiting(data) if field.waiting else _decode_placed(data)
     except (struct.error, IndexError, ValueError) as error:
@@ -136,12 +149,15 @@ def _decode_waiting(data: bytes) -> tuple[Parked | Unnamed, int]:
 
 
 def _encode_copies(copies: Copies) -> bytes:
+    plain = _PLAIN.get(copies)
+    if plain is not None:
+        return plain
     tiers = 0
     for tier, _ in copies:
         tiers |= 1 << tier
     if not tiers or tiers.bit_count() != len(copies):
         raise ValueError("copies: each tier once, and at least one")
-    if all(count == 1 for _, count in copies):
+    if all(count == 1 for _, count in copies):  # in another order
         return bytes((tiers,))
     return bytes((tiers | _COUNTED, *(min(count, COUNT_MAX) for _, count in sorted(copies))))
 
@@ -150,10 +166,10 @@ def _decode_copies(data: bytes, position: int) -> tuple[Copies, int]:
     tiers = data[position]
     if not tiers & _ALL or tiers & ~(_ALL | _COUNTED):
         raise ValueError
-    held = [tier for tier in _TIERS if tiers >> tier & 1]
     position += 1
     if not tiers & _COUNTED:
-        return tuple((tier, 1) for tier in held), position
+        return _BY_TIERS[tiers], position
+    held = [tier for tier in _TIERS if tiers >> tier & 1]
     return tuple((tier, data[position + nth]) for nth, tier in enumerate(held)), position + len(held)
 
 
@@ -164,29 +180,34 @@ class Change(NamedTuple):
     value: bytes | None
 
 
-def pack(changes: Iterable[Change]) -> bytes:
-    """Changes of one segment as one argument of a script: lengths (1, 1) ‖ field ‖ value; no value takes it out.
-
-    Absolute, so that applying it twice is harmless. Each field once: a script sets first and takes out then.
-    """
-    parts: list[bytes] = []
-    for field, value in changes:
-        kept = value or b""
-        parts += (bytes((len(field), len(kept))), field, kept)
-    return b"".join(parts)
-
-
 class SegmentChanges(NamedTuple):
-    """A key and the packed changes of it."""
+    """Changes of one segment, as scripts take them: field, value, field, value, … to set, and fields to take out.
+
+    Absolute, so that applying them twice is harmless. Each field stands once: a script sets first and takes out then.
+    """
 
     key: bytes
-    packed: bytes
+    sets: list[bytes]
+    outs: list[bytes]
+
+    @property
+    def packed(self) -> bytes:
+        """As one argument of a script, or a part of one."""
+        return array((texts(self.sets), texts(self.outs)))
 
 
 def by_segment(changes: Iterable[Change], keys: Sequence[bytes]) -> list[SegmentChanges]:
     """Changes sorted by the segment that holds them; `keys` are all segments of the copy, in order."""
-    sorted_: dict[int, list[Change]] = {}
-    for change in changes:
-        (engine_hash,) = _U64.unpack_from(change.field)
-        sorted_.setdefault(segment_of(engine_hash, len(keys)), []).append(change)
-    return [SegmentChanges(keys[number], pack(some)) for number, some in sorted_.items()]
+    sorted_: dict[int, SegmentChanges] = {}
+    count = len(keys)
+    for field, value in changes:
+        number = segment_of(int.from_bytes(field[: _U64.size], "little"), count)
+        segment = sorted_.get(number)
+        if segment is None:
+            segment = sorted_[number] = SegmentChanges(keys[number], [], [])
+        if value is None:
+            segment.outs.append(field)
+        else:
+            segment.sets.append(field)
+            segment.sets.append(value)
+    return list(sorted_.values())

@@ -1,8 +1,8 @@
 -- Write a merged run of batches: one journal entry, and what it means for each source. Without sources it is a tick.
 -- KEYS owner, head, log; then for each source: its state, and the segments that change
 -- ARGV token, id of the entry written last, id of this one, id below which the journal may forget, entry, retain ms;
---      then for each source: generation, copy, cursor before ('' for none), cursor after ('' for none), facts,
---      number of segments; and the packed changes of each
+--      MessagePack: for each source {generation, copy, cursor before, cursor after ('' for none), facts, changes of each
+--      segment}, numbers as text, since Lua's have 53 bits
 -- OK | OK again: it was in
 -- FENCED holder | LOST log last: the journal does not end where this owner left it | LOST source nth: no state, or a
 -- copy that is not whole | GENERATION g nth | CURSOR stored nth | TYPE key found
@@ -13,22 +13,20 @@ local wrong = wrong_type(owner, 'string') or wrong_type(head, 'string') or wrong
   or fenced(owner, token)
 if wrong then return wrong end
 
-local sources, key, word = {}, 4, 7
-while word <= #ARGV do
-  local source = {state = KEYS[key], generation = ARGV[word], copy = ARGV[word + 1], from = ARGV[word + 2],
-    to = ARGV[word + 3], facts = ARGV[word + 4], segments = {}}
-  local count = tonumber(ARGV[word + 5])
+local sources, key = {}, 4
+for nth, told in ipairs(cmsgpack.unpack(ARGV[7])) do
+  local source = {state = KEYS[key], generation = told[1], copy = told[2], from = told[3], to = told[4], facts = told[5],
+    segments = {}}
   wrong = wrong_type(source.state, 'hash')
   if wrong then return wrong end
-  for nth = 1, count do
-    local segment = KEYS[key + nth]
+  for number, changes in ipairs(told[6]) do
+    local segment = KEYS[key + number]
     local found = redis.call('TYPE', segment).ok
     if found ~= 'none' and found ~= 'hash' then return {'TYPE', segment, found} end
-    source.segments[nth] = {key = segment, changes = ARGV[word + 5 + nth], is_new = found == 'none'}
+    source.segments[number] = {key = segment, changes = changes, is_new = found == 'none'}
   end
-  sources[#sources + 1] = source
-  key = key + 1 + count
-  word = word + 6 + count
+  sources[nth] = source
+  key = key + 1 + #told[6]
 end
 
 local reply = misplaced(head, before, id)

@@ -29,23 +29,10 @@ local function append(log, head, id, minid, entry, retain_ms)
   redis.call('PEXPIRE', log, retain_ms)
 end
 
--- Applies packed changes (segments.py) to a map segment; returns how many fields it gained and lost.
-local function change(key, packed, is_new, retain_ms)
-  local sets, outs, gained, lost = {}, {}, 0, 0
-  local at, last = 1, #packed
-  while at <= last do
-    local field_bytes, value_bytes = string.byte(packed, at, at + 1)
-    at = at + 2
-    local field = string.sub(packed, at, at + field_bytes - 1)
-    at = at + field_bytes
-    if value_bytes == 0 then
-      outs[#outs + 1] = field
-    else
-      sets[#sets + 1] = field
-      sets[#sets + 1] = string.sub(packed, at, at + value_bytes - 1)
-      at = at + value_bytes
-    end
-  end
+-- Applies the changes of a map segment, {field, value, field, value, …} to set and {field, …} to take out; returns how
+-- many fields it gained and lost.
+local function change(key, changes, is_new, retain_ms)
+  local sets, outs, gained, lost = changes[1], changes[2], 0, 0
   for first = 1, #sets, 2 * CHUNK do
     gained = gained + redis.call('HSET', key, unpack(sets, first, math.min(first + 2 * CHUNK - 1, #sets)))
   end

@@ -67,6 +67,23 @@ def test_a_run_is_entry_map_and_cursor(store: Store, keys: PartitionKeys) -> Non
     with_client(store, body)
 
 
+def test_writing_renews_the_time_to_live(store: Store, keys: PartitionKeys) -> None:
+    """Of state, journal and its head; those of the map are kept by `keep`."""
+
+    async def body(client: Client) -> None:
+        journal = await owning(client, keys)
+        where = await begun(journal)
+        renewed = (keys.source(POD), keys.log, keys.head)
+        for key in renewed:
+            store.look.pexpire(key, 60_000)
+        run = run_of(where, None, 0, stored(range(3)))
+
+        assert Done() == await journal.apply([run], told(run))
+        assert all(60_000 < store.look.pttl(key) <= TIMES["retain_ms"] for key in renewed)
+
+    with_client(store, body)
+
+
 def test_sources_of_a_partition_share_a_step(store: Store, keys: PartitionKeys) -> None:
     """A merged run over two sources is one entry; what one of them refuses, neither gets."""
 
@@ -107,18 +124,16 @@ def test_the_same_call_again_changes_nothing(store: Store, keys: PartitionKeys) 
     with_client(store, body)
 
 
-def test_a_tick_is_an_entry_and_renews_the_journal(store: Store, keys: PartitionKeys) -> None:
+def test_a_tick_is_an_entry(store: Store, keys: PartitionKeys) -> None:
     """Without sources."""
 
     async def body(client: Client) -> None:
         journal = await owning(client, keys)
-        store.look.pexpire(keys.log, 1_000_000_000)
         entry = Ticked(5, [])
 
         assert Done() == await journal.tick(entry)
 
         assert entry == decode_entry(store.look.xrange(keys.log)[-1][1][b"e"])
-        assert 0 < store.look.pttl(keys.log) <= TIMES["retain_ms"]
 
     with_client(store, body)
 

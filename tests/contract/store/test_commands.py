@@ -131,6 +131,7 @@ def test_clearing_and_removing_raise_the_generation(store: Store, keys: Partitio
         assert after == dump(store, keys)
 
         assert OtherGeneration(reply.generation, 0) == await journal.apply([run], told(run))
+        assert {b"generation", b"command"} == store.look.hgetall(keys.source(POD)).keys()
         assert (verb == "clear") == (source_name(POD) in store.look.hgetall(keys.sources))
 
     with_client(store, body)

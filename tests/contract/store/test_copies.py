@@ -105,8 +105,10 @@ def test_a_new_copy_takes_the_place_of_the_old(store: Store, keys: PartitionKeys
         assert {Done()} == set(await lay(journal, keys, range(3000)))
         assert {Done()} == set(await lay(journal, keys, range(3000)))
         assert state == store.look.hgetall(keys.source(POD))
+        store.look.pexpire(keys.source(POD), 60_000)
         assert Began(old) == await flip(journal, 3000)
 
+        assert store.look.pttl(keys.source(POD)) > 60_000
         assert fields(range(3000)) == map_of(store, keys, COPY)
         state = store.look.hgetall(keys.source(POD))
         assert (b"1", b"2", b"3000", b"9", b"1") == tuple(
@@ -115,6 +117,20 @@ def test_a_new_copy_takes_the_place_of_the_old(store: Store, keys: PartitionKeys
         run = run_of(COPY, 9, 10, stored(range(3000, 3001)))
         assert Done() == await journal.apply([run], told(run))
         assert Lost("source", nth=0) == (await lay(journal, keys, range(1)))[0]  # in use now
+
+    with_client(store, body)
+
+
+def test_a_copy_may_stand_before_the_first_batch(store: Store, keys: PartitionKeys) -> None:
+    """Also where the copy of before was at one."""
+
+    async def body(client: Client) -> None:
+        journal = await owning(client, keys)
+        run = run_of(await begun(journal), None, 0, stored(range(3)))
+        await journal.apply([run], told(run))
+
+        assert isinstance(await flip(journal, 0, cursor=None), Began)
+        assert b"cursor" not in store.look.hgetall(keys.source(POD))
 
     with_client(store, body)
 

@@ -130,6 +130,21 @@ def test_an_epoch_grows_over_an_emptied_store(store: Store, keys: PartitionKeys)
     with_client(store, body)
 
 
+def test_an_epoch_is_remembered_without_a_journal(store: Store, keys: PartitionKeys) -> None:
+    """Nobody owned the partition for so long that everything else expired; clocks may be wrong."""
+
+    async def body(client: Client) -> None:
+        first = await acquire(client, keys, replica="a", nonce="n1", known_epoch=2**52, **TIMES)
+        assert isinstance(first, Acquired)
+        store.look.unlink(keys.owner, keys.head, keys.log)
+
+        second = await acquired(client, keys, nonce="n2")
+
+        assert (first.position.epoch + 1, START) == (second.position.epoch, second.after)
+
+    with_client(store, body)
+
+
 @pytest.mark.parametrize("name", ["epoch", "owner", "head", "log"])
 def test_a_key_of_another_type_is_told(store: Store, keys: PartitionKeys, name: str) -> None:
     """Acquiring names it and writes nothing."""

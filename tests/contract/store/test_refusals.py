@@ -13,7 +13,7 @@ from indexer.store.failures import FailureKind, StoreFailure
 from indexer.store.fitness import judge
 from indexer.store.lease import acquire, release, renew
 from indexer.store.outcomes import Done, Whereabouts
-from indexer.store.segments import SegmentChanges, pack
+from indexer.store.segments import by_segment
 from tests.contract.store.test_copies import flip, turned
 from tests.support.owning import POD, TIMES, begun, client_of, owning, run_of, stored, told, with_client
 from tests.support.redis_servers import Store, dump, free_port, own_server
@@ -57,7 +57,7 @@ async def tried_everything(
         await refused(journal.apply([run], told(run))),
         await refused(journal.tick(Ticked(1, []))),
         await refused(turned(journal, 8)),
-        await refused(journal.lay(POD, OTHER_COPY, SegmentChanges(keys.segment(POD, 7, 1, 0), pack(stored([1]))))),
+        await refused(journal.lay(POD, OTHER_COPY, by_segment(stored([1]), [keys.segment(POD, 7, 1, 0)])[0])),
         await refused(flip(journal, 0)),
         await refused(give(client, keys, command, TIMES["retain_ms"])),
     }

@@ -23,7 +23,6 @@ from indexer.store.segments import (
     decode_value,
     encode_field,
     encode_value,
-    pack,
 )
 
 u64 = st.integers(0, 2**64 - 1)
@@ -98,16 +97,22 @@ def test_no_value_says_nothing(nothing: Copies) -> None:
 
 
 def test_changes_are_sorted_by_segment() -> None:
-    """Each into the segment that holds its engine hash, packed with lengths; no value takes the field out."""
+    """Each into the segment that holds its engine hash; without a value it is taken out."""
     keys = [b"s0", b"s1", b"s2", b"s3"]
-    fields = [encode_field(Field(number, 0)) for number in range(100)]
+    fields = [encode_field(Field(number, number % 3)) for number in range(100)]
+    changes = [Change(field, None if number % 2 else b"v") for number, field in enumerate(fields)]
 
-    sorted_ = by_segment([Change(field, b"v") for field in fields], keys)
+    sorted_ = by_segment(changes, keys)
 
-    assert dict(sorted_) == {
-        key: pack(Change(field, b"v") for n, field in enumerate(fields) if segment_of(n, 4) == number)
-        for number, key in enumerate(keys)
-    }
-    assert b"\x08\x00" + fields[3] + b"\x08\x01" + fields[4] + b"v" == pack(
-        [Change(fields[3], None), Change(fields[4], b"v")]
-    )
+    assert set(keys) == {segment.key for segment in sorted_}
+    for segment in sorted_:
+        mine = [change for n, change in enumerate(changes) if segment_of(n, 4) == keys.index(segment.key)]
+        assert [word for change in mine if change.value for word in change] == segment.sets
+        assert [change.field for change in mine if change.value is None] == segment.outs
+
+
+def test_the_order_of_tiers_does_not_matter() -> None:
+    """One set of copies has one form."""
+    there, back = ((Tier.GPU, 1), (Tier.CPU, 1)), ((Tier.CPU, 1), (Tier.GPU, 1))
+
+    assert encode_value(Unnamed(there)) == encode_value(Unnamed(back))
