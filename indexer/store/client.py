@@ -142,6 +142,10 @@ class Client:
         value: dict[bytes, bytes] = await self._call("HGETALL", key)
         return value
 
+    async def claim(self, key: bytes, field: bytes, value: bytes) -> None:
+        """HSETNX: set a field of a hash unless it is set."""
+        await self._call("HSETNX", key, field, value)
+
     async def scan(self, key: bytes, cursor: int, count: int) -> tuple[int, dict[bytes, bytes]]:
         """One step of HSCAN: the next cursor (0 at the end) and fields, some perhaps again."""
         following, fields = await self._call("HSCAN", key, cursor, "COUNT", count)

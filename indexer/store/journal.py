@@ -90,6 +90,7 @@ class Journal:
         self._retain_ms = retain_ms
         self._unsettled: _Call | None = None
         self._copies = 0
+        self._names: dict[SourceId, tuple[Whereabouts, list[bytes]]] = {}
         self.position = position
 
     @property
@@ -106,7 +107,9 @@ class Journal:
         keys: list[bytes] = []
         sources: list[bytes] = []
         for run in runs:
-            segments = by_segment(run.changes, self._segments(run.source, run.where))
+            names = self._segments(run.source, run.where)
+            self._names[run.source] = run.where, names
+            segments = by_segment(run.changes, names)
             keys += (self._keys.source(run.source), *(segment.key for segment in segments))
             where = (b"%d" % run.where.generation, b"%d" % run.where.copy)
             told = (*where, _cursor(run.before), _cursor(run.after), run.facts)
@@ -156,12 +159,17 @@ class Journal:
 
     async def unlink(self, source: SourceId, where: Whereabouts) -> None:
         """Free a copy that nothing points at any more."""
+        self._names.pop(source, None)
         await self._client.unlink(self._segments(source, where))
 
     # -- how ----------------------------------------------------------------------------------------------------------
 
     def _segments(self, source: SourceId, where: Whereabouts) -> list[bytes]:
-        return list(self._keys.copy(source, where.generation, where.copy, where.segments))
+        """Names of all segments. Those of the copy in use are kept: making them costs more than the rest of a call."""
+        known = self._names.get(source)
+        if known is None or known[0] != where:
+            return list(self._keys.copy(source, where.generation, where.copy, where.segments))
+        return known[1]
 
     async def _write(
         self,

@@ -28,12 +28,24 @@ SEGMENT_FIELDS: Final = 16_384
 """Fields of a map segment, at most: so many expire, or are freed, in a few milliseconds; a million took 324."""
 WITHOUT_TTL: Final = {
     "epoch": "an epoch that began anew would let an old owner pass for a new one",
+    "deployment": "what all replicas must agree on, for as long as the store is theirs",
     "sources": "the registry: a source is known until it is removed, however long its engine and this service are away",
 }
 """The only keys without a time to live, and why."""
 
 _MIX: Final = 0x9E3779B97F4A7C15
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+def deployment_key(namespace: str) -> bytes:
+    """Hash: what all replicas must agree on (hash scheme, partitions). No TTL. Example: kvi:1:deployment."""
+    return f"{_checked(namespace)}:{VERSION}:deployment".encode()
+
+
+def _checked(namespace: str) -> str:
+    if not _NAMESPACE.fullmatch(namespace):
+        raise ValueError("namespace: 1 to 64 letters, digits, _ . or -")
+    return namespace
 
 
 def slot_of_tag(tag: str) -> int:
@@ -93,9 +105,7 @@ class PartitionKeys:
     """The keys of one partition. `tag` comes from `tags`."""
 
     def __init__(self, namespace: str, tag: str) -> None:
-        if not _NAMESPACE.fullmatch(namespace):
-            raise ValueError("namespace: 1 to 64 letters, digits, _ . or -")
-        self._prefix = f"{namespace}:{VERSION}:{{{tag}}}:".encode()
+        self._prefix = f"{_checked(namespace)}:{VERSION}:{{{tag}}}:".encode()
 
     @property
     def epoch(self) -> bytes:
@@ -161,5 +171,5 @@ class PartitionKeys:
 
 def is_without_ttl(key: bytes) -> bool:
     """Whether a key is one of those that never expire."""
-    name = key.rpartition(b"}:")[2].decode(errors="replace")
+    name = key.rpartition(b":")[2].decode(errors="replace")  # names of sources end in #rank, of segments in a number
     return name in WITHOUT_TTL

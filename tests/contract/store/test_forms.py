@@ -13,16 +13,15 @@ import trustme
 from indexer.store.breaker import BreakerOptions
 from indexer.store.client import ClientOptions
 from indexer.store.failures import StoreFailure
+from indexer.store.layout import PartitionKeys, tags
 from indexer.store.outcomes import Done
 from tests.support.owning import begun, client_of, owning, run_of, stored, told
 from tests.support.proxy import Proxy
-from tests.support.redis_servers import Server, binaries, free_port, own_server, wait_for
+from tests.support.redis_servers import Server, Store, binaries, free_port, own_server, start_store, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from indexer.store.layout import PartitionKeys
 
 
 def works(url: str, keys: PartitionKeys) -> None:
@@ -86,6 +85,35 @@ def test_tls(tmp_path: Path, keys: PartitionKeys) -> None:
 
     with own_server(tmp_path) as server:
         asyncio.run(body(server))
+
+
+def test_a_node_of_a_cluster_that_comes_back(tmp_path: Path, keys: PartitionKeys) -> None:
+    """Killed: its partitions fail, in time; those of others go on. Back again: all go on."""
+
+    async def body(cluster: Store) -> None:
+        options = ClientOptions(timeout_s=2.0, retries=0, breaker=BreakerOptions(failures=1_000))
+        client = client_of(cluster.url, options)
+        everywhere = [PartitionKeys("kvi", tag).epoch for tag in tags(3)]  # one for each node
+        assert [None] * 3 == [await client.string(key) for key in everywhere]
+        lost = cluster.servers[1]
+        lost.stop()
+        with pytest.raises(StoreFailure) as failed:
+            await client.string(everywhere[1])
+        assert failed.value.kind in {"unreachable", "loading", "timeout"}
+        lost.start()
+        for key in everywhere:
+            while True:
+                with contextlib.suppress(StoreFailure):
+                    assert await client.string(key) is None
+                    break
+                await asyncio.sleep(0.02)
+        await client.close()
+
+    cluster = start_store("cluster", tmp_path)
+    try:
+        asyncio.run(body(cluster))
+    finally:
+        cluster.close()
 
 
 @contextlib.contextmanager

@@ -6,16 +6,18 @@ import asyncio
 import shutil
 from typing import TYPE_CHECKING
 
+from indexer.store.budget import JournalBudget
 from indexer.store.commands import Command, Verb, give
 from indexer.store.entries import Reasserted, Ticked
 from indexer.store.following import Follower, Reload
-from indexer.store.journal import NewCopy
+from indexer.store.journal import Journal, NewCopy
 from indexer.store.layout import is_without_ttl, source_name
+from indexer.store.lease import renew
 from indexer.store.outcomes import Began, Done, Fenced, Lost, Whereabouts
 from indexer.store.rebuild import LoadOptions, load, read_on
 from indexer.store.segments import by_segment
 from tests.support.owning import POD, acquired, begun, client_of, owning, run_of, stored, told, with_client
-from tests.support.redis_servers import Store, lasting_keys, own_server
+from tests.support.redis_servers import Store, lasting_keys, own_server, wait_for
 from tests.support.shelf import RecordingShelf
 
 if TYPE_CHECKING:
@@ -23,10 +25,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from indexer.store.client import Client
-    from indexer.store.journal import Journal
     from indexer.store.layout import PartitionKeys
 
 GENERATION = 2**52
+RETAIN_MS = 600_000
 
 
 async def known(client: Client, keys: PartitionKeys, verb: Verb = "put") -> None:
@@ -60,9 +62,9 @@ async def read(client: Client, keys: PartitionKeys) -> tuple[RecordingShelf, Fol
     return shelf, Follower(loaded.position)
 
 
-def on_server(folder: Path, body: Callable[[Client, Store], Awaitable[None]]) -> None:
+def on_server(folder: Path, body: Callable[[Client, Store], Awaitable[None]], *options: str) -> None:
     """Run a test's body with a server that it may kill."""
-    with own_server(folder) as server:
+    with own_server(folder, *options) as server:
         store = Store("valkey", [server])
 
         async def run() -> None:
@@ -134,6 +136,68 @@ def test_a_server_that_goes_back_in_time(tmp_path: Path, keys: PartitionKeys) ->
         shelf, _ = await read(client, keys)
         assert 100 == len(shelf.held[POD])
         assert {keys.log: [Reload("other_history")]} == await read_on(client, {keys.log: follower}, count=9, block_s=1)
+
+    on_server(tmp_path, body)
+
+
+def test_a_failover_that_loses_what_was_acknowledged(tmp_path: Path, keys: PartitionKeys) -> None:
+    """The primary was killed between a write and its replication. The owner's next write to the new primary says so."""
+
+    async def body(client: Client, primary: Store) -> None:
+        with own_server(tmp_path, "--replicaof", f"127.0.0.1 {primary.servers[0].port}") as replica:
+            with replica.client() as look:
+                wait_for(lambda: look.info("replication")["master_link_status"] == "up", "the replica to follow")
+            await known(client, keys)
+            journal = await owning(client, keys)
+            where = await begun(journal, generation=GENERATION)
+            first = run_of(where, None, 5, stored(range(50)))
+            assert Done() == await journal.apply([first], told(first))
+            assert 1 == primary.look.wait(1, 20_000)
+            replicated = journal.position
+            replica.freeze()
+            primary.look.client_kill_filter(_type="replica")  # else the bytes wait for it in its socket
+            lost = run_of(where, 5, 6, stored(range(50, 100)))
+            assert Done() == await journal.apply([lost], told(lost))
+            token = primary.look.get(keys.owner)
+            primary.servers[0].stop()
+            replica.thaw()
+            after = Store("valkey", [replica])
+            after.look.replicaof("NO", "ONE")
+
+            promoted = client_of(replica.url)
+            budget = JournalBudget(1 << 20, 0)
+            journal = Journal(
+                promoted, keys, token=token, position=journal.position, budget=budget, retain_ms=RETAIN_MS
+            )
+            following = run_of(where, 6, 7, stored(range(100, 110)))
+            assert Lost("log", str(replicated).encode()) == await journal.apply([following], told(following))
+            journal = await owning(promoted, keys, nonce="n2", held=token)
+            await assert_anew(journal, keys, 100, 6)
+            assert 100 == len((await read(promoted, keys))[0].held[POD])
+            await promoted.close()
+            after.look.close()
+        primary.servers[0].start()
+
+    on_server(tmp_path, body, "--repl-diskless-sync-delay", "0")
+
+
+def test_a_store_that_hung_for_longer_than_a_lease(tmp_path: Path, keys: PartitionKeys) -> None:
+    """Nobody owns the partition any more: what the owner still sends is refused, and it may take it again."""
+
+    async def body(client: Client, store: Store) -> None:
+        journal = await owning(client, keys)
+        where = await begun(journal)
+        token = store.look.get(keys.owner)
+        assert Done() == await renew(client, keys, token, 1)
+        store.servers[0].freeze()
+        store.servers[0].thaw()
+        wait_for(lambda: not store.look.exists(keys.owner), "the lease to end")
+        run = run_of(where, None, 5, stored(range(50)))
+
+        assert Fenced(b"") == await journal.apply([run], told(run))
+        assert Fenced(b"") == await renew(client, keys, token, 60_000)
+        journal = await owning(client, keys, nonce="n2", held=token)
+        assert Done() == await journal.apply([run], told(run))
 
     on_server(tmp_path, body)
 

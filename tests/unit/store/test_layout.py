@@ -11,6 +11,7 @@ from indexer.store.layout import (
     SLOTS,
     WITHOUT_TTL,
     PartitionKeys,
+    deployment_key,
     is_without_ttl,
     partition_of,
     segment_of,
@@ -90,12 +91,14 @@ def test_one_key_for_one_thing() -> None:
     assert len(made) == len(set(made))
 
 
-def test_two_keys_never_expire() -> None:
+def test_few_keys_never_expire() -> None:
     """And each says why; a pod of that name is no exception."""
     keys = PartitionKeys("kvi", "16.3")
 
     assert [keys.epoch, keys.sources] == [key for key in all_keys(keys, POD) if is_without_ttl(key)]
-    assert not is_without_ttl(keys.source(SourceId("}:epoch", 0)))
+    assert is_without_ttl(deployment_key("kvi"))
+    assert not any(map(is_without_ttl, all_keys(keys, SourceId("}:epoch", 0))[6:]))
+    assert not any(map(is_without_ttl, all_keys(keys, SourceId("x:sources", 0))[6:]))
     assert all(WITHOUT_TTL.values())
 
 
