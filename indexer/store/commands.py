@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from indexer.model import SourceId
 from indexer.store import lua
-from indexer.store.layout import source_name
+from indexer.store.failures import DamagedValue
+from indexer.store.layout import source_id, source_name
 from indexer.store.outcomes import Whereabouts, WrongType, refusal, unknown, whereabouts
 
 if TYPE_CHECKING:
-    from indexer.model import SourceId
+    from collections.abc import Mapping
+
     from indexer.store.client import Client
     from indexer.store.layout import PartitionKeys
 
@@ -45,6 +48,31 @@ class Commanded(msgspec.Struct, frozen=True):
 
 class NoSuchSource(msgspec.Struct, frozen=True):
     """The registry does not have it."""
+
+
+class Given(msgspec.Struct, frozen=True):
+    """A command as the control stream tells it: what stands since."""
+
+    verb: Verb
+    source: SourceId
+    generation: int
+    descriptor: bytes
+
+
+def read_command(fields: Mapping[bytes, bytes]) -> Given:
+    """An entry of the control stream. Raises DamagedValue; who meets one reads the registry anew."""
+    try:
+        return msgspec.convert(
+            {
+                "verb": fields[b"v"].decode(),
+                "source": source_id(fields[b"s"]),
+                "generation": int(fields[b"g"]),
+                "descriptor": fields[b"d"],
+            },
+            Given,
+        )
+    except (KeyError, ValueError, msgspec.ValidationError):
+        raise DamagedValue("command") from None
 
 
 async def give(

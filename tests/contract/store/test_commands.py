@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from indexer.model import SourceId
-from indexer.store.commands import Command, Commanded, NoSuchSource, Verb, give
+from indexer.store.commands import Command, Commanded, Given, NoSuchSource, Verb, give, read_command
+from indexer.store.failures import DamagedValue
 from indexer.store.layout import source_name
 from indexer.store.outcomes import OtherGeneration, Whereabouts, WrongType
 from tests.support.owning import POD, begun, owning, run_of, stored, told, with_client
@@ -58,6 +59,7 @@ def test_registering_is_told_to_all(store: Store, keys: PartitionKeys) -> None:
         assert b"%d" % generation == store.look.hget(keys.source(POD), "generation")
         told_all = {b"v": b"put", b"s": source_name(POD), b"g": b"%d" % generation, b"d": b"d1"}
         assert [told_all] == control(store, keys)
+        assert Given("put", POD, generation, b"d1") == read_command(told_all)
 
     with_client(store, body)
 
@@ -202,6 +204,16 @@ def test_a_key_of_another_type_is_told(store: Store, keys: PartitionKeys, name: 
         assert before == dump(store, keys)
 
     with_client(store, body)
+
+
+@pytest.mark.parametrize("changes", [{b"v": b"burn"}, {b"v": b"\xff"}, {b"s": b"x"}, {b"g": b"x"}, {b"g": b""}])
+def test_a_damaged_command_is_told(changes: dict[bytes, bytes]) -> None:
+    """Whoever follows the control stream must not pass over one."""
+    fields = {b"v": b"put", b"s": source_name(POD), b"g": b"7", b"d": b"d1", **changes}
+    with pytest.raises(DamagedValue):
+        read_command(fields)
+    with pytest.raises(DamagedValue):
+        read_command({b"v": b"put"})
 
 
 def test_the_control_stream_is_bounded(store: Store, keys: PartitionKeys) -> None:

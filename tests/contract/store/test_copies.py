@@ -121,6 +121,23 @@ def test_a_new_copy_takes_the_place_of_the_old(store: Store, keys: PartitionKeys
     with_client(store, body)
 
 
+def test_a_copy_ends_an_earlier_generation(store: Store, keys: PartitionKeys) -> None:
+    """Which came back with a restored store; a later one stands, since a command began it."""
+
+    async def body(client: Client) -> None:
+        journal = await owning(client, keys)
+        old = await begun(journal, generation=6)
+        await lay(journal, keys, range(10))
+
+        assert Began(old) == await flip(journal, 10)
+        assert b"7" == store.look.hget(keys.source(POD), "generation")
+        other = Whereabouts(6, 2, 1)
+        assert [OtherGeneration(7, 0)] == await lay(journal, keys, range(1), other)
+        assert OtherGeneration(7, 0) == await flip(journal, 0, other)
+
+    with_client(store, body)
+
+
 def test_a_copy_may_stand_before_the_first_batch(store: Store, keys: PartitionKeys) -> None:
     """Also where the copy of before was at one."""
 
