@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
-
 from indexer.store.entries import START, Position
 
-ENTRY_BYTES: Final = 64
-"""What an entry takes in a stream beside its content, at most (measured: 20 to 50)."""
+
+def cost(entry_bytes: int) -> int:
+    """What an entry takes in a stream, at most.
+
+    Measured beside its content, in bytes, for entries of 10, 180, 1,000, 5,000 and 80,000: Redis 7.0 and 8.2 15, 30, 90,
+    381, 2,186; Valkey 9.1 12, 17, 26, 82, 80.
+    """
+    return 32 + entry_bytes + entry_bytes // 8
 
 
 class JournalBudget:
@@ -27,8 +31,8 @@ class JournalBudget:
 
     def wrote(self, position: Position, entry_bytes: int) -> None:
         """An entry was written behind all others."""
-        self._entries.append((position, entry_bytes + ENTRY_BYTES))
-        self._bytes += entry_bytes + ENTRY_BYTES
+        self._entries.append((position, cost(entry_bytes)))
+        self._bytes += cost(entry_bytes)
         if self._inherited + self._bytes <= self._budget:
             return
         self._inherited = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer.store.budget import ENTRY_BYTES, JournalBudget
+from indexer.store.budget import JournalBudget, cost
 from indexer.store.entries import START, Position
 
 
@@ -44,7 +44,7 @@ def test_what_is_kept_fits_and_no_more_is_forgotten(limit: int, inherited: int, 
     """The entries kept fit the budget, unless it is one; with one more they would not."""
     budget = JournalBudget(limit, inherited)
     written(budget, sizes)
-    costs = [size + ENTRY_BYTES for size in sizes]
+    costs = [cost(size) for size in sizes]
     first = max(budget.keep_from.number, 1)
 
     assert sum(costs[first - 1 :]) <= limit or len(costs) == first
