@@ -55,10 +55,12 @@ def tell_unmet(registry: Registry, query: LookupQuery, answer: LookupAnswer, vie
     if not demands:
         return
     told = _listed(registry, query, answer)
+    named: set[str] = set()
     for name, source, _ in demands:
         key = name if source is None else source.descriptor.pod
-        if key in told or (query.limit and len(answer.pods) >= query.limit):
+        if (query.group == "pod" and key in named) or key in told or (query.limit and len(answer.pods) >= query.limit):
             continue
+        named.add(key)
         if source is None:
             answer.pods.append(unknown_entry(name, "deadline"))
         else:

@@ -75,7 +75,7 @@ class TooManyRemovalsError(IndexerError):
 
     def __init__(self, sources: int, limit: int, *, pods: int | None = None) -> None:
         what = (
-            f"remove or register anew {sources} sources, more than max_removals = {limit}"
+            f"remove or register anew more sources ({sources}) than max_removals = {limit} allows"
             if pods is None
             else f"forget the blocks of {pods} pods, more than the {limit} that limits.max_clears_per_minute allows"
         )

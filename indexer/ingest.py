@@ -165,7 +165,7 @@ class Ingest:
         """More of what waited for a parent that came: a long chain is not placed with the batch that brought it."""
         key, source = next(iter(self._healing.items()))
         del self._healing[key]  # the next one's turn
-        self._planner.heal(source, HEALED_IN_A_SLICE)
+        self._planner.heal_guarded(source, HEALED_IN_A_SLICE)
         self._note_waiting(source)
         self.touched(source)
 
@@ -176,7 +176,7 @@ class Ingest:
             return False
         for source in self._mortal.values():
             for lane in source.map.lanes.values():
-                if now >= lane.due_at and self._planner.expire_slice(source, lane, now):
+                if now >= lane.due_at and self._planner.expire_guarded(source, lane, now):
                     self.touched(source)
                     return True
         self._look_for_due_at = now + EXPIRE_LOOK_S
@@ -249,7 +249,7 @@ class Ingest:
         if first:
             self._check_clock(source)
         if source.ghosts is not None:
-            self._planner.drop_ghosts(source)
+            self._planner.drop_ghosts_guarded(source)
         elif facts.complete and not facts.doubts:
             source.note_copies()
 

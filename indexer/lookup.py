@@ -185,7 +185,7 @@ class Lookup:
             found = walk(self._mirror, hashes, start)
             for slot, held in found.held.items():
                 matches[slot] = Match(held, found.runs, hashes.item(held.matched - 1))
-        return Prompt(prompt_tokens, matches, seed or xxh3_64_intdigest(query.tokens or b""))
+        return Prompt(prompt_tokens, matches, seed or xxh3_64_intdigest(whole_image(query)))
 
     def _hashes_of(self, query: LookupQuery, variant: Variant, held_by: int) -> NDArray[np.uint64]:
         block_size, lookahead = variant

@@ -108,6 +108,10 @@ class Node:
         for descriptor in settings.sources:
             self.roster.add(descriptor)
 
+    def bind(self) -> None:
+        """Bind the sockets on which engines connect, before `run`. Raises `SettingsError`; then there is no `run`."""
+        self.fleet.bind()
+
     async def run(self, stop: asyncio.Event) -> None:
         """Subscribe and keep house until `stop` is set."""
         gc.collect()

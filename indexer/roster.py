@@ -114,12 +114,13 @@ class Roster:
         fixed = {key: sink.descriptor for key, sink in self._sinks.items() if key not in present}
         fresh = [descriptor for key, descriptor in wanted.items() if key not in kept and not _stands(fixed, descriptor)]
         gone = [key for key in present if key not in kept]
-        self._registry.check_all(gone, fresh)
+        self._check_all(gone, fresh)
         self._allow_removals(gone, max_removals)
+        cordoned = {key for key in gone if self._sinks[key].source.facts.cordoned}
         for key in gone:
             self._leave(key)
         for descriptor in fresh:
-            self._enter(descriptor)
+            self._enter(descriptor).source.facts.cordoned = descriptor.id in cordoned  # an operator's word stays
         self._follow([*gone, *(descriptor.id for descriptor in fresh)])
         removed = [key for key in gone if key not in wanted]
         if gone or fresh:
@@ -214,6 +215,13 @@ class Roster:
         """Have subscribers begin and end. Making sockets takes 0.4 ms a source, so it is done in the background."""
         self._to_follow.update(dict.fromkeys(keys))
         self._followed_anew.set()
+
+    def _check_all(self, leaving: Sequence[SourceId], coming: Sequence[Descriptor]) -> None:
+        try:
+            self._registry.check_all(leaving, coming)
+        except LimitReachedError as error:
+            self._telemetry.limits_reached[error.limit] += 1
+            raise
 
     def _enter(self, descriptor: Descriptor) -> SourceSink:
         sink = self._ingest.open_source(descriptor)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from indexer.lookup_view import Prepared
 
 DOUBTS: Final[Mapping[str, str]] = {
-    "gap": "messages were lost and could not be fetched again",
+    "gap": "a gap: messages were lost and could not be fetched again",
     "sequence_jump": "its batch numbers jumped",
     "process_unproven": "after an absence it is not sure that the same engine process is back",
     "dropped": "more arrived than could be kept, and some was dropped",
@@ -21,6 +21,7 @@ DOUBTS: Final[Mapping[str, str]] = {
     "undecodable": "a message could not be decoded",
     "unknown_kind": "it sent an event of a kind that is not known",
     "event_malformed": "it sent an event that could not be read",
+    "event_too_large": "it sent an event that is too large to be read",
     "stored_malformed": "it announced blocks in a form that could not be read",
     "removed_malformed": "it took back blocks in a form that could not be read",
     "hash_contradiction": "it used one block hash for two contents",
@@ -49,7 +50,7 @@ def reason_in_words(facts: SourceFacts, view: Prepared) -> str | None:
     if facts.cordoned:
         return "cordoned by an operator"
     if view.state == "new":
-        return "no message yet"
+        return "connected, and no message yet" if facts.connected else "not connected yet"
     if view.state == "syncing":
         return "a replay or probe is under way"
     if view.state in {"stale", "down"}:

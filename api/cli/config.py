@@ -8,15 +8,24 @@ import sys
 
 import msgspec
 
-from indexer.settings import Settings, masked, refuse_what_is_not_there, remarks, unread_variables
+from indexer.settings import BadSettings, Settings, masked, refuse_what_is_not_there, remarks, unread_variables
 
 
 def run(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Print as YAML, or JSON; `--check` says nothing but that `serve` would take them."""
-    if arguments.check:
+    """Print as YAML, or JSON; `--check` says nothing but that `serve` would take them.
+
+    What `serve` would refuse is an error for `--check`, and else a warning beside what is printed.
+    """
+    try:
         refuse_what_is_not_there(settings)
-        for remark in (*remarks(settings), *unread_variables(os.environ)):
-            print(f"kvindexer: warning: {remark}", file=sys.stderr)
+    except BadSettings as bad:
+        if arguments.check:
+            raise
+        for error in bad.errors:
+            print(f"kvindexer: warning: serve would refuse {error}", file=sys.stderr)
+    for remark in (*remarks(settings), *unread_variables(os.environ)):
+        print(f"kvindexer: warning: {remark}", file=sys.stderr)
+    if arguments.check:
         print(f"settings are good: {len(settings.sources)} sources")
     elif arguments.json:
         sys.stdout.write(msgspec.json.encode(masked(settings)).decode() + "\n")

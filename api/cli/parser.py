@@ -3,94 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 from pathlib import Path
 from typing import Any, Final, get_args
 
+from api.cli.help_texts import CONFIG, LOOKUP, OVERVIEW, REPLAY, SERVE, SOURCES
 from indexer.model import SourceState
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 
 _NUMBER_MAX: Final = 1e9
 
-_OVERVIEW: Final = """\
-Tells LLM routers which engine already holds how much of a prompt's prefix, and how far that answer can be trusted.
-
-first steps:
-  kvindexer demo                      three engines, a service and lookups, all on this machine
-  kvindexer serve --source 10.0.0.1:8000=tcp://10.0.0.1:5557,model=llama
-  kvindexer sources                   what a running service listens to
-  kvindexer lookup --tokens ids.txt   who holds how much of this prompt
-
-exit codes:
-  0    done; for questions: answered, whatever the answer
-  1    the service cannot be reached or refused, or something failed on the way
-  2    what was typed or set is wrong, or an address cannot be had (a port in use)
-  130  Ctrl-C before it was done; serve and demo end with 0
-"""
-
-_SERVE: Final = """\
-examples:
-  one engine, the pod named as the router calls it:
-    kvindexer serve --source 10.0.0.1:8000=tcp://10.0.0.1:5557,model=llama
-  with replay, so that losses heal (vLLM's replay_endpoint; off there by default):
-    kvindexer serve --source 10.0.0.1:8000=tcp://10.0.0.1:5557,replay=tcp://10.0.0.1:6557,model=llama
-  eight data-parallel ranks at ports 5557..5564 and 6557..6564:
-    kvindexer serve --source pod-a=tcp://10.0.0.1:5557,replay=tcp://10.0.0.1:6557,ranks=0-7
-  engines that connect to us; pods appear by their topic kv@POD@MODEL:
-    kvindexer serve --source-bind 'tcp://*:5557'
-  an engine's capacity (blocks_total) tells ghosts from blocks after a gap that no replay heals; it stands in the file,
-  or in POST /v1/sources:
-    sources: [{pod: "10.0.0.1:8000", endpoint: "tcp://10.0.0.1:5557", model: llama, blocks_total: 20000}]
-  from a file, one value changed by the environment, one by a flag:
-    KVINDEXER_STALENESS__SCORE_TTL_S=30 kvindexer serve --config kvindexer.yaml --port 9000
-
-NAME ends at the first =tcp:// or =ipc:// and may contain : . / [ ]. Settings: file < environment < flags;
-`kvindexer config` prints what they come to.
-"""
-
-_REPLAY: Final = """\
-Each engine of the recording publishes on its own port, and answers replay on another, exactly as vLLM does.
-
-`demo` is the recording that the demo plays; further ones (basic, eviction, clear) lie in tests/golden/traces of the
-source tree.
-
-examples:
-  kvindexer replay demo                            engines at 5557, 5558, ..., replay at 6557, 6558, ...
-  kvindexer replay demo --wait-subscribers --speed max
-  kvindexer replay tests/golden/traces/eviction.kvt.gz --no-replay --loss 0.01   what a lossy network does
-"""
-
-_LOOKUP: Final = """\
-examples:
-  kvindexer lookup --tokens ids.txt --model llama
-  echo '[1, 2, 3]' | kvindexer lookup --tokens - --json
-  kvindexer lookup --tokens ids.u32 --binary --pods 10.0.0.1:8000,10.0.0.2:8000
-"""
-
-_SOURCES: Final = """\
-examples:
-  kvindexer sources
-  kvindexer sources list --state down
-  kvindexer sources add 10.0.0.1:8000=tcp://10.0.0.1:5557,model=llama
-  kvindexer sources cordon 10.0.0.1:8000      listed with score 0 until uncordon
-  kvindexer sources clear 10.0.0.1:8000       forget what it holds; what it announces after counts again
-"""
-
 
 def build_parser(version: str) -> argparse.ArgumentParser:
     """All subcommands. Unknown flags are errors, and no flag may be cut short."""
-    parser = _Parser(prog="kvindexer", description=_OVERVIEW)
+    parser = _Parser(prog="kvindexer", description=OVERVIEW)
     parser.add_argument("--version", action="version", version=f"kvindexer {version}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_serve(commands.add_parser("serve", help="run the service", description="Run the service.", epilog=_SERVE))
+    _add_serve(commands.add_parser("serve", help="run the service", description="Run the service.", epilog=SERVE))
     _add_demo(commands.add_parser("demo", help="a fleet, a service and lookups on this machine, shown live"))
-    _add_replay(
-        commands.add_parser("replay", help="publish a recorded event stream as the engines did", epilog=_REPLAY)
-    )
-    _add_lookup(commands.add_parser("lookup", help="ask a running service about one prompt", epilog=_LOOKUP))
-    _add_sources(commands.add_parser("sources", help="what a running service listens to", epilog=_SOURCES))
-    _add_config(commands.add_parser("config", help="print the effective settings, secrets masked"))
+    _add_replay(commands.add_parser("replay", help="publish a recorded event stream as the engines did", epilog=REPLAY))
+    _add_lookup(commands.add_parser("lookup", help="ask a running service about one prompt", epilog=LOOKUP))
+    _add_sources(commands.add_parser("sources", help="what a running service listens to", epilog=SOURCES))
+    _add_config(commands.add_parser("config", help="print the effective settings, secrets masked", epilog=CONFIG))
     return parser
 
 
@@ -106,8 +42,14 @@ class _Parser(argparse.ArgumentParser):
         """As the base, but a flag nobody knows is told with the usage of the subcommand it was given to."""
         known, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._meant(unknown)}")
         return known, unknown
+
+    def _meant(self, unknown: list[str]) -> str:
+        flags = [name for name in self._option_string_actions if name.startswith("--")]
+        found = [difflib.get_close_matches(text.partition("=")[0], flags, n=1) for text in unknown if text[:2] == "--"]
+        meant = [close[0] for close in found if close]
+        return f" (did you mean {', '.join(dict.fromkeys(meant))}?)" if meant else ""
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
@@ -122,14 +64,15 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=ENDPOINT",
         help="an engine to subscribe to: NAME=tcp://HOST:PORT, then as wanted ,replay=tcp://HOST:PORT ,model=M ,rank=N "
-        "or ,ranks=A-B ,address=IP:PORT ,alias=X (often) ,role=prefill|decode|both ,tenant=T; may be given often",
+        "or ,ranks=A-B ,address=IP:PORT ,alias=X (may be repeated) ,role=prefill|decode|both ,tenant=T "
+        ",blocks=N (its capacity); may be repeated",
     )
     parser.add_argument(
         "--source-bind",
         action="append",
         default=None,
         metavar="tcp://*:PORT",
-        help="bind here for engines that connect; may be given often",
+        help="bind here for engines that connect; may be repeated",
     )
 
 
@@ -164,7 +107,13 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
         "--replay-base", metavar="tcp://HOST:PORT", default="tcp://127.0.0.1:6557", help="the same for replay"
     )
     parser.add_argument("--no-replay", action="store_true", help="no replay endpoint, as is vLLM's default")
-    parser.add_argument("--speed", type=_speed, default=1.0, metavar="N|max", help="times its own pace (default 1)")
+    parser.add_argument(
+        "--speed",
+        type=_speed,
+        default=1.0,
+        metavar="N|max",
+        help="times its own pace (default 1): 0.1 is ten times slower",
+    )
     parser.add_argument(
         "--loss",
         type=_probability,

@@ -54,6 +54,7 @@ async def run_service(
     """
     try:
         node = Node(settings, SystemClock())
+        node.bind()  # first: whoever reads that the service listens may believe that all of it does
     except SettingsError as error:
         raise BadSettings([error]) from error
     except (SourceConflictError, LimitReachedError) as error:

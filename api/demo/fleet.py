@@ -59,6 +59,7 @@ class TraceFleet:
         both = [endpoint for endpoint in (*endpoints, *replays) if endpoint and not endpoint.endswith(":0")]
         if len(both) != len(set(both)):
             raise BadEndpointBase(f"{endpoint_base} and {replay_base} are closer than the {len(header.pods)} pods need")
+        self._capacities = {pod.pod: pod.num_gpu_blocks for pod in header.pods}
         self.identities = {pod.pod: PodIdentity.of(pod) for pod in header.pods}
         self.engines = {
             pod.pod: EngineSimulator(endpoint, replay, topic=pod.topic.encode(), wire=wire)
@@ -103,6 +104,9 @@ class TraceFleet:
                 parts.append(f"model={identity.model}")
             if identity.dp_rank:
                 parts.append(f"rank={identity.dp_rank}")
+            capacity = self._capacities[pod]
+            if capacity is not None:
+                parts.append(f"blocks={capacity}")
             flags.append(",".join(parts))
         return flags
 

@@ -34,10 +34,13 @@ PHASES: Final = {
     "resting": "recording at its end, engines restart soon",
     "restarting": "engines restarted as new processes, their caches are empty",
 }
+ECHO_WIDTH: Final = len("^C")
+"""Left free at the right: a terminal writes this where the cursor stands, and a full line would break and leave its
+other half above what is drawn next."""
 BAR_WIDTH: Final = 16
 WIDE: Final = 100
 """Columns of a terminal from which on everything has room."""
-NARROW: Final = 72
+NARROW: Final = 74
 """Below it only the most important has."""
 
 
@@ -58,6 +61,7 @@ def draw(show: Show, url: str, width: int) -> RenderableType:
         subtitle="Ctrl-C ends",
         border_style="blue",
         padding=(0, 1),
+        width=max(1, width - ECHO_WIDTH),
     )
 
 

@@ -24,6 +24,8 @@ from indexer.settings.convert import in_words
 ISSUES_MAX: Final = 8
 GOT_MAX: Final = 40
 NAME_MAX: Final = 64
+BEGINNING_MIN: Final = 4
+"""Letters of a known name that say which one was meant: `replay` is `replay_endpoint`."""
 U64_BITS: Final = 64
 WALKED_MAX: Final = 4_096
 """Of a longer list of integers only the first wrong one is shown."""
@@ -79,8 +81,10 @@ def _named_only(found: re.Match[str]) -> str:
 
 def nearest(name: str, known: list[str]) -> str | None:
     """A hint with the known name that looks most like `name`, if any does."""
+    begun = [each for each in known if len(name) >= BEGINNING_MIN and each.startswith(name)]
     close = difflib.get_close_matches(name[:NAME_MAX], known, n=1, cutoff=0.6)
-    return f"did you mean {close[0]}?" if close else None
+    meant = begun[0] if len(begun) == 1 else close[0] if close else None
+    return f"did you mean {meant}?" if meant else None
 
 
 @lru_cache(maxsize=64)
@@ -248,6 +252,8 @@ def _rule(kind: inspect.Type, *, typed: bool) -> str:
             return _rule(inner, typed=typed)
         case inspect.UnionType(types=members):
             return " or ".join(_rule(m, typed=typed) for m in members if type(m) is not inspect.NoneType)
+        case inspect.ListType(item_type=item) if typed and isinstance(_bare(item), inspect.IntType):
+            return f"{_KINDS[inspect.ListType]} of whole numbers"
         case inspect.IntType() if typed and (limits := _limits(kind)):
             return f"{_KINDS[inspect.IntType]}, {limits}"
         case _:
@@ -316,7 +322,8 @@ def _join(path: str, name: str) -> str:
 
 _DIGITS: Final = re.compile(r"-?[0-9]{1,20}(\.0*)?")
 _WORD: Final = re.compile(r"[0-9A-Za-z.+_-]{0,20}")
-_KEY: Final = re.compile(r"[^\s\x00-\x1f]{0,512}")
+_KEY: Final = re.compile(r"[!-~]{0,512}")
+"""A name that may have been meant: in many languages a whole prompt has no blank in it."""
 
 _INDEX: Final = re.compile(r"\[.*?\]")
 

@@ -33,7 +33,7 @@ _LOOKUP: Final = {
     "prompt_tokens": "Length of the prompt that `block_hashes` are of; at least all their blocks.",
     "scheme": "What `block_hashes` are: `kvi1` chained token hashes, `dynamo` local hashes.",
     "token_ids": "The prompt.",
-    "block_hashes": "Instead of `token_ids`: hashes of the prompt's whole blocks from its start; at most 65,536.",
+    "block_hashes": "Instead of `token_ids`: hashes of the prompt's whole blocks from its start; at most 131,072.",
 }
 
 HASHED: Final = frozenset({"token_ids", "block_size", "lora_name", "cache_salt", "mm_items", "request_id"})
@@ -117,7 +117,7 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
         "labels": "Free, shown in lists.",
         "engine": "The dialect of its events; `vllm` where left out.",
         "blocks_total": "Its capacity in blocks (vLLM: num_gpu_blocks), where known: after a gap that no replay "
-        "heals it tells ghosts from blocks.",
+        "heals it tells blocks that are gone from blocks that are held.",
     },
     "SourceSet": {"sources": "All that callers register; others of theirs go."},
     "CordonBody": {"cordoned": "Listed with score 0 while it is true; it goes on learning."},

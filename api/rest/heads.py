@@ -2,7 +2,8 @@
 
 A router's connection sends the same request line and headers thousands of times; parsing them costs more than walking
 the index. The same bytes have the same meaning, so a head that was accepted once need not be parsed again. Kept are
-heads alone, never a body, and none that carries a secret (P10) or changes with every request.
+heads alone, never a body, only of questions that were answered, and none that carries a secret (P10) or changes with
+every request.
 """
 
 from __future__ import annotations

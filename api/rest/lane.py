@@ -11,6 +11,7 @@ a parser between two messages, which `_between` tells.
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from typing import Any, Final
 
 import uvicorn
@@ -47,6 +48,7 @@ class LookupLaneProtocol(BoundedHttpProtocol):
         """The parser has seen the end of all messages that it has seen the beginning of."""
         self._lane: list[bytes] | None = None
         self._lane_taken = False
+        self._answered_well = False
         self._stamped: Headers = []
         self._stamp = b""
 
@@ -59,12 +61,15 @@ class LookupLaneProtocol(BoundedHttpProtocol):
             if reply is not None:
                 self._answered_known(reply)
                 return
-        self._lane_taken = False
+        began_between = self._between
+        self._lane_taken = self._answered_well = False
         answered = self.server_state.total_requests
         super().data_received(data)
         if self._lane is not None:
             self._leave_lane()
-        elif self._lane_taken and self._between and self.server_state.total_requests == answered + 1:
+        elif (
+            self._answered_well and began_between and self._between and self.server_state.total_requests == answered + 1
+        ):
             self._learn(data, end)
 
     def _answered_known(self, reply: Reply) -> None:
@@ -74,8 +79,14 @@ class LookupLaneProtocol(BoundedHttpProtocol):
         self._stay()
 
     def _learn(self, data: bytes, end: int) -> None:
-        """This read was one request for the lane, and nothing else."""
+        """This read was one request for the lane, from its first byte on, and was answered.
+
+        A refused one may hold anything. And what is kept decides what the same bytes mean on every connection, so it
+        must be all that decided it here.
+        """
         headers = dict(self.headers)
+        if not data.startswith(b"POST %b HTTP/1.1\r\n" % self.url):
+            return
         if len(headers) == len(self.headers) and headers.get(b"content-length") == b"%d" % (len(data) - end):
             self._heads.learn(data[:end], self.url, headers)
 
@@ -115,6 +126,7 @@ class LookupLaneProtocol(BoundedHttpProtocol):
             return
         self._lane = None
         status, headers, content = reply
+        self._answered_well = status == HTTPStatus.OK
         self.transport.write(self._head(status, headers) + content)
         self.on_response_complete()
 

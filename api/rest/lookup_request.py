@@ -34,8 +34,12 @@ KEPT_QUERY_MAX: Final = 1_024
 """Query strings whose meaning is kept, and the longest of them, in bytes."""
 HASH_BLOCKS_MAX: Final = 262_144
 """Of one answer of `/v1/hash`: several objects each, made while the event loop waits. A 4 M-token prompt at 16."""
-QUERY_HASHES_MAX: Final = 65_536
-"""Of one question, each an object that is read one by one: a prompt of a million tokens at block size 16."""
+QUERY_HASHES_MAX: Final = 131_072
+"""Of one question, each an object that is read one by one: the longest prompt by default, at block size 16."""
+LOOKED_AT_BYTES: Final = 2**20
+"""Longer bodies are looked over for far too many numbers before they are decoded, which takes a tenth of the time."""
+OTHER_COMMAS_MAX: Final = 200_000
+"""In a JSON body beside those between token ids: hashes, names, multimodal items."""
 HASH_DIGITS: Final = 16
 TOKEN_BYTES: Final = 4
 
@@ -121,6 +125,8 @@ class LookupRequests:
         self, form: BodyForm, body: bytes, query_string: bytes, headers: Mapping[bytes, bytes], *, hashing: bool = False
     ) -> LookupRequest:
         """As `parse`, by the decoder that takes everything and explains what it refuses."""
+        if len(body) > LOOKED_AT_BYTES and form != "ids":
+            self._look_over(form, body)
         options, tokens, hashes = _bytes(body) if form == "ids" else _strict(form, body)
         if len(tokens or b"") > self._tokens_max * TOKEN_BYTES:
             raise _too_many(self._tokens_max)
@@ -134,6 +140,37 @@ class LookupRequests:
         query = _query(options, tokens, hashes)
         add_header_options(query, headers)
         return LookupRequest(query, _LABELS[form] if hashes is None else "hashes")
+
+    def _look_over(self, form: BodyForm, body: bytes) -> None:
+        """Refuse what no decoding could make good: each number is an object, made while the event loop waits."""
+        if form == "json":
+            if body.count(b",") > self._tokens_max + OTHER_COMMAS_MAX:
+                raise _too_many(self._tokens_max)
+            return
+        try:
+            lists = _lists(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return  # the decoder will say what is wrong
+        if array_length(lists.token_ids) > self._tokens_max:
+            raise _too_many(self._tokens_max)
+        if array_length(lists.block_hashes) > QUERY_HASHES_MAX:
+            raise _too_many_hashes(array_length(lists.block_hashes))
+
+
+class _Lists(msgspec.Struct):
+    token_ids: msgspec.Raw = msgspec.Raw()
+    block_hashes: msgspec.Raw = msgspec.Raw()
+
+
+_lists: Final = msgspec.msgpack.Decoder(_Lists).decode
+
+
+def array_length(encoded: msgspec.Raw) -> int:
+    """Elements of a MessagePack array as its head tells them; 0 for short arrays and for what is none."""
+    head = bytes(memoryview(encoded)[:5])
+    if head[:1] == b"\xdc":
+        return int.from_bytes(head[1:3], "big")
+    return int.from_bytes(head[1:5], "big") if head[:1] == b"\xdd" else 0
 
 
 @lru_cache(maxsize=KEPT_QUERIES)
@@ -168,14 +205,18 @@ def _strict(form: BodyForm, body: bytes) -> _Prompt:
         tokens = struct.pack(f"<{len(ids)}I", *ids)
     given = request.block_hashes
     if given is not None and len(given) > QUERY_HASHES_MAX:
-        issue = FieldIssue("block_hashes", f"at most {QUERY_HASHES_MAX} hashes", f"{len(given)}", _SEND_ALL_IDS)
-        raise BadRequestError("block_hashes.too_many", [issue])
+        raise _too_many_hashes(len(given))
     return request, tokens, None if given is None else _hash_values(given)
 
 
 def _too_many(tokens_max: int) -> BadRequestError:
     rule = f"a prompt of at most {tokens_max} tokens (limits.tokens)"
     return BadRequestError("token_ids.too_many", [FieldIssue("token_ids", rule)])
+
+
+def _too_many_hashes(count: int) -> BadRequestError:
+    issue = FieldIssue("block_hashes", f"at most {QUERY_HASHES_MAX} hashes", f"{count}", _SEND_ALL_IDS)
+    return BadRequestError("block_hashes.too_many", [issue])
 
 
 def _token_image(body: bytes, field: str) -> bytes:

@@ -25,6 +25,8 @@ from schemas.rest import U32_MAX, LookupOptions
 BODY_MAX: Final = 4 * 2**20
 """A parser keeps buffers of several times its largest document: longer bodies (about 600,000 ids) go the strict way."""
 
+BRACKETS_MAX: Final = 256
+"""In strings and lists; a body with more goes the strict way, which does not look for them one by one."""
 KEY_BYTES: Final = 40
 """The key, its colon and as much white space as anybody writes."""
 _KEY: Final = re.compile(rb'"token_ids"\s*:\s*\[\Z')
@@ -50,7 +52,7 @@ class PlainJson:
     def read(self, body: bytes) -> LookupQuery | None:
         """The question, or None when this body must go the strict way."""
         begin, end = _text_of(body)
-        if end - begin < TEXT_BYTES_MIN:
+        if end - begin < TEXT_BYTES_MIN or len(body) > BODY_MAX:  # what is cut must be readable whole, too
             return self._parse(body)
         known = self._texts.beginning(body, begin, end)
         query = self._parse(body[:begin] + body[begin + known.resume :] if known.resume else body)
@@ -142,7 +144,7 @@ def _nested(body: bytes, options: dict[str, Any]) -> bool:
             in_strings += sum(text.count("[") for text in value)
         elif isinstance(value, str):
             in_strings += value.count("[")
-    if in_strings and b"\\" in body:
+    if arrays + in_strings > BRACKETS_MAX or (in_strings and b"\\" in body):
         return True  # one written as an escape would cover for one of a nested array
     for _ in range(arrays + in_strings):
         at = body.find(b"[", at + 1)

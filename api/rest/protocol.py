@@ -44,6 +44,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     _head_open = False
     _head_bytes = 0
+    _head_fresh = False
+    """The open head began in the read that is being parsed: behind the end of another request, perhaps."""
     _head_timer: asyncio.TimerHandle | None = None
     _quiet_since = 0.0
     _running: RequestResponseCycle | None = None
@@ -79,11 +81,13 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._between or self._head_open:
             data = _without_upgrade(data)
         self._read = data
+        whole = self._between or self._head_open
+        self._head_fresh = False
         super().data_received(data)
         self._read = b""
         if not self._head_open or self.transport.is_closing():
             return
-        self._head_bytes += len(data)
+        self._head_bytes += len(data) if whole or not self._head_fresh else 0
         if self._head_bytes > HEAD_BYTES_MAX:
             self._refuse(_TOO_LARGE)
         elif self._head_timer is None:
@@ -95,7 +99,15 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._refuse(_NO_METHOD if unknown and _METHOD.match(self._read) else _NO_REQUEST)
 
     def _refuse(self, refusal: RequestRefused) -> None:
-        """Answer, and end the connection: nobody knows where a next request would begin."""
+        """Answer, and end the connection: nobody knows where a next request would begin.
+
+        Where an earlier request is not answered yet its answer is the last thing the caller gets.
+        """
+        if self._running is not None and not self._running.response_complete:
+            self.pipeline.clear()
+            self._running.keep_alive = False
+            self.flow.pause_reading()
+            return
         status, headers, body = problem_response(refusal, RequestIds().of(None))
         lines = b"".join(b"%b: %b\r\n" % header for header in (*headers, (b"connection", b"close")))
         self.transport.write(STATUS_LINE[status] + lines + b"\r\n" + body)
@@ -115,7 +127,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""
-        self._head_open = True
+        self._head_open = self._head_fresh = True
         self._between = False
         self._head_bytes = 0
         super().on_message_begin()

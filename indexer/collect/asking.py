@@ -18,6 +18,7 @@ from indexer.collect.stream import Phase, Stream
 from indexer.collect.trust import Trust
 from indexer.decode.envelope import stamp
 from indexer.model import RawBatch
+from indexer.ports import RestartReason
 
 
 class Asking:
@@ -45,6 +46,11 @@ class Asking:
         """Who is there now may have another replay socket."""
         self._trust.own = False
 
+    def new_life(self, reason: RestartReason, out: list[Command]) -> None:
+        """Another process of the engine speaks: nothing is known of it, nor of its endpoint."""
+        self._stream.new_life(reason, out)
+        self._trust.renew(out)
+
     def recover(self, purpose: Purpose, first: int, now: float, out: list[Command]) -> None:
         """Begin a recovery with all batches from `first` on.
 
@@ -52,7 +58,9 @@ class Asking:
         """
         anchor = self._trust.anchor()
         if purpose is Purpose.HEAL and anchor is not None:
-            purpose, first = Purpose.VERIFY, anchor
+            # Where the reconnect is not examined yet, another answer may as well come from another process.
+            purpose = Purpose.IDENTIFY if self._stream.absence.unexamined else Purpose.VERIFY
+            first = anchor
         self._recovery = Recovery(purpose, first, now)
         self._waits = False
         if purpose is not Purpose.IDLE:
@@ -243,7 +251,7 @@ class Asking:
             self._stream.lane.drop_marked()  # received before the question: in the answer, or of an older life
 
     def _other_process(self, now: float, out: list[Command]) -> None:
-        self._stream.new_life("probe_differs", out)
+        self.new_life("probe_differs", out)
         self._stream.absence.examined()
         self._stream.lane.clear()  # received before the question that follows: in its answer, or of the old life
         self.recover(Purpose.JOIN, 0, now, out)

@@ -58,7 +58,9 @@ class BoundSocket:
     # --- life ---
 
     def open(self) -> None:
-        """Bind. Raises SettingsError where that cannot be done."""
+        """Bind, once. Raises SettingsError where that cannot be done."""
+        if self._socket is not None:
+            return
         socket = open_subscriber(self._shared.context, self._shared.options, bound=True)
         self._monitor = Monitor(socket, bound=True)
         self._socket = socket
@@ -87,8 +89,8 @@ class BoundSocket:
             self._socket = None
         for source in list(self.sources()):
             self.stop(source)
-        self._streams.clear()
-        self._laden.clear()
+        for publisher in list(self._streams):
+            self.drop(publisher)
 
     @property
     def endpoint(self) -> str:
@@ -106,7 +108,7 @@ class BoundSocket:
         stream = self._feeders.get(source)
         if stream is not None and stream.socket is self:
             del self._feeders[source]
-            self._streams.pop(stream.publisher, None)
+            self.drop(stream.publisher)
 
     # --- reading ---
 
@@ -279,7 +281,6 @@ class BoundSocket:
             older.socket.drop(older.publisher)
         if not older.sink.open or (older.publisher, older.socket) == (newer, self):
             return False
-        older.waiting = []
         if older.socket is self:
             self._refused.add(older.publisher, now)
         older.sink.count("restarts")
@@ -287,8 +288,13 @@ class BoundSocket:
         return True
 
     def drop(self, publisher: Publisher) -> None:
-        """Its stream goes on elsewhere."""
-        self._streams.pop(publisher, None)
+        """Its stream ends here: nothing of it that waits is applied any more, and its lane's bytes are others'."""
+        stream = self._streams.pop(publisher, None)
+        if stream is not None:
+            for command in stream.end():
+                tell_core(command, stream.sink)
+            if stream in self._laden:
+                self._laden.remove(stream)
 
     def _refuse(self, publisher: Publisher, sink: EventSink | None, now: float) -> None:
         if sink is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from indexer.collect.commands import CoreCommand
 from indexer.collect.session import Session
 from indexer.model import RawBatch, SourceId
 from indexer.ports import EventSink
@@ -42,6 +43,11 @@ class BoundStream:
     waiting: list[RawBatch] = field(default_factory=list)
     proven: bool = True
     """Its connection is known to be answered: False after a pause of this process, until it is again."""
+
+    def end(self) -> list[CoreCommand]:
+        """Drop what waits to be applied."""
+        self.waiting = []
+        return self.session.end()
 
     def stands_against(self, connection: int) -> bool:
         """Whether its engine is connected, by another connection than that one."""

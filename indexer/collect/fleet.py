@@ -19,6 +19,7 @@ from indexer.collect.pump import Pump
 from indexer.collect.replay import Question, converse
 from indexer.collect.sockets import allow_files, open_context
 from indexer.collect.subscriber import Shared, Subscriber
+from indexer.errors import SettingsError
 from indexer.model import SourceId
 from indexer.ports import Clock, EventSink, TopicRegistrar
 
@@ -86,6 +87,11 @@ class Fleet:
     # --- beyond the port ---
 
     @property
+    def held_bytes(self) -> int:
+        """In all receive lanes together."""
+        return self._shared.budget.used_bytes
+
+    @property
     def bound_endpoints(self) -> list[str]:
         """Where engines can connect, with real ports, once `run` has begun."""
         return [bound.endpoint for bound in self._bound]
@@ -95,14 +101,26 @@ class Fleet:
         """Per bound socket: messages that could be given to no source."""
         return [bound.counts for bound in self._bound]
 
+    def bind(self) -> None:
+        """Bind the sockets on which sources appear by topic, before `run` does: for a caller that wants to know first.
+
+        On the loop that runs `run`. Raises SettingsError where one cannot be bound; then all is closed.
+        """
+        try:
+            for bound in self._bound:
+                bound.open()
+        except SettingsError:
+            self._close()
+            self._context.term()
+            raise
+
     async def run(self, stop: asyncio.Event) -> None:
         """Subscribe until `stop` is set, then close everything at once. Once only.
 
         Raises SettingsError where a socket cannot be bound.
         """
+        self.bind()
         try:
-            for bound in self._bound:
-                bound.open()
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 self._pump.start()

@@ -12,7 +12,7 @@ from typing import assert_never
 
 from indexer.collect import remarks
 from indexer.collect.asking import Asking
-from indexer.collect.commands import Command, Count, ReplayEnd
+from indexer.collect.commands import Command, CoreCommand, Count, ReplayEnd, SetSyncing
 from indexer.collect.lanes import Lane
 from indexer.collect.options import CollectOptions
 from indexer.collect.recovery import Purpose
@@ -60,6 +60,7 @@ class Session:
         out: list[Command] = []
         stream = self._stream
         again = stream.absence.up(now)
+        stream.held_over = again and bool(stream.lane) and stream.absence.unproven and not stream.replay
         self._asking.connection_changed()
         if again:
             out.append(Count("reconnects"))
@@ -97,6 +98,11 @@ class Session:
         elif stream.absence.unexamined and stream.phase is Phase.LIVE:
             stream.absence.examined()  # by the message itself
         return out
+
+    def end(self) -> list[CoreCommand]:
+        """Nothing is decided any more: what is held back is dropped, and its bytes are free."""
+        self._stream.lane.clear()
+        return [SetSyncing(active=False)] if self._stream.syncing else []
 
     def backlogged(self) -> list[Command]:
         """More arrives than is applied: from here on messages are held, so that the socket can be read ahead."""
@@ -189,7 +195,7 @@ class Session:
             case FirstAbove():
                 self._join_before(batch, now, out)
             case Restart():
-                stream.new_life("sequence_went_back", out)
+                self._asking.new_life("sequence_went_back", out)
                 self._join_before(batch, now, out)
             case _:
                 assert_never(verdict)
@@ -198,7 +204,7 @@ class Session:
         stream = self._stream
         can_ask = batch.sequence > stream.asked_before and self._asking.may_ask(now)
         if not can_ask and stream.absence.means_restart(gap):
-            stream.new_life("reconnect_jump", out)
+            self._asking.new_life("reconnect_jump", out)
             self._join_before(batch, now, out)
             return
         if batch.sequence != stream.gap_before:

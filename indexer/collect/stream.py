@@ -48,6 +48,8 @@ class Stream:
         """The batch before which everything was asked for, in vain."""
         self.conversation = 0
         """Number of the newest question: what older ones still bring is ignored."""
+        self.held_over = False
+        """The lane has messages of before an absence after which another process may speak."""
         self.dropped = False
         """Messages found no room in the lane, and neither a replay nor the rules for gaps have made up for it yet."""
         self.replayed_last: int | None = None
@@ -103,8 +105,7 @@ class Stream:
         self.replayed_last = None
         self.unvouched = False
         self.joined = False
-        if self.absence.settled:
-            self.absence.unproven = False
+        self.absence.unproven = self.held_over = False
         self.gap_before = self.asked_before = 0
 
     def hold(self, phase: Phase, out: list[Command]) -> None:
@@ -118,6 +119,9 @@ class Stream:
         """Nothing waits any more."""
         self.phase = Phase.LIVE
         self.lane.clear()
+        if self.held_over:
+            self.held_over = False
+            out.append(Doubt("process_unproven"))  # whatever was held, a clear may be
         if self.syncing:
             self.syncing = False
             out.append(SetSyncing(active=False))

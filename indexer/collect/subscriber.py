@@ -253,6 +253,9 @@ class Subscriber:
                 self._conversation = self._shared.ask(self, command)
             else:
                 tell_core(command, sink)
+        if sink.busy:  # a large batch is under way: the source is syncing, and its messages wait in the lane
+            for command in self.session.backlogged():
+                self._perform([command])
 
     def _hang_up(self) -> None:
         if self._conversation is not None:

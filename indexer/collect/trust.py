@@ -47,6 +47,13 @@ class Trust:
             self.foreign = False
             out += [Suspect("replay_differs", active=False), remarks.REPLAY_OWN]
 
+    def renew(self, out: list[Command]) -> None:
+        """Another process of the engine speaks, perhaps with another endpoint: nothing was seen of it yet."""
+        self.own = False
+        if self.foreign:
+            self.foreign = False
+            out += [Suspect("replay_differs", active=False), remarks.REPLAY_OWN]
+
     def refute(self, out: list[Command]) -> None:
         """It has something else: all that it told is another engine's."""
         out.append(Count("replays_foreign"))

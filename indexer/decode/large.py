@@ -3,7 +3,7 @@
 A batch of a scheduler's step has some hundred blocks. What is far larger comes from a restart of offload tiers, from
 another publisher or from no engine at all, and lookups must not wait for it (design.md section 4). Events are decoded
 one by one, in order, each as `vllm.decode` would; a store or removal of many blocks is handed out as several of
-consecutive blocks, which means the same: the second part's parent is the first part's last block.
+consecutive blocks: the second part's parent is the first part's last block.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from indexer.decode.vllm import events_are_arrays, plain_event, typed_events
-from indexer.model import TOKEN_BYTES, BlocksRemoved, BlocksStored, Event
+from indexer.decode.vllm import EVENTS_MAX, decode, events_are_arrays, plain_event, typed_events
+from indexer.model import TOKEN_BYTES, BlocksRemoved, BlocksStored, Event, Skipped, Tier
 from schemas.engine_events import ClearedArray, ClearedMap, RemovedArray, RemovedMap, StoredArray, StoredMap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-LARGE_BYTES: Final = 128 * 2**10
-"""Payloads beyond this are taken in pieces. Smaller ones hold some 1,500 blocks at the most usual block size."""
+LARGE_BYTES: Final = 64 * 2**10
+"""Payloads beyond this are taken in pieces. Smaller ones hold some 700 blocks at the most usual block size."""
 PIECE_BYTES: Final = 32 * 2**10
 """Of encoded events in a piece."""
 PIECE_BLOCKS: Final = 512
 """In a piece, about a millisecond's work."""
-EVENTS_MAX: Final = 2**18
-"""In one batch. One with more is no event batch: nothing but damage or malice puts so many into 16 MiB."""
+EVENT_BYTES_MAX: Final = 8 * 2**20
+"""Of one encoded event, which can only be decoded in one step. A prompt of a million tokens takes less."""
 
 _ARRAY_16: Final = 0xDC
 _ARRAY_32: Final = 0xDD
@@ -58,6 +58,7 @@ _map_envelope: Final = msgspec.msgpack.Decoder(_MapEnvelope)
 _raw_events: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _map_event: Final = msgspec.msgpack.Decoder(StoredMap | RemovedMap | ClearedMap)
 _array_event: Final = msgspec.msgpack.Decoder(StoredArray | RemovedArray | ClearedArray)
+_TOO_LARGE: Final = Skipped("event_too_large", suspect=True)
 _UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -70,7 +71,8 @@ def decode_large(payload: bytes) -> LargeBatch | None:
             return None
         raws = _raw_events.decode(envelope.events)
     except _UNDECODABLE:
-        return None
+        unusual = decode(payload)  # an envelope in another form, as the tolerant way takes it
+        return None if unusual is None else LargeBatch(unusual.ts, _cut(unusual.events), unusual.dp_rank)
     decoder = _array_event if events_are_arrays(payload) else _map_event
     return LargeBatch(envelope.ts, _pieces(raws, decoder), _rank(envelope.data_parallel_rank))
 
@@ -98,7 +100,7 @@ def _pieces(raws: Sequence[msgspec.Raw], decoder: msgspec.msgpack.Decoder[Any]) 
     size = 0
     for raw in raws:
         try:
-            typed.append(decoder.decode(raw))
+            typed.append(decoder.decode(_bounded(raw)))
         except _UNDECODABLE:
             events += typed_events(typed)
             typed = []
@@ -110,8 +112,16 @@ def _pieces(raws: Sequence[msgspec.Raw], decoder: msgspec.msgpack.Decoder[Any]) 
     yield from _cut(events + typed_events(typed))
 
 
+def _bounded(raw: msgspec.Raw) -> msgspec.Raw:
+    if len(raw) > EVENT_BYTES_MAX:
+        raise msgspec.ValidationError("too large")
+    return raw
+
+
 def _alone(raw: msgspec.Raw) -> Event:
     """One event that does not fit the usual form."""
+    if len(raw) > EVENT_BYTES_MAX:
+        return _TOO_LARGE
     try:
         return plain_event(msgspec.msgpack.decode(raw))
     except _UNDECODABLE:
@@ -138,6 +148,9 @@ def _parts(event: Event) -> Iterator[Event]:
     if not isinstance(event, BlocksStored | BlocksRemoved) or len(event.hashes) <= PIECE_BLOCKS:
         yield event
         return
+    if isinstance(event, BlocksStored) and _is_indivisible(event):
+        yield event
+        return
     for first in range(0, len(event.hashes), PIECE_BLOCKS):
         if isinstance(event, BlocksStored):
             yield _part_of_store(event, first)
@@ -146,10 +159,25 @@ def _parts(event: Event) -> Iterator[Event]:
             yield msgspec.structs.replace(event, hashes=hashes, events=0 if first else event.events)
 
 
+def _is_indivisible(event: BlocksStored) -> bool:
+    """Whether parts would not mean what the whole means.
+
+    A store that refers to itself is refused as a whole. And outside GPU memory the last block that is known says how
+    all before it are placed (plan.py), which the parts before it could not see.
+    """
+    named = set(event.hashes)
+    refers_to_itself = len(named) != len(event.hashes) or event.parent in named
+    return refers_to_itself or (event.tier is not Tier.GPU and event.tokens_ok and _is_dense(event))
+
+
+def _is_dense(event: BlocksStored) -> bool:
+    return event.block_size > 0 and len(event.tokens) == len(event.hashes) * event.block_size * TOKEN_BYTES
+
+
 def _part_of_store(event: BlocksStored, first: int) -> BlocksStored:
     part = slice(first, first + PIECE_BLOCKS)
     step = event.block_size * TOKEN_BYTES
-    dense = step > 0 and len(event.tokens) == len(event.hashes) * step
+    dense = _is_dense(event)
     return msgspec.structs.replace(
         event,
         hashes=event.hashes[part],

@@ -55,6 +55,8 @@ TIERS: Final[dict[str, Tier]] = {
 _FIXARRAY: Final = 0x9
 """High four bits of msgpack's short arrays."""
 _ARRAY16: Final = 0xDC
+EVENTS_MAX: Final = 2**18
+"""In one batch. One with more is no event batch: nothing but damage or malice puts so many into 16 MiB."""
 _U64: Final = 1 << 64
 _HASH_BYTES_MIN: Final = 8
 LOOKAHEAD_MAX: Final = 16
@@ -304,7 +306,12 @@ def _decode_tolerant(payload: bytes) -> EventBatch | None:
         ts, events, rank = batch[0], batch[1], batch[2] if len(batch) > 2 else None  # noqa: PLR2004
     else:
         return None
-    if not isinstance(events, list) or not isinstance(ts, int | float) or isinstance(ts, bool):
+    if (
+        not isinstance(events, list)
+        or len(events) > EVENTS_MAX
+        or not isinstance(ts, int | float)
+        or isinstance(ts, bool)
+    ):
         return None
     return EventBatch(float(ts), [plain_event(e) for e in events], rank if type(rank) is int else None)
 

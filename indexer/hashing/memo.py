@@ -40,8 +40,9 @@ _U64_MASK: Final = (1 << 64) - 1
 
 Chunk = tuple[bytes, int]
 """Token hashes as a little-endian u64 image, and the last of them."""
-_Key = tuple[bytes, int]
-"""The digest of a chunk's tokens, and the hash it continues from, with the adapter's seed."""
+_Key = tuple[bytes, int, int]
+"""The digest of a chunk's tokens, the hash it continues from, and the adapter's seed. Never the two in one number: XXH3
+of eight bytes can be turned round, so a caller could choose an adapter that makes its chunk fall on another's."""
 
 
 def fits(block_size: int) -> bool:
@@ -93,7 +94,7 @@ class ChainMemo:
         view = memoryview(tokens)
         for begin in range(0, whole, step):
             part = view[begin : begin + step]
-            key = xxh3_128_digest(part, self._salt), parent ^ adapter
+            key = xxh3_128_digest(part, self._salt), parent, adapter
             chunk = self._young.get(key) or self._older(key)
             if chunk is None:
                 if parts and go_on is not None and not go_on(parent):
@@ -117,7 +118,7 @@ class ChainMemo:
         """The images of chunks told by their digests and the last hash; None where one is forgotten."""
         images: list[bytes] = []
         for digest in start:
-            key = digest, parent ^ adapter
+            key = digest, parent, adapter
             chunk = self._young.get(key) or self._older(key)
             if chunk is None:
                 return None

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 ADD_CHUNK: Final = 512
 """Blocks added before the table's room is looked at again."""
+SCRUBBED_HOLDERS: Final = 2_000
+"""Holders of records that one slice of a scrub may have to go through: about a millisecond."""
+UNLINKED: Final = 128
+"""Records unlinked in a slice at the end of a scrub."""
 MOVE_PER_ADD: Final = 8
 """Old slots moved for each block added while the table moves: a move then always ends before the new table is full."""
 
@@ -37,6 +41,7 @@ class Mirror:
         self._scrubbing = 0
         self._scrub_cursor = -1
         self._scrubbed_slots: object = None
+        self._left_to_unlink = 0
         self._owed_moves = 0
 
     # -- slots ---------------------------------------------------------------------------------------------------------
@@ -267,18 +272,34 @@ class Mirror:
         return bool(self._dead_slots or self._scrubbing)
 
     def _scrub_slice(self) -> None:
+        if self._left_to_unlink:
+            done = self.book.trim_slice(min(self._left_to_unlink, UNLINKED), SCRUBBED_HOLDERS)
+            self._left_to_unlink = min(self._left_to_unlink - done, self.book.idle)  # writers trim, too
+            if not self._left_to_unlink:
+                self._free_scrubbed()
+            return
         if self._scrub_cursor < 0:  # a new pass serves the slots that are dead now
             self._scrubbing, self._dead_slots, self._scrub_cursor = self._dead_slots, 0, 0
         elif self._scrubbed_slots is not self.table.current:
             self._scrub_cursor = 0  # entries moved meanwhile: the pass begins again
         self._scrubbed_slots = self.table.current
-        self._scrub_cursor = self.table.remap_slice(self._scrub_cursor, self._scrubbed)
+        self._scrub_cursor = self.table.remap_slice(self._scrub_cursor, self._scrubbed, self._scrub_size())
+        self.book.trim()
         if self._scrub_cursor < 0:
-            self._free_scrubbed()
+            # No record may outlive its slots, whose next owner's lanes mean something else. No block has one of these
+            # any more, and none can come to have one: what names a slot that is gone is idle by now.
+            self._left_to_unlink = self.book.idle
+            if not self._left_to_unlink:
+                self._free_scrubbed()
+
+    def _scrub_size(self) -> int:
+        """Slots in a slice: where each may have a record of its own, of many holders, only a few take their time."""
+        if self.book.holders + len(self.book) <= SCRUBBED_HOLDERS:
+            return MOVE_SLOTS
+        return max(1, min(MOVE_SLOTS, SCRUBBED_HOLDERS * len(self.book) // (self.book.holders + len(self.book))))
 
     def _free_scrubbed(self) -> None:
         freed, self._scrubbing, self._scrubbed_slots = self._scrubbing, 0, None
-        self.book.trim(0)  # no record may outlive its slots: the next owner's lanes mean something else
         while freed:
             slot = freed.bit_length() - 1
             freed ^= 1 << slot

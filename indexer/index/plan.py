@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from indexer.model import Event
 
 _MASK = SHARDS - 1
+FAULT_REST_S = 60.0
+"""After a fault of ours while entries of a lane were given up for their age."""
 RUN_MAX: Final = 128
 """Parked blocks placed in one go."""
 HEALED_WITH_A_BATCH: Final = 8_192
@@ -87,11 +89,39 @@ class Planner:
             try:
                 self._apply_event(source, event)
             except Exception as error:  # noqa: BLE001  counted, logged, and the source is suspect from here on
-                source.counters["skipped.fault"] += 1
-                source.facts.doubts.add("fault")
-                self._on_fault(error)
+                self._fault(source, error)
         if source.map.healing:
-            self.heal(source, self._healing_left)
+            self.heal_guarded(source, self._healing_left)
+
+    def heal_guarded(self, source: SourceIndex, most: int) -> None:
+        """As `heal`; a fault of ours costs what waits to be placed."""
+        try:
+            self.heal(source, most)
+        except Exception as error:  # noqa: BLE001  the housekeeping of all sources must go on
+            source.map.healing.clear()
+            self._fault(source, error)
+
+    def expire_guarded(self, source: SourceIndex, lane: Lane, now: float) -> bool:
+        """As `expire_slice`; a fault of ours ends this look."""
+        try:
+            return self.expire_slice(source, lane, now)
+        except Exception as error:  # noqa: BLE001  the housekeeping of all sources must go on
+            lane.due_at = now + FAULT_REST_S
+            self._fault(source, error)
+            return True
+
+    def drop_ghosts_guarded(self, source: SourceIndex) -> None:
+        """As `drop_ghosts`; after a fault of ours none is told apart any more."""
+        try:
+            self.drop_ghosts(source)
+        except Exception as error:  # noqa: BLE001  the batch is applied all the same
+            source.ghosts = None
+            self._fault(source, error)
+
+    def _fault(self, source: SourceIndex, error: Exception) -> None:
+        source.counters["skipped.fault"] += 1
+        source.facts.doubts.add("fault")
+        self._on_fault(error)
 
     def _apply_event(self, source: SourceIndex, event: Event) -> None:
         match event:
@@ -189,7 +219,7 @@ class Planner:
             )
         ahead = len(event.lookahead[0]) if event.lookahead else 0
         if event.tier is Tier.GPU and not source.learn_lookahead(ahead, continues=event.continues):
-            self._shortfall(source, "lookahead_changed")
+            self._shortfall(source, "lookahead_changed", counted=not event.continues)
         if lora_name and lora_name not in source.adapters:
             self._learn_adapter(source, lora_name)
         locals_ = local_hashes(event.tokens, event.block_size, lora_name, extras)
@@ -434,7 +464,7 @@ class Planner:
         else:
             source.facts.shortfalls.add(event.reason)
 
-    def _shortfall(self, source: SourceIndex, reason: str) -> None:
+    def _shortfall(self, source: SourceIndex, reason: str, *, counted: bool = True) -> None:
         """Something announced could not be indexed: answers may say too little from here on."""
-        source.counters[f"skipped.{reason}"] += 1
+        source.counters[f"skipped.{reason}"] += counted
         source.facts.shortfalls.add(reason)

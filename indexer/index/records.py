@@ -27,6 +27,8 @@ VIEW_TIERS: Final = (Tier.GPU, Tier.CPU, Tier.STORAGE, Tier.REMOTE)
 VIEWS: Final = len(VIEW_TIERS)
 IDLE_RECORDS_MAX: Final = 1024
 """Records without a block that stay linked for reuse; beyond, the oldest are unlinked. Bounds memory under churn."""
+IDLE_HOLDERS_MAX: Final = 65_536
+"""Holders named by these together: a block that thousands come to hold leaves a record behind each of them."""
 
 
 class LaneTable:
@@ -127,6 +129,9 @@ class RecordBook:
         self.named: Counter[int] = Counter()
         """Records that name a slot: a source whose groups become known as its first block comes is named by none."""
         self._idle: deque[Record] = deque()
+        self._idle_holders = 0
+        self.holders = 0
+        """Named by all records together: what looking at each of them costs."""
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -177,6 +182,7 @@ class RecordBook:
             else:
                 self.records[rid] = record
             self.named.update(lanes.keys())
+            self.holders += len(key)
             self._set_masks(record)
             self.released(record)  # no block yet
         return record
@@ -186,11 +192,26 @@ class RecordBook:
         if record.rid and not record.idle:
             record.idle = True
             self._idle.append(record)
+            self._idle_holders += len(record.key)
 
     def trim(self, keep: int = IDLE_RECORDS_MAX) -> None:
         """Unlink the oldest idle records beyond `keep`. Never called while a caller holds a record without blocks."""
-        while len(self._idle) > keep:
-            self._unlink_idle(self._idle.popleft())
+        while len(self._idle) > keep or self._idle_holders > IDLE_HOLDERS_MAX:
+            self._unlink_oldest()
+
+    @property
+    def idle(self) -> int:
+        """Records without a block, or that were without one lately."""
+        return len(self._idle)
+
+    def trim_slice(self, most: int, holders: int) -> int:
+        """Unlink up to `most` of the oldest idle records, fewer where these have more holders; returns how many."""
+        count = 0
+        while count < most and self._idle and holders > 0:
+            holders -= len(self._idle[0].key)
+            self._unlink_oldest()
+            count += 1
+        return count
 
     def refresh_slot(self, slot: int) -> None:
         """The slot's lane table changed its main groups: masks of every record that names the slot are made again."""
@@ -219,6 +240,11 @@ class RecordBook:
             larger.sub[ref] = smaller
         return larger
 
+    def _unlink_oldest(self) -> None:
+        record = self._idle.popleft()
+        self._idle_holders -= len(record.key)
+        self._unlink_idle(record)
+
     def _unlink_idle(self, record: Record) -> None:
         record.idle = False
         if record.blocks:
@@ -233,5 +259,6 @@ class RecordBook:
             if not self.named[slot]:
                 del self.named[slot]
         del self._by_key[record.key]
+        self.holders -= len(record.key)
         self.records[record.rid] = self.empty
         self._free.append(record.rid)

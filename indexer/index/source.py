@@ -32,6 +32,8 @@ ADAPTERS_MAX: Final = 256
 """Adapters known of one source; more are indexed but cannot be asked for by model name."""
 ADAPTER_NAME_MAX: Final = 512
 """Characters of a name that is listed; longer ones cannot be asked for either."""
+VACATED_IN_A_CROWD: Final = 8_192
+"""The same where too many slots wait for the scrub: 5 ms, and whoever clears without end has to store as much first."""
 VACATED_AT_ONCE: Final = 32
 """Pairs taken out of the mirror when their generation ends: 30 us, less than storing them took, and little even where
 a thousand sources end in one step. The slot goes on at once, so that an engine which clears and fills again without end
@@ -103,7 +105,7 @@ class SourceIndex:
         `same_engine`: a clear. Otherwise another process lives there, and what kinds its groups have is told anew.
         """
         crowded = mirror.retired_slots() >= SLOTS_WAITING_MIN + 2 * mirror.live_slots.bit_count()
-        old, vacated = self.map, self._vacate(mirror, self.pairs if crowded else VACATED_AT_ONCE)
+        old, vacated = self.map, self._vacate(mirror, VACATED_IN_A_CROWD if crowded else VACATED_AT_ONCE)
         if not same_engine:
             self._forget_engine()
         if vacated:
@@ -207,7 +209,7 @@ class SourceIndex:
         self._other_lookahead = tokens
         return False
 
-    def learn(self, event: BlocksStored, mirror: Mirror) -> bool:
+    def learn(self, event: BlocksStored, mirror: Mirror) -> bool:  # noqa: C901  one question after the other
         """Take in what a store tells about its group. Most stores tell nothing new.
 
         False where it contradicts what the others told: then nothing of the event can be trusted.
@@ -227,7 +229,8 @@ class SourceIndex:
         window = event.window if event.window is not None or known is None else known.window
         size_told = known is not None and event.block_size in (0, known.block_size)
         if known is not None and size_told and kind == known.kind and window == known.window:
-            self._told[event.group] = told
+            if not event.continues:  # a part has not been judged as an event of its own
+                self._told[event.group] = told
             return True
         size = event.block_size or (known.block_size if known else 0)
         self.groups[event.group] = GroupInfo(kind, window, size)

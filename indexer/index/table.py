@@ -293,13 +293,13 @@ class PresenceTable:
             self.old = None
         return self.old is not None
 
-    def remap_slice(self, start: int, remap: Callable[[int, int], int]) -> int:
-        """Replace record ids in one slice by `remap(rid, count)`; the next start, or -1 at the end.
+    def remap_slice(self, start: int, remap: Callable[[int, int], int], size: int = MOVE_SLOTS) -> int:
+        """Replace record ids in one slice of so many slots by `remap(rid, count)`; the next start, or -1 at the end.
 
         Not during a move.
         """
         slots = self.current
-        end = min(start + MOVE_SLOTS, slots.capacity + PAD)
+        end = min(start + size, slots.capacity + PAD)
         part = slots.rids_array[start:end]
         values, inverse, counts = np.unique(part, return_inverse=True, return_counts=True)
         mapped = [remap(rid, count) if rid else 0 for rid, count in zip(values.tolist(), counts.tolist(), strict=True)]

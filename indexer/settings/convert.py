@@ -11,6 +11,7 @@ import yaml
 
 SHOWN_MAX: Final = 80
 _TYPES: Final = re.compile(r"(?<=[Ee]xpected )`([a-z]+(?: \| [a-z]+)*)`|(?<=got )`([a-z]+)`")
+_NAMELESS: Final = re.compile(r' in "<(?:byte|unicode) string>"')
 _WORDS: Final = {
     "int": "a whole number",
     "float": "a number",
@@ -55,7 +56,7 @@ def rule_of(error: msgspec.ValidationError, annotation: object) -> str:
     if choices:
         return f"one of {', '.join(choices)} wanted"
     text, _, where = str(error).partition(" - at ")
-    wanted, _, _ = text.partition(", got ")
+    wanted = in_words(text.partition(", got ")[0])
     place = where.strip("`").removeprefix("$")
     return f"{wanted[:1].lower()}{wanted[1:]}".replace("`", "") + (f" at {place}" if place else "")
 
@@ -99,5 +100,5 @@ def shown(value: object) -> str:
 
 
 def one_line(error: yaml.YAMLError) -> str:
-    """YAML's message without its line breaks."""
-    return " ".join(str(error).split())
+    """YAML's message without its line breaks, and without a name for what was read, which has none."""
+    return _NAMELESS.sub("", " ".join(str(error).split()))

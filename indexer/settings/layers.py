@@ -77,6 +77,8 @@ class _Reader:
             document = yaml.load(path.read_bytes(), Loader=_UniqueKeys)  # noqa: S506  a SafeLoader
         except OSError as error:
             raise BadSettings([SettingsError(str(path), error.strerror or str(error))]) from error
+        except _GivenTwice as error:
+            raise BadSettings([SettingsError(str(path), one_line(error))]) from error
         except yaml.YAMLError as error:
             raise BadSettings([SettingsError(str(path), f"not YAML: {one_line(error)}")]) from error
         if document is None:
@@ -85,7 +87,7 @@ class _Reader:
             raise BadSettings([SettingsError(str(path), "the top level is a map of sections")])
         sources = document.pop("sources", None)
         self._add_tree(document, (), str(path))
-        self._add_source_entries(sources)
+        self._add_source_entries(sources, str(path))
 
     def add_environment(self, environment: Mapping[str, str]) -> None:
         for name in sorted(environment):
@@ -177,28 +179,34 @@ class _Reader:
                     self._errors.append(SettingsError(key, f"{error}, got {got} ({origin})"))
         return section(**given)
 
-    def _add_source_entries(self, entries: object) -> None:
+    def _add_source_entries(self, entries: object, origin: str) -> None:
         if entries is None:
             return
         if not isinstance(entries, list):
-            self._errors.append(SettingsError("sources", "a list wanted"))
+            self._errors.append(SettingsError("sources", f"a list wanted ({origin})"))
             return
+        before = len(self._errors)
         for index, entry in enumerate(entries):
             self._add_source(entry, f"sources[{index}]")
+        self._errors[before:] = [SettingsError(e.key, f"{e.rule} ({origin})") for e in self._errors[before:]]
 
     def _add_source(self, entry: object, key: str) -> None:
-        try:
-            if isinstance(entry, str):
+        descriptors: Sequence[Descriptor] = ()
+        if isinstance(entry, str):
+            try:
                 descriptors = parse_source_flag(entry, key=key, origin="config")
-            else:
-                descriptors = (descriptor_of(entry, key),)
-        except SettingsError as error:
-            self._errors.append(error)
-            return
+            except SettingsError as error:
+                self._errors.append(error)
+        elif (described := descriptor_of(entry, key, self._errors)) is not None:
+            descriptors = (described,)
         for descriptor in descriptors:
             if descriptor.id in self._sources:
                 self._errors.append(SettingsError(key, f"{descriptor.id} is given twice"))
             self._sources[descriptor.id] = descriptor
+
+
+class _GivenTwice(yaml.constructor.ConstructorError):
+    """A key stands twice in one map."""
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -208,7 +216,7 @@ class _UniqueKeys(yaml.SafeLoader):
         seen: set[str] = set()
         for key in (key_node for key_node, _ in node.value if isinstance(key_node, yaml.ScalarNode)):
             if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
+                raise _GivenTwice(None, None, f"{key.value!r} is given twice", key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -22,7 +23,7 @@ _INVENTED: Final = re.compile(
 
 def remarks(settings: Settings) -> list[str]:
     """One sentence each; empty when there is nothing to say."""
-    said: list[str] = []
+    said = _open_doors(settings)
     used: dict[str, str] = {}
     for source in settings.sources:
         for purpose, endpoint in (("events", source.endpoint), ("replay", source.replay_endpoint)):
@@ -36,6 +37,34 @@ def remarks(settings: Settings) -> list[str]:
                 )
             used.setdefault(endpoint, who)
     return said
+
+
+def _open_doors(settings: Settings) -> list[str]:
+    """Addresses that other machines reach, while nobody is asked who he is."""
+    if settings.auth.tokens_file is not None:
+        return []
+    said = []
+    if not _is_loopback(settings.server.host):
+        said.append(
+            f"server.host {settings.server.host} is reached from other machines and there is no access control: "
+            "whoever reaches it may ask; only callers on this machine may change sources"
+        )
+    said += [
+        f"events.source_bind {endpoint} is reached from other machines and there is no access control: whoever reaches "
+        "it may claim to hold blocks"
+        for endpoint in settings.events.source_bind
+        if endpoint.startswith("tcp://") and not _is_loopback(endpoint.removeprefix("tcp://").rpartition(":")[0])
+    ]
+    return said
+
+
+def _is_loopback(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:  # a name, or a star: it may be anything
+        return False
 
 
 def unread_variables(environment: Mapping[str, str]) -> list[str]:

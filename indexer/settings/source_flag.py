@@ -1,9 +1,11 @@
 r"""The grammar of one source, as flags and short configuration entries write it.
 
     NAME=ENDPOINT[,replay=ENDPOINT][,model=M][,rank=N|ranks=A-B][,address=IP:PORT][,alias=X]…[,role=R][,tenant=T]
+                 [,blocks=N]
 
 NAME is the pod as the router calls it and may contain `:` `.` `/` `[` `]`: the first `=tcp://` or `=ipc://` ends it.
-`ranks=0-7` adds one source a rank, at port + rank for both endpoints. Accepted:
+`ranks=0-7` adds one source a rank, at port + rank for both endpoints. `blocks` is the engine's capacity
+(`blocks_total`), of each rank. Accepted:
 
     10.0.0.1:8000=tcp://10.0.0.1:5557,model=llama
     [fd00::1]:8000=tcp://[fd00::1]:5557,replay=tcp://[fd00::1]:6557,ranks=0-7
@@ -24,8 +26,9 @@ from indexer.model import DEFAULT_TENANT, Descriptor, Origin, Role
 NAME_MAX: Final = 512
 RANK_MAX: Final = 65_535
 PORT_MAX: Final = 65_535
+BLOCKS_MAX: Final = 2**32 - 1
 
-_OPTIONS: Final = ("replay", "model", "rank", "ranks", "address", "alias", "role", "tenant")
+_OPTIONS: Final = ("replay", "model", "rank", "ranks", "address", "alias", "role", "tenant", "blocks")
 _NAME_END: Final = re.compile(r"=(?=(?:tcp|ipc)://)")
 _TCP: Final = re.compile(r"^tcp://(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[^\s:/\[\]*]+):(?P<port>[0-9]{1,5})$")
 _BIND: Final = re.compile(
@@ -45,6 +48,7 @@ def parse_source_flag(text: str, *, key: str = "--source", origin: Origin = "fla
     check_name(name, key)
     first, last = _rank_range(options, key)
     role = _role(options.get("role", "both"), key)
+    blocks_total = _blocks(options["blocks"], key) if "blocks" in options else None
     address = options.get("address")
     if address is not None:
         check_address(address, f"{key}: address")
@@ -63,6 +67,7 @@ def parse_source_flag(text: str, *, key: str = "--source", origin: Origin = "fla
             role=role,
             address=address,
             aliases=aliases,
+            blocks_total=blocks_total,
             origin=origin,
         )
         for rank in range(first, last + 1)
@@ -145,6 +150,12 @@ def _rank_range(options: dict[str, str], key: str) -> tuple[int, int]:
     if not (rank.isascii() and rank.isdigit()) or int(rank) > RANK_MAX:
         raise SettingsError(key, f"rank is 0..{RANK_MAX}, got {rank!r}")
     return int(rank), int(rank)
+
+
+def _blocks(text: str, key: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(BLOCKS_MAX)) and 1 <= int(text) <= BLOCKS_MAX):
+        raise SettingsError(key, f"blocks is 1..{BLOCKS_MAX}, got {text!r}")
+    return int(text)
 
 
 def _role(text: str, key: str) -> Role:

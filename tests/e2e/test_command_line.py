@@ -159,7 +159,7 @@ def test_sources_come_and_go(deployment: Deployment) -> None:
         "cordon done, sources reached: 1"
         in deployment.command("sources", "cordon", "[fd00::1]:8000", "--rank", "1").stdout
     )
-    assert 1 == deployment.command("sources").stdout.count("cordoned")
+    assert 1 == deployment.command("sources").stdout.count(", cordoned")
     assert "uncordon done, sources reached: 2" in deployment.command("sources", "uncordon", "[fd00::1]:8000").stdout
     assert 0 == deployment.command("sources").stdout.count("cordoned")
     assert "clear done, sources reached: 2" in deployment.command("sources", "clear", "[fd00::1]:8000").stdout
@@ -175,13 +175,32 @@ def test_sources_come_and_go(deployment: Deployment) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_service_cleanly(deployment: Deployment, number: signal.Signals) -> None:
-    """Exit code 0, nothing on stderr."""
+    """Exit code 0, and nothing on stderr but the log of what became of sources."""
     deployment.play_to_first_probe()
     deployment.service.send_signal(number)
     output, errors = deployment.service.communicate(timeout=DEADLINE_S)
 
-    assert (0, "", "") == (deployment.service.returncode, output, errors)
+    assert (0, "") == (deployment.service.returncode, output)
+    assert [] == [line for line in errors.splitlines() if not re.match(r"\S+ \S+ INFO kvindexer\.sources: ", line)]
     assert deployment.banner.endswith("; sources: 3\n")
+
+
+def test_the_log_tells_of_a_restart(deployment: Deployment) -> None:
+    """With the reason and both generations, as the list of sources shows them."""
+    deployment.play_to_first_probe()
+    before = {pod: facts["generation"] for pod, facts in deployment.facts().items()}
+    deployment.fleet.restart_all()
+    first, *_ = deployment.trace.messages()
+    pod = deployment.fleet.identities[first.pod].pod
+    wait_until(lambda: all(engine.subscribers for engine in deployment.fleet.engines.values()), "subscribers")
+    deployment.fleet.publish(first)
+    wait_until(lambda: deployment.facts()[pod]["generation"] != before[pod], "a new generation")
+    after = deployment.facts()[pod]["generation"]
+    deployment.service.send_signal(signal.SIGTERM)
+    _, log = deployment.service.communicate(timeout=DEADLINE_S)
+
+    assert f"source {pod}: the engine restarted (" in log
+    assert f"generation {after} after {before[pod]}" in log
 
 
 def test_a_service_that_cannot_start_says_why(deployment: Deployment) -> None:
@@ -197,6 +216,44 @@ def test_a_service_that_cannot_start_says_why(deployment: Deployment) -> None:
         assert (2, "") == (done.returncode, done.stdout)
         assert done.stderr.startswith(f"kvindexer: {told}")
         assert 1 == done.stderr.count("\n")
+
+
+def test_an_address_to_bind_that_is_not_here_is_told_before_anything_listens() -> None:
+    """Nobody reads that it listens and then that it does not."""
+    done = run("serve", "--port", "0", "--source-bind", "tcp://192.0.2.1:5557")
+
+    assert (2, "") == (done.returncode, done.stdout)
+    assert "kvindexer: source-bind: cannot bind tcp://192.0.2.1:5557: " in done.stderr.splitlines()[-1]
+
+
+def test_an_open_port_without_access_control_is_a_warning() -> None:
+    """Before the service starts, and when the settings are checked; the usual addresses are none."""
+    open_doors = ("--host", "0.0.0.0", "--source-bind", "tcp://*:5557")  # noqa: S104  that is what is warned of
+    checked = run("config", "--check", *open_doors)
+
+    assert ["server.host 0.0.0.0 is reached", "events.source_bind tcp://*:5557 is reached"] == [
+        line.removeprefix("kvindexer: warning: ").partition(" from")[0] for line in checked.stderr.splitlines()
+    ]
+    for host in ("127.0.0.2", "::1", "localhost"):
+        assert "" == run("config", "--check", "--host", host, "--source-bind", "tcp://127.0.0.1:5557").stderr
+
+
+def test_config_warns_of_what_serve_would_refuse() -> None:
+    """It prints, and `--check` refuses."""
+    later = {"KVINDEXER_REDIS__URL": "redis://h"}
+    printed, checked = (run("config", *flags, environment=later) for flags in ((), ("--check",)))
+
+    assert (0, 2) == (printed.returncode, checked.returncode)
+    assert "redis:" in printed.stdout
+    assert printed.stderr.startswith("kvindexer: warning: serve would refuse redis.url: this version keeps all in")
+
+
+def test_a_misspelt_flag_gets_the_nearest_one() -> None:
+    """With the usage of its command."""
+    done = run("serve", "--prot", "9000")
+
+    assert 2 == done.returncode
+    assert "unrecognized arguments: --prot 9000 (did you mean --port?)" in done.stderr
 
 
 def test_client_commands_without_a_service() -> None:

@@ -116,7 +116,7 @@ def test_an_endpoint_where_nobody_is() -> None:
             answer = service.ask(TOKENS)
             assert ("degraded", 16) == (answer.state, answer["pod"].matched_tokens)
             assert ("new", "no_events_yet") == (answer["ghost"].state, answer["ghost"].reason)
-            assert "no message yet" == service.sources()["ghost"]["why"]
+            assert "not connected yet" == service.sources()["ghost"]["why"]
 
 
 def test_garbage_between_batches_keeps_the_connection(engine: EngineSimulator) -> None:

@@ -19,7 +19,7 @@ TRACES = Path(__file__).parents[1] / "golden" / "traces"
 DEADLINE_MS = 30_000
 FREE_PORTS = ("--endpoint-base", "tcp://127.0.0.1:0", "--replay-base", "tcp://127.0.0.1:0")
 FLAG = re.compile(
-    r"--source (?P<pod>\S+?)=(?P<endpoint>tcp://[^,\s]+)(,replay=(?P<replay>[^,\s]+))?,model=(?P<model>\S+)"
+    r"--source (?P<pod>\S+?)=(?P<endpoint>tcp://[^,\s]+)(,replay=(?P<replay>[^,\s]+))?,model=(?P<model>[^,\s]+)(,blocks=(?P<blocks>\d+))?"
 )
 
 
@@ -110,7 +110,7 @@ def test_the_flags_name_pod_model_and_both_endpoints(replaying: Replaying) -> No
     process, flags = replaying.start("basic.kvt.gz", *FREE_PORTS, "--speed", "max")
 
     assert [f"10.0.0.{n}:8000" for n in (1, 2, 3)] == [flag["pod"] for flag in flags]
-    assert {"tiny-llama"} == {flag["model"] for flag in flags}
+    assert {("tiny-llama", "20000")} == {(flag["model"], flag["blocks"]) for flag in flags}
     assert 6 == len({flag[name] for flag in flags for name in ("endpoint", "replay")})
     assert process.poll() is None
 

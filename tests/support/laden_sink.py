@@ -6,16 +6,18 @@ from collections.abc import Callable
 from functools import partial
 
 from indexer.model import Descriptor, RawBatch
+from indexer.ports import RestartReason
 from tests.support.recording_sink import RecordingSink
 
 STEPS = 20
 
 
 class LadenSink(RecordingSink):
-    """Every batch whose number is in `large` takes `STEPS` steps. `most_waiting`: told while one was under way."""
+    """Every batch whose number is in `large` takes so many steps. `most_waiting`: told while one was under way."""
 
-    def __init__(self, descriptor: Descriptor, large: set[int]) -> None:
+    def __init__(self, descriptor: Descriptor, large: set[int], steps: int = STEPS) -> None:
         super().__init__(descriptor)
+        self._steps = steps
         self._large = large
         self._left = 0
         self._later: list[Callable[[], None]] = []
@@ -32,13 +34,17 @@ class LadenSink(RecordingSink):
             return
         super().apply(batch)
         if batch.sequence in self._large:
-            self._left = STEPS
+            self._left = self._steps
 
     def gap(self, first: int, last: int) -> None:
         if self.busy:
             self._wait(partial(self.gap, first, last))
         else:
             super().gap(first, last)
+
+    def restart(self, reason: RestartReason) -> None:
+        self._left, self._later = 0, []
+        super().restart(reason)
 
     def go_on(self) -> bool:
         if not self.busy:

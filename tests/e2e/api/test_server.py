@@ -6,14 +6,16 @@ import json
 import re
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api import server
 from api.rest import protocol
+from api.rest.heads import KnownHeads
 from api.rest.limits import RestLimits
 from api.server import UDS_MODE, ServerSettings, serve
 from indexer.errors import SettingsError
@@ -111,6 +113,50 @@ def test_a_head_that_comes_back_means_what_it_meant(address: Address, names: lis
         answers = _read_until(connection, answers, len(expected))
 
     assert expected == _told(answers)
+
+
+@pytest.mark.parametrize("header", ["user-agent", "accept: application/msgpack\r\naccept-language"])
+@pytest.mark.parametrize("method", ["POST /v1/lookup", "DELETE /v1/sources/x", "GET /readyz"])
+def test_nobody_decides_what_the_heads_of_others_mean(address: Address, header: str, method: str) -> None:
+    """A head that was sent in two pieces, of which the second looks like a whole head of another request."""
+    body = b'{"token_ids":[1,2,3]}'
+    head = f"{method} HTTP/1.1\r\nhost: x\r\ncontent-type: {JSON}\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+
+    def ask(first: bytes) -> list[tuple[bytes, object]]:
+        with socket.create_connection(address, timeout=DEADLINE_S) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if first:
+                connection.sendall(first)
+                for _ in range(3):  # so that this piece is read alone
+                    ask(b"")
+            connection.sendall(head + body)
+            return [] if first else _told(_read_until(connection, b"", 1))
+
+    before = ask(b"")
+    ask(f"POST /v1/lookup HTTP/1.1\r\n{header}: ".encode())
+    for _ in range(3):
+        assert before == ask(b"")
+
+
+def test_only_heads_of_answered_questions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others may hold what nobody should keep: a salt, a prompt."""
+    kept: list[bytes] = []
+
+    class Heads(KnownHeads):
+        def learn(self, head: bytes, url: bytes, headers: Mapping[bytes, bytes]) -> None:
+            kept.append(url)
+            super().learn(head, url, headers)
+
+    monkeypatch.setattr(server, "KnownHeads", Heads)
+    last = b"GET /healthz HTTP/1.1\r\nconnection: close\r\n\r\n"
+    with served_in_thread(FakeNode(), ServerSettings(port=0)) as bound:
+        for query in ("cache_salt=geheim", "prompt=text", "limit=1"):
+            with socket.create_connection(bound, timeout=DEADLINE_S) as connection:
+                connection.sendall(_raw(b'{"token_ids":[1]}', close=False, path=f"/v1/lookup?{query}"))
+                _read_until(connection, b"", 1)
+                connection.sendall(last)
+
+    assert [b"/v1/lookup?limit=1"] == kept
 
 
 def _read_until(connection: socket.socket, answers: bytes, count: int) -> bytes:

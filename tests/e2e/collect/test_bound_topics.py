@@ -12,8 +12,10 @@ from indexer.collect.lanes import LaneBudget
 from indexer.collect.pump import Pump
 from indexer.collect.sockets import open_context
 from indexer.collect.subscriber import Shared
+from indexer.model import Descriptor
 from tests.e2e.collect.test_bound import BOUND, all_subscribed, bound_at, engines
 from tests.support.collecting import LOOPS, collecting, run_on, until
+from tests.support.laden_sink import LadenSink
 from tests.support.recording_registrar import RecordingRegistrar
 
 pytestmark = pytest.mark.parametrize("loop", LOOPS)
@@ -175,5 +177,50 @@ def test_a_publisher_that_is_gone_when_its_first_message_is_read(loop: str) -> N
             assert 1 == sink.counts["reconnects"]
         bound.close()
         context.term()
+
+    run_on(loop, main())
+
+
+def test_what_an_ended_stream_held_back_is_gone(loop: str) -> None:
+    """It is not applied to the life that follows, and its bytes are free for the lanes of others."""
+
+    async def main() -> None:
+        laden = LadenSink(Descriptor(pod="pod-a", origin="topic"), {0}, steps=10**9)
+        registrar = RecordingRegistrar(laden)
+        async with collecting(options=BOUND, registrar=registrar) as fleet:
+            with engines(1, await bound_at(fleet)) as (engine,):
+                await all_subscribed([engine])
+                engine.publish(b"pod-a", 0, 0)
+                await until(lambda: laden.busy, "a large one is under way")
+                engine.publish(b"pod-a", 1, 9)
+                await until(lambda: fleet.held_bytes > 0, "messages are held back behind it")
+                engine.publish(b"kv@pod-a@", 4, 5, life=1)
+                await until(lambda: laden.applied == [4, 5], "the newer")
+                assert 0 == fleet.held_bytes
+                await until(lambda: not laden.is_syncing, "live")
+                engine.publish(b"kv@pod-a@", 6, 6, life=1)
+                await until(lambda: laden.applied == [4, 5, 6], "nothing but the newer")
+
+    run_on(loop, main())
+
+
+def test_a_source_that_leaves_frees_what_it_held_back(loop: str) -> None:
+    """By removal, and with the socket itself."""
+
+    async def main() -> None:
+        for removed in (True, False):
+            laden = LadenSink(Descriptor(pod="pod-a", origin="topic"), {0}, steps=10**9)
+            async with collecting(options=BOUND, registrar=RecordingRegistrar(laden)) as fleet:
+                with engines(1, await bound_at(fleet)) as (engine,):
+                    await all_subscribed([engine])
+                    engine.publish(b"pod-a", 0, 0)
+                    await until(lambda laden=laden: laden.busy, "a large one is under way")
+                    engine.publish(b"pod-a", 1, 9)
+                    await until(lambda fleet=fleet: fleet.held_bytes > 0, "messages are held back")
+                    if removed:
+                        laden.open = False
+                        fleet.stop(laden.descriptor.id)
+                        assert 0 == fleet.held_bytes
+            assert 0 == fleet.held_bytes
 
     run_on(loop, main())

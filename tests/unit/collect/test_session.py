@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from indexer.collect import remarks
 from indexer.collect.commands import (
     Ask,
@@ -920,6 +922,17 @@ def test_what_was_sent_before_an_absence_settles_nothing() -> None:
     assert [] == story.empty()
     assert [UNPROVEN, batch(7)] == story.live(7)
     assert [batch(8)] == story.live(8)
+
+
+@pytest.mark.parametrize("first", [0, 3, 9])
+def test_a_restart_that_shows_itself_leaves_no_doubt(first: int) -> None:
+    """By an old number or by a jump, in the first messages that are read after the absence."""
+    story = joined(replay=False)
+    story.down()
+    story.now += 6.0
+    story.up()
+
+    assert UNPROVEN not in story.live(first, first + 2, life=1) + story.empty() + story.live(first + 3, life=1)
 
 
 def test_after_a_jump_nothing_is_in_doubt() -> None:

@@ -195,6 +195,11 @@ class Machine(RuleBasedStateMachine):
     def drain(self) -> None:
         self.perform(self.session.drain_lane(self.now))
 
+    @rule()
+    def backlog(self) -> None:
+        """More arrives than is applied, or a large batch is under way."""
+        self.perform(self.session.backlogged())
+
     @rule(seconds=st.sampled_from([0.25, 5.0, 70.0]))
     def tick(self, seconds: float) -> None:
         if self.asked is not None and seconds > OPTIONS.replay_timeout_s:

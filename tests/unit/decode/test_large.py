@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from indexer.decode.large import EVENTS_MAX, PIECE_BLOCKS, LargeBatch, decode_large
-from indexer.decode.vllm import decode
+from indexer.decode.large import EVENT_BYTES_MAX, PIECE_BLOCKS, LargeBatch, decode_large
+from indexer.decode.vllm import EVENTS_MAX, decode
 from indexer.model import AllCleared, BlocksRemoved, BlocksStored, Event, Skipped
 from tests.support.core_events import CLEARED, TS, as_array, payload, removed, stored
 
@@ -29,14 +29,14 @@ def blocks(piece: list[Event]) -> int:
 def test_a_large_store_comes_in_parts_that_follow_each_other(arrays: bool) -> None:
     """Each part's parent is the last block of the part before it."""
     keys: list[object] = [["a"], *[None] * (BLOCKS - 1)]
-    event = stored(range(1, BLOCKS + 1), range(BLOCKS * 4), 99, extra_keys=keys)
+    event = stored(range(1, BLOCKS + 1), range(BLOCKS * 4), 99_999, extra_keys=keys)
     whole = decode(payload(event))
     parts = pieces(payload(as_array(event) if arrays else event, rank=3))
 
     assert whole is not None
     assert [512, 512, 512, 7] == [blocks(piece) for piece in parts]
     stores = [part for (part,) in parts if isinstance(part, BlocksStored)]
-    assert [99, 512, 1024, 1536] == [part.parent for part in stores]
+    assert [99_999, 512, 1024, 1536] == [part.parent for part in stores]
     assert [False, True, True, True] == [part.continues for part in stores]
     (one,) = whole.events
     assert isinstance(one, BlocksStored)
@@ -51,6 +51,45 @@ def test_a_sparse_store_has_no_dense_part() -> None:
     event = stored(range(1, 2 * PIECE_BLOCKS + 1), range(PIECE_BLOCKS * 4))
 
     assert [False, False] == [part.tokens_ok for (part,) in pieces(payload(event)) if isinstance(part, BlocksStored)]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        stored([*range(1, BLOCKS), 1], range(BLOCKS * 4)),
+        stored(range(1, BLOCKS + 1), range(BLOCKS * 4), parent=BLOCKS),
+        stored(range(1, BLOCKS + 1), range(BLOCKS * 4), medium="CPU"),
+    ],
+    ids=["a hash twice", "its own parent", "tokens outside GPU memory"],
+)
+def test_what_parts_would_not_mean_stays_whole(event: dict[str, object]) -> None:
+    """Refused as a whole, or placed by its last known block."""
+    assert [BLOCKS] == [blocks(piece) for piece in pieces(payload(event))]
+
+
+def test_placeholders_outside_gpu_memory_come_in_parts() -> None:
+    """Each is placed by its own hash."""
+    assert 4 == len(pieces(payload(stored(range(1, BLOCKS + 1), [], medium="CPU"))))
+
+
+@pytest.mark.parametrize("kind", ["BlockStored", "BlockRemoved", "New"])
+def test_an_event_too_large_to_decode_is_skipped_unread(kind: str) -> None:
+    """It alone, and the source is suspect."""
+    huge = {**stored([7], range(4)), "type": kind, "pad": bytes(EVENT_BYTES_MAX)}
+    events = [event for piece in pieces(payload(stored([1], range(4)), huge, removed(1))) for event in piece]
+
+    assert [BlocksStored, Skipped, BlocksRemoved] == [type(event) for event in events]
+    assert Skipped("event_too_large", suspect=True) == events[1]
+
+
+@pytest.mark.parametrize("events", [[], [stored([1], range(4)), removed(1)]])
+def test_envelopes_in_other_forms_are_taken(events: list[object]) -> None:
+    """As small ones are: a long array, more members, names that are no text."""
+    encode = msgspec.msgpack.encode
+    plain = payload(*events)
+    longer = b"\xdc\x00\x03" + plain[1:]
+    for raw in (plain, longer, encode([TS, events, 0, "more"]), encode({"ts": TS, "events": events, 5: 1})):
+        assert decode(raw).events == [event for piece in pieces(raw) for event in piece]  # type: ignore[union-attr]
 
 
 def test_removals_are_counted_once() -> None:

@@ -55,7 +55,7 @@ def test_what_is_shown_is_shown_whole(width: int) -> None:
     text = "\n".join(lines)
 
     assert "…" not in text
-    assert max(map(len, lines)) <= width
+    assert max(map(len, lines)) <= width - len("^C")
     for always in ("10.0.0.3:8000", "suspect", "1,234,567", "98,765", "87,654", "degraded"):
         assert always in text
     assert (width >= NARROW) == ("estimate" in text) == ("0.75" in text)

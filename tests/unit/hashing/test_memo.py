@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from indexer.hashing.chain import hash_prompt
+from indexer.hashing.chain import hash_prompt, local_seed
 from indexer.hashing.memo import CHUNK_BLOCKS, CHUNK_TOKENS, CHUNKS_MAX, ChainMemo, chunk_digest
 from tests.support.core_events import u32
 from tests.support.core_hashing import item, naive_chain, naive_locals
@@ -109,3 +109,19 @@ def test_what_is_forgotten_is_hashed_anew() -> None:
 
     assert memo.hash_image(b"", 16, start=start) is None
     assert expected == memo.hash_image(u32(ids), 16)
+
+
+def test_no_adapter_can_be_chosen_so_that_chunks_meet() -> None:
+    """The hash a chunk continues from and the adapter's seed are told apart, whatever they add up to."""
+    ids = u32(range(2 * CHUNK_TOKENS))
+    memo = ChainMemo()
+    name, other = "adapter", "another"
+    memo.hash_image(ids, 16, name)
+    keys = list(memo._young)
+
+    assert all(
+        (digest, parent ^ local_seed(name) ^ local_seed(other), local_seed(other)) not in keys
+        for digest, parent, _ in keys
+    )
+    assert {local_seed(name)} == {seed for _, _, seed in keys}
+    assert hash_prompt(ids, 16, lora_name=other) == unpacked(memo.hash_image(ids, 16, other) or b"")

@@ -34,7 +34,8 @@ def taught(ids: list[int], separator: str = ",") -> TextMemo:
 @pytest.mark.parametrize("count", [1, 600, 5_000])
 def test_a_known_beginning_is_whole_chunks(separator: str, count: int) -> None:
     """Their digests, and where they end in the text: right behind a comma."""
-    ids = [random.Random(7).randrange(2**32) for _ in range(count)]
+    draw = random.Random(7)
+    ids = [draw.randrange(2**32) for _ in range(count)]
     memo = taught(ids, separator)
     body, begin, end = body_of([*ids, 5, 6], separator)
 

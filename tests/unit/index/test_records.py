@@ -228,3 +228,22 @@ def test_a_slot_that_no_record_names_costs_no_look_at_the_others() -> None:
     book.released(one)
     book.trim(0)
     assert {} == book.named
+
+
+def test_unused_records_of_many_holders_are_few() -> None:
+    """A block that thousands come to hold leaves a record behind each of them: their holders are bounded together."""
+    book = RecordBook()
+    record = book.empty
+    for slot in range(800):
+        book.tables[slot] = lane_table((0, GPU))
+        record = book.with_ref(record, ref(slot, 0))
+        record.blocks += 1
+        if slot:
+            smaller = book.without_ref(record, ref(slot, 0))
+            smaller.blocks -= 1
+            book.released(smaller)
+            book.trim()
+
+    assert book.holders <= 65_536 + 800
+    assert len(book) < 200
+    assert sum(len(each.key) for each in book.records) == book.holders

@@ -132,3 +132,17 @@ def test_a_large_payload_that_is_no_batch() -> None:
 
     assert ("suspect", 1) == (core.ask(TOKENS).pods[0].state, engine.source.counters["skipped.undecodable"])
     assert not engine.sink.busy
+
+
+def test_a_large_first_store_makes_its_group_as_credible_as_a_small_one() -> None:
+    """One store that contradicts it and all that follow is not believed (decisions/0007)."""
+    core = Core()
+    engine = core.engine()
+    kind = {"kv_cache_spec_kind": "full_attention", "group_idx": 0}
+    engine.say(stored([1, 2, 3, 4, 5, 6], TOKENS, **kind))
+    engine.say(stored([7], TOKENS[:4], 6, **kind))
+
+    engine.say(stored([8], TOKENS[:4], 7, kv_cache_spec_kind="mamba", group_idx=0))
+
+    assert 24 == matched(core)
+    assert 1 == engine.source.counters["skipped.group_contradiction"]

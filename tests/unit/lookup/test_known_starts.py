@@ -11,7 +11,8 @@ from schemas.lookup import LookupQuery
 from tests.support.core import Core
 from tests.support.core_events import stored, u32
 
-TOKENS = [random.Random(1).randrange(2**32) for _ in range(3 * CHUNK_TOKENS + 100)]
+_DRAW = random.Random(1)
+TOKENS = [_DRAW.randrange(2**32) for _ in range(3 * CHUNK_TOKENS + 100)]
 
 
 def told(core: Core, chunks: int, **query: object) -> LookupQuery:
@@ -46,3 +47,12 @@ def test_an_answer_does_not_depend_on_how_the_prompt_is_told(
         assert plain.prompt_tokens == answer.prompt_tokens
         assert plain.matched == answer.matched == {"pod": blocks * block_size}
         assert plain.pods[0].reusable_tokens == answer.pods[0].reusable_tokens
+
+
+def test_the_order_of_those_that_hold_nothing_is_the_same_however_the_prompt_is_told() -> None:
+    """Also where no source says what its blocks are."""
+    core = Core()
+    for pod in "abcdefgh":
+        core.engine(pod)
+
+    assert core.ask(TOKENS).order == core.ask_as(told(core, 3)).order

@@ -161,3 +161,16 @@ def test_what_was_not_met_is_said() -> None:
     assert ("degraded", {"a": None, "b": "deadline", "nobody": "deadline"}) == told()
     assert ("degraded", {"a": None}) == told(limit=1)
     assert [] == unmet(core.registry, LookupQuery(min_sequence={"a": 0}))
+
+
+def test_a_pod_asked_for_as_one_is_told_once() -> None:
+    """However many ranks and names it has."""
+    core = Core()
+    for rank in range(2):
+        core.engine("a", dp_rank=rank, aliases=("alias",))
+    query = LookupQuery(tokens=u32(prompt(1)), group="pod", min_sequence={"a": 5, "alias": 6})
+    answer = core.lookup.answer(query)
+
+    tell_unmet(core.registry, query, answer, core.lookup.view, core.clock.at)
+
+    assert ["a"] == [entry.pod for entry in answer.pods if not isinstance(entry, msgspec.Raw)]

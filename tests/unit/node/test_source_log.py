@@ -92,7 +92,7 @@ def test_a_life_is_told_line_by_line(watched: Watched) -> None:
     ] == watched.lines()
     sink.gap(1, 2)
     sink.alive(connected=True)
-    why = "something claimed may be false: messages were lost and could not be fetched again"
+    why = "something claimed may be false: a gap: messages were lost and could not be fetched again"
     assert [("WARNING", f"source a: suspect, bound estimate ({why})")] == watched.lines()
     watched.clock.at += 100.0
     sink.alive(connected=False, silent_s=100.0)

@@ -26,9 +26,9 @@ MANY = 1_000
 class Fleet:
     """A node, its clock, and lists of sources registered by callers."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits) -> None:
         self.clock = ManualClock()
-        self.node = Node(Settings(limits=Limits(max_clears_per_minute=LIMIT)), self.clock)
+        self.node = Node(Settings(limits=limits), self.clock)
 
     def put(
         self, pods: int, *, first: int = 0, ranks: int = 1, port: int = 1, max_removals: int | None = None
@@ -51,9 +51,9 @@ class Fleet:
 
 
 @contextmanager
-def fleet() -> Iterator[Fleet]:
+def fleet(*, sources: int = 4 * MANY) -> Iterator[Fleet]:
     """Nobody runs its node but for its end."""
-    of = Fleet()
+    of = Fleet(Limits(max_clears_per_minute=LIMIT, sources=sources))
     stop = asyncio.Event()
     try:
         yield of
@@ -175,3 +175,24 @@ def test_a_registration_that_differs_is_refused_with_the_way_to_change_it() -> N
             caught.value.field,
             caught.value.hint,
         )
+
+
+def test_a_changed_registration_keeps_an_operators_cordon() -> None:
+    """Discovery does not know why a pod must rest."""
+    with fleet() as of:
+        of.put(2)
+        of.node.cordon_source("pod-1", None, cordoned=True)
+
+        assert SourcesReplaced(added=2, kept=0, removed=0) == of.put(2, port=2)
+
+        cordoned = {key.pod: source.facts.cordoned for key, source in of.node.registry.sources.items()}
+        assert {"pod-0": False, "pod-1": True} == cordoned
+
+
+def test_a_list_beyond_the_limit_on_sources_is_counted() -> None:
+    """As a single registration is."""
+    with fleet(sources=1) as of:
+        with pytest.raises(LimitReachedError):
+            of.put(2)
+
+        assert 1 == of.node.telemetry.limits_reached["limits.sources"]

@@ -109,18 +109,18 @@ def test_environment_values_are_yaml_where_the_setting_is_no_text() -> None:
             "server.zzz: unknown key in kvindexer.yaml (known: host, port, uds, ready_wait_s, drain_s, lame_duck_s, ",
         ),
         ("server: 5", "server: unknown key in kvindexer.yaml (server is a section, its keys are wanted)"),
-        ("events: {rcvhwm: 0}", "events.rcvhwm: expected int >= 1, got 0 (kvindexer.yaml)"),
-        ("events: {rcvhwm: two}", "events.rcvhwm: expected int, got 'two' (kvindexer.yaml)"),
-        ("events: {rcvhwm: true}", "events.rcvhwm: expected int, got True (kvindexer.yaml)"),
-        ("events: {rcvhwm: }", "events.rcvhwm: expected int, got None (kvindexer.yaml)"),
+        ("events: {rcvhwm: 0}", "events.rcvhwm: expected a whole number >= 1, got 0 (kvindexer.yaml)"),
+        ("events: {rcvhwm: two}", "events.rcvhwm: expected a whole number, got 'two' (kvindexer.yaml)"),
+        ("events: {rcvhwm: true}", "events.rcvhwm: expected a whole number, got True (kvindexer.yaml)"),
+        ("events: {rcvhwm: }", "events.rcvhwm: expected a whole number, got None (kvindexer.yaml)"),
         ("events: {gap_policy: maybe}", "events.gap_policy: one of keep, clear wanted, got 'maybe' (kvindexer.yaml)"),
-        ("staleness: {score_ttl_s: .nan}", "staleness.score_ttl_s: expected float > 0.0, got nan (kvindexer.yaml)"),
+        ("staleness: {score_ttl_s: .nan}", "staleness.score_ttl_s: expected a number > 0.0, got nan (kvindexer.yaml)"),
         (
             "staleness: {score_ttl_s: .inf}",
-            "staleness.score_ttl_s: expected float <= 31536000.0, got inf (kvindexer.yaml)",
+            "staleness.score_ttl_s: expected a number <= 31536000.0, got inf (kvindexer.yaml)",
         ),
-        ("models: {aliases: {a: 1}}", "models.aliases: expected str at [...], got {'a': 1} (kvindexer.yaml)"),
-        ("models: {weights: {gpu: 1.5}}", "models.weights.gpu: expected float <= 1.0, got 1.5 (kvindexer.yaml)"),
+        ("models: {aliases: {a: 1}}", "models.aliases: expected text at [...], got {'a': 1} (kvindexer.yaml)"),
+        ("models: {weights: {gpu: 1.5}}", "models.weights.gpu: expected a number <= 1.0, got 1.5 (kvindexer.yaml)"),
         ("sources: {a: b}", "sources: a list wanted"),
         ("sources: [7]", "sources[0]: a map or a NAME=ENDPOINT entry wanted, got 7"),
         ("sources: ['a=tcp://h:1', 'a=tcp://h:2']", "sources[1]: a is given twice"),
@@ -131,9 +131,23 @@ def test_environment_values_are_yaml_where_the_setting_is_no_text() -> None:
         ),
         ("sources: [{pod: a}]", "sources[0].endpoint: a source needs an endpoint"),
         ("sources: [{pod: a, endpoint: 'tcp://h:1', dp_rank: -1}]", "sources[0].dp_rank: 0..65535, got -1"),
-        ("sources: [{pod: 5, endpoint: 'tcp://h:1'}]", "sources[0].pod: Expected `str`, got `int`"),
+        ("sources: [{pod: 5, endpoint: 'tcp://h:1'}]", "sources[0].pod: expected text, got 5 (kvindexer.yaml)"),
+        (
+            "sources: [{pod: a, endpoint: 'tcp://h:1', role: both of them}]",
+            "sources[0].role: one of prefill, decode, both wanted, got 'both of them' (kvindexer.yaml)",
+        ),
+        (
+            "sources: [{pod: a, endpoint: 'tcp://h:1', blocks_total: many}]",
+            "sources[0].blocks_total: expected a whole number or null, got 'many' (kvindexer.yaml)",
+        ),
+        (
+            "sources: [{pod: a, endpoint: 'tcp://h:1', blocks_total: 0}]",
+            "sources[0].blocks_total: 1..4294967295, got 0 (kvindexer.yaml)",
+        ),
+        ("sources: [{pod: a, endpoint: }]", "sources[0].endpoint: expected text, got None (kvindexer.yaml)"),
+        ("sources: ['a=tcp://*:1']", "sources[0]: tcp://HOST:PORT or ipc://PATH wanted, got 'tcp://*:1'; to bind, use"),
         ("[]", "kvindexer.yaml: the top level is a map of sections"),
-        ("server: {port: 1, port: 2}", "kvindexer.yaml: not YAML: 'port' is given twice"),
+        ("server: {port: 1, port: 2}", "kvindexer.yaml: 'port' is given twice, line 1, column 19"),
         ("a: [", "kvindexer.yaml: not YAML: while parsing"),
     ],
 )
@@ -145,6 +159,20 @@ def test_a_bad_file_is_told_key_rule_and_value(config: Path, text: str, complain
 
     (told,) = complaints(caught)
     assert told.replace(str(config), config.name).startswith(complaint)
+
+
+def test_all_that_is_wrong_with_an_entry_is_told_at_once(config: Path) -> None:
+    """Field by field, each with the file."""
+    config.write_text("sources: [{pod: '', dp_rank: x, role: y, replay: 'tcp://h:2'}]")
+    with pytest.raises(BadSettings) as caught:
+        load(config, {})
+
+    assert [
+        f"sources[0].pod: a name has 1..512 printable characters, got '' ({config})",
+        f"sources[0].dp_rank: expected a whole number, got 'x' ({config})",
+        f"sources[0].role: one of prefill, decode, both wanted, got 'y' ({config})",
+        f"sources[0].replay: unknown key (did you mean replay_endpoint?) ({config})",
+    ] == complaints(caught)
 
 
 def test_all_errors_are_told_at_once() -> None:
@@ -159,8 +187,8 @@ def test_all_errors_are_told_at_once() -> None:
     assert sorted(complaints(caught)) == [
         "--source: NAME=tcp://HOST:PORT or NAME=ipc://PATH wanted, got 'a'",
         "--source: b is given twice",
-        "events.rcvhwm: expected int, got x (KVINDEXER_EVENTS__RCVHWM)",
-        "server.port: expected int <= 65535, got 70000 (--port)",
+        "events.rcvhwm: expected a whole number, got x (KVINDEXER_EVENTS__RCVHWM)",
+        "server.port: expected a whole number <= 65535, got 70000 (--port)",
         "sevrer.port: unknown key in KVINDEXER_SEVRER__PORT (did you mean server?)",
     ]
 

@@ -64,6 +64,13 @@ def test_ranks_from_zero_keep_the_first_port() -> None:
     assert [(rank, f"tcp://h:{5557 + rank}") for rank in range(8)] == [(d.dp_rank, d.endpoint) for d in made]
 
 
+def test_the_capacity_is_that_of_each_rank() -> None:
+    """Every rank is an engine with a cache of its own."""
+    made = parse_source_flag("p=tcp://h:5557,ranks=0-1,blocks=20000")
+
+    assert [20_000, 20_000] == [d.blocks_total for d in made]
+
+
 REJECTED = {
     "": "NAME=tcp://",
     "pod-a": "NAME=tcp://",
@@ -100,6 +107,10 @@ REJECTED = {
     "a=tcp://h:1,address=h": "IP:PORT wanted",
     "a=tcp://h:1,address=fd00::1:80": "IP:PORT wanted",
     "a=tcp://h:1,alias= x": "a name has",
+    "a=tcp://h:1,blocks=0": "blocks is 1..4294967295, got '0'",
+    "a=tcp://h:1,blocks=-5": "blocks is 1..",
+    "a=tcp://h:1,blocks=4294967296": "blocks is 1..",
+    "a=tcp://h:1,blocks=²": "blocks is 1..",
 }
 
 

@@ -31,7 +31,7 @@ def _explained(expected: type, document: object) -> BadRequestError:
         ({"token_ids": [True]}, "token_ids.not_u32", "token_ids[0]", _WHOLE + _U32, "true"),
         ({"token_ids": ["a secret prompt"]}, "token_ids.not_u32", "token_ids[0]", _WHOLE + _U32, "string"),
         ({"token_ids": [[1]]}, "token_ids.not_u32", "token_ids[0]", _WHOLE + _U32, "array"),
-        ({"token_ids": "a secret prompt"}, "token_ids.wrong_type", "token_ids", "array", "string"),
+        ({"token_ids": "a secret prompt"}, "token_ids.wrong_type", "token_ids", "array of whole numbers", "string"),
         ({"cache_salt": 12345}, "cache_salt.wrong_type", "cache_salt", "string of 1..512 characters", "number"),
         ({"cache_salt": ""}, "cache_salt.not_allowed", "cache_salt", "string of 1..512 characters", "string"),
         ({"model": ["m"]}, "model.wrong_type", "model", "string of 1..512 characters", "array"),
@@ -219,3 +219,11 @@ def test_finds_something_wherever_the_decoder_refuses(document: dict[str, object
         refused = True
 
     assert refused == (_explained(LookupBody, document).code != "body.invalid")
+
+
+@pytest.mark.parametrize(("name", "hint"), [("replay", "replay_endpoint"), ("alias", "aliases"), ("rank", "dp_rank")])
+def test_the_words_of_the_flag_lead_to_those_of_the_body(name: str, hint: str) -> None:
+    """Whoever knows `--source` writes them."""
+    error = _explained(SourceBody, {"pod": "a", "endpoint": "tcp://h:1", name: 1})
+
+    assert [(name, f"did you mean {hint}?")] == [(issue.field, issue.hint) for issue in error.issues]

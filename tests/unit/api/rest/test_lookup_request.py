@@ -344,7 +344,39 @@ def test_a_question_has_so_many_hashes_at_most() -> None:
             continue
         with pytest.raises(BadRequestError) as caught:
             requests.parse("json", body, b"", {})
-        assert ("block_hashes.too_many", "65537") == (caught.value.code, caught.value.issues[0].got)
+        assert ("block_hashes.too_many", "131073") == (caught.value.code, caught.value.issues[0].got)
+
+
+@pytest.mark.parametrize("form", ["json", "msgpack"])
+@pytest.mark.parametrize(
+    ("field", "count", "code"),
+    [
+        ("token_ids", 1_000_000, "token_ids.too_many"),
+        ("block_hashes", 1_000_000, "block_hashes.too_many"),
+    ],
+)
+def test_far_too_many_numbers_are_refused_unread(form: str, field: str, count: int, code: str) -> None:
+    """As a few too many are: by the same rule. JSON hashes are decoded where they might as well be token ids."""
+    encode = json.dumps if form == "json" else msgspec.msgpack.encode
+    body = encode({field: [1] * count, "block_size": 16} if field == "block_hashes" else {field: [1] * count})
+    body = body.encode() if isinstance(body, str) else body
+    with pytest.raises(BadRequestError) as caught:
+        LookupRequests(900_000 if field == "token_ids" else 2_000_000).parse(form, body, b"", {})  # type: ignore[arg-type]
+    assert code == caught.value.code
+
+
+@pytest.mark.parametrize("form", ["json", "msgpack"])
+def test_a_long_body_that_is_wrong_elsewhere_is_explained_as_ever(form: str) -> None:
+    """Looking it over says nothing of it."""
+    encode = json.dumps if form == "json" else msgspec.msgpack.encode
+    body = encode({"token_ids": [1] * 600_000, "limit": -1})
+    body = body.encode() if isinstance(body, str) else body
+    with pytest.raises(BadRequestError) as caught:
+        LookupRequests(900_000).parse(form, body, b"", {})  # type: ignore[arg-type]
+    assert "limit" in caught.value.code or "body" in caught.value.code
+    for wrong in (b"\xc1" * 2**21, b"{" * 2**21):
+        with pytest.raises((RequestRefused, BadRequestError)):
+            LookupRequests(900_000).parse(form, wrong, b"", {})  # type: ignore[arg-type]
 
 
 def test_hashing_has_an_end() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.rest import plain_json
 from api.rest.lookup_request import LookupRequests
 from api.rest.plain_json import PlainJson
 from indexer.errors import IndexerError
@@ -17,7 +18,7 @@ from indexer.lookup import whole_image
 from schemas.lookup import LookupQuery
 
 TOKENS_MAX = 6_000
-STEMS = [[random.Random(seed).randrange(150_000) for _ in range(5_500)] for seed in range(2)]
+STEMS = [[draw.randrange(150_000) for _ in range(5_500)] for draw in (random.Random(1), random.Random(2))]
 HEADS = ('{"token_ids":[', '{"model":"m","token_ids": [', '{"pods":["a"],"token_ids":[', '{"x":1,"token_ids":[')
 TAILS = (
     "]}",
@@ -94,3 +95,14 @@ def test_the_limit_counts_the_known_beginning(more: int) -> None:
     for count in (4_900, 5_000 + more):
         query = plain.read(body_of(0, count, HEADS[0], TAILS[0], None))
     assert (query is None) == bool(more)
+
+
+def test_a_body_too_large_for_the_parser_goes_the_strict_way_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where its beginning is known and the rest alone would fit: somebody may want all its tokens."""
+    monkeypatch.setattr(plain_json, "BODY_MAX", 33_000)
+    plain = PlainJson(TOKENS_MAX, TextMemo(4))
+    known, longer = (body_of(0, count, HEADS[0], TAILS[0], None) for count in (5_000, 5_500))
+    assert len(known) < 33_000 < len(longer)
+
+    assert plain.read(known) is not None
+    assert plain.read(longer) is None

@@ -1,0 +1,82 @@
+"""What the help of each command says besides its flags. Text only."""
+
+from __future__ import annotations
+
+from typing import Final
+
+OVERVIEW: Final = """\
+Tells LLM routers which engine already holds how much of a prompt's prefix, and how far that answer can be trusted.
+
+first steps:
+  kvindexer demo                      three engines, a service and lookups, all on this machine
+  kvindexer serve --source 10.0.0.1:8000=tcp://10.0.0.1:5557,model=llama
+  kvindexer sources                   what a running service listens to
+  kvindexer lookup --tokens ids.txt   who holds how much of this prompt
+
+exit codes:
+  0    done; for questions: answered, whatever the answer
+  1    the service cannot be reached or refused, or something failed on the way
+  2    what was typed or set is wrong, or an address cannot be had (a port in use)
+  130  Ctrl-C before it was done; serve and demo end with 0
+"""
+
+SERVE: Final = """\
+examples:
+  one engine, the pod named as the router calls it:
+    kvindexer serve --source 10.0.0.1:8000=tcp://10.0.0.1:5557,model=llama
+  with replay, so that losses heal (vLLM's replay_endpoint; off there by default):
+    kvindexer serve --source 10.0.0.1:8000=tcp://10.0.0.1:5557,replay=tcp://10.0.0.1:6557,model=llama
+  eight data-parallel ranks at ports 5557..5564 and 6557..6564:
+    kvindexer serve --source pod-a=tcp://10.0.0.1:5557,replay=tcp://10.0.0.1:6557,ranks=0-7
+  engines that connect to us; pods appear by their topic kv@POD@MODEL:
+    kvindexer serve --source-bind 'tcp://*:5557'
+  with the engine's capacity (vLLM logs it as num_gpu_blocks), which tells blocks that are gone from blocks that are
+  held once messages are lost for good; blocks=N, or blocks_total in the file and in POST /v1/sources:
+    kvindexer serve --source 10.0.0.1:8000=tcp://10.0.0.1:5557,model=llama,blocks=20000
+    sources: [{pod: "10.0.0.1:8000", endpoint: "tcp://10.0.0.1:5557", model: llama, blocks_total: 20000}]
+  from a file, one value changed by the environment, one by a flag:
+    KVINDEXER_STALENESS__SCORE_TTL_S=30 kvindexer serve --config kvindexer.yaml --port 9000
+
+NAME ends at the first =tcp:// or =ipc:// and may contain : . / [ ]. Settings: file < environment < flags;
+`kvindexer config` prints what they come to.
+"""
+
+REPLAY: Final = """\
+Each engine of the recording publishes on its own port, and answers replay on another, exactly as vLLM does.
+
+`demo` is the recording that the demo plays; further ones lie in tests/golden/traces of the source tree. They
+are short: at --speed 1 demo and basic-sameseed take 1 s, basic 1.5 s, clear 5 s, eviction 7 s. --speed 2 takes half of
+that, --speed 0.1 ten times as long, which is time to watch; --speed max publishes as fast as it can.
+
+examples:
+  kvindexer replay demo                            engines at 5557, 5558, ..., replay at 6557, 6558, ...
+  kvindexer replay demo --wait-subscribers --speed max
+  kvindexer replay tests/golden/traces/eviction.kvt.gz --no-replay --loss 0.01   what a lossy network does
+"""
+
+LOOKUP: Final = """\
+examples:
+  kvindexer lookup --tokens ids.txt --model llama
+  echo '[1, 2, 3]' | kvindexer lookup --tokens - --json
+  kvindexer lookup --tokens ids.u32 --binary --pods 10.0.0.1:8000,10.0.0.2:8000
+"""
+
+SOURCES: Final = """\
+examples:
+  kvindexer sources
+  kvindexer sources list --state down
+  kvindexer sources add 10.0.0.1:8000=tcp://10.0.0.1:5557,model=llama
+  kvindexer sources cordon 10.0.0.1:8000      listed with score 0 until uncordon
+  kvindexer sources clear 10.0.0.1:8000       forget what it holds; what it announces after counts again
+"""
+
+
+CONFIG: Final = """\
+environment: KVINDEXER_SECTION__KEY=value, the value written as in YAML; deeper keys with __ again:
+  KVINDEXER_STALENESS__SCORE_TTL_S=30
+  KVINDEXER_STALENESS__ENTRY_TTL_S__STORAGE=off
+  KVINDEXER_SOURCES   sources as --source takes them, with blanks or line ends between them:
+    KVINDEXER_SOURCES="a=tcp://10.0.0.1:5557,model=llama b=tcp://10.0.0.2:5557,model=llama"
+
+Settings: file < environment < flags. Without --check, what serve would refuse is a warning on stderr.
+"""
