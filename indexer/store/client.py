@@ -37,6 +37,7 @@ StreamEntry: TypeAlias = tuple[bytes, dict[bytes, bytes]]
 CONNECTIONS_MAX: Final = 64
 """To one server. Calls beyond `calls_at_once` wait for their turn, blocking reads aside, which are one a follower."""
 
+_ALL: Final = (theirs.RedisError, theirs.RedisClusterException, OSError)  # TimeoutError is an OSError
 _UNANSWERED: Final[frozenset[FailureKind]] = frozenset({"unreachable", "timeout", "loading"})
 _KINDS: Final[tuple[tuple[type[Exception], FailureKind], ...]] = (  # the first that fits: some derive from others
     (theirs.AuthenticationError, "denied"),
@@ -226,7 +227,7 @@ class Client:
                     return await self._connection.execute_command(*words, **options)
         except theirs.NoScriptError as error:
             raise _ScriptUnknown from error
-        except (theirs.RedisError, OSError) as error:  # TimeoutError is an OSError
+        except _ALL as error:
             raise translated(error) from error
 
 
@@ -240,6 +241,8 @@ class _ScriptUnknown(Exception):
 def translated(error: Exception) -> StoreFailure:
     """What the library's error means. Its text is not repeated: of replies, only the code in front."""
     kind = next(kind for type_, kind in _KINDS if isinstance(error, type_))
+    if "luster mode is not enabled" in str(error):
+        return StoreFailure("unfit", "it is no cluster: the address must begin with redis:// or rediss://")
     if kind != "refused":
         return StoreFailure(kind, may_be_done=kind in {"timeout", "unreachable"})
     if "ACL failure in script" in str(error):  # NOPERM in Redis, ERR in Valkey

@@ -26,8 +26,15 @@ class Fitness(msgspec.Struct, frozen=True):
     version: str
 
 
-def judge(reports: Sequence[Mapping[str, Any]]) -> Fitness:
-    """From INFO of every server that takes writes. Raises StoreFailure `unfit`, with the rule that is broken."""
+def judge(reports: Sequence[Mapping[str, Any]], *, as_cluster: bool) -> Fitness:
+    """From INFO of every server that takes writes. Raises StoreFailure `unfit`, with the rule that is broken.
+
+    `as_cluster`: whether the address says so; a cluster's node serves a client that knows of no cluster only in part.
+    """
+    if not as_cluster and any(report.get("cluster_enabled") for report in reports):
+        raise StoreFailure(
+            "unfit", "it is a cluster: the address must begin with redis+cluster:// or rediss+cluster://"
+        )
     found = [_judge_one(report) for report in reports]
     if not found:
         raise StoreFailure("unfit", "no server takes writes")

@@ -88,19 +88,27 @@ def test_tls(tmp_path: Path, keys: PartitionKeys) -> None:
 
 
 def test_a_node_of_a_cluster_that_comes_back(tmp_path: Path, keys: PartitionKeys) -> None:
-    """Killed: its partitions fail, in time; those of others go on. Back again: all go on."""
+    """One killed: its partitions fail, in time. All killed: all fail. Back again: all go on."""
 
     async def body(cluster: Store) -> None:
         options = ClientOptions(timeout_s=2.0, retries=0, breaker=BreakerOptions(failures=1_000))
         client = client_of(cluster.url, options)
         everywhere = [PartitionKeys("kvi", tag).epoch for tag in tags(3)]  # one for each node
         assert [None] * 3 == [await client.string(key) for key in everywhere]
-        lost = cluster.servers[1]
-        lost.stop()
+        cluster.servers[1].stop()
         with pytest.raises(StoreFailure) as failed:
             await client.string(everywhere[1])
         assert failed.value.kind in {"unreachable", "loading", "timeout"}
-        lost.start()
+        cluster.servers[0].stop()
+        cluster.servers[2].stop()
+        fresh = client_of(cluster.url, options)
+        for asker in (client, fresh):
+            with pytest.raises(StoreFailure) as failed:
+                await asker.string(everywhere[0])
+            assert "unreachable" == failed.value.kind
+        await fresh.close()
+        for server in cluster.servers:
+            server.start()
         for key in everywhere:
             while True:
                 with contextlib.suppress(StoreFailure):

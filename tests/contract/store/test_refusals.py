@@ -129,7 +129,7 @@ def test_a_good_store_is_found_fit(store: Store) -> None:
     async def body(client: Client) -> None:
         reports = await client.reports()
         assert len(store.servers) == len(reports)
-        kind = judge(reports).kind
+        kind = judge(reports, as_cluster=client.is_cluster).kind
         assert kind == ("valkey" if store.kind in {"valkey", "cluster"} else "redis")
 
     with_client(store, body)
@@ -142,7 +142,7 @@ def test_a_store_that_evicts_is_found_unfit(store: Store) -> None:
 
     async def body(client: Client) -> None:
         with pytest.raises(StoreFailure, match="noeviction"):
-            judge(await client.reports())
+            judge(await client.reports(), as_cluster=client.is_cluster)
 
     try:
         with_client(store, body)
@@ -181,3 +181,18 @@ def test_a_right_that_lacks_is_told(tmp_path: Path, keys: PartitionKeys) -> None
         asyncio.run(body())
         with server.client() as look:
             assert 0 == look.dbsize()
+
+
+def test_an_address_of_another_form_is_told(store: Store) -> None:
+    """A cluster's node as if it were alone, and a server alone as if it were a cluster."""
+    plain = store.servers[0].url
+    other = plain if store.kind == "cluster" else plain.replace("redis:", "redis+cluster:")
+
+    async def body() -> None:
+        client = client_of(other)
+        with pytest.raises(StoreFailure, match="cluster") as failed:
+            judge(await client.reports(), as_cluster=client.is_cluster)
+        await client.close()
+        assert "unfit" == failed.value.kind
+
+    asyncio.run(body())
