@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +13,7 @@ from indexer.store.address import parse
 from indexer.store.budget import JournalBudget
 from indexer.store.client import Client, ClientOptions
 from indexer.store.entries import Changed, SourceChange, Turned, pack_presence
+from indexer.store.failures import StoreFailure
 from indexer.store.journal import Journal, SourceRun
 from indexer.store.layout import source_name
 from indexer.store.lease import Acquired, acquire
@@ -95,3 +97,12 @@ def told(run: SourceRun, presence: list[tuple[int, int]] | None = None) -> Chang
     hashes, lanes = pack_presence(presence or [])
     change = SourceChange(source_name(run.source), run.where.generation, run.after, run.facts, hashes, lanes)
     return Changed([change])
+
+
+async def until_well(client: Client) -> None:
+    """Until the store answers. The test's own time limit ends it."""
+    while True:
+        with contextlib.suppress(StoreFailure):
+            await client.string(b"x")
+            return
+        await asyncio.sleep(0.01)

@@ -13,7 +13,7 @@ from indexer.store.client import Client, ClientOptions
 from indexer.store.failures import StoreFailure
 from indexer.store.journal import Unsettled
 from indexer.store.outcomes import Done, done
-from tests.support.owning import begun, client_of, owning, run_of, stored, told
+from tests.support.owning import begun, client_of, owning, run_of, stored, told, until_well
 from tests.support.proxy import Proxy
 from tests.support.redis_servers import own_server
 
@@ -56,15 +56,6 @@ async def _proxied(server: Server, options: ClientOptions) -> AsyncIterator[tupl
             yield client, proxy
         finally:
             await client.close()
-
-
-async def until_well(client: Client) -> None:
-    """Until the store answers. The test's own time limit ends it."""
-    while True:
-        with contextlib.suppress(StoreFailure):
-            await client.string(b"x")
-            return
-        await asyncio.sleep(0.01)
 
 
 async def failure(call: Awaitable[object]) -> StoreFailure:

@@ -6,38 +6,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from indexer.store.entries import Reasserted, Ticked, Turned, decode_entry
-from indexer.store.journal import Journal, NewCopy
+from indexer.store.entries import Turned, decode_entry
 from indexer.store.layout import source_name
-from indexer.store.outcomes import Began, Done, Fenced, Lost, OtherGeneration, Refusal, Whereabouts, WrongType
-from indexer.store.segments import by_segment
-from tests.contract.store.test_apply import fields, map_of
-from tests.support.owning import POD, TIMES, acquired, begun, owning, run_of, stored, told, with_client
+from indexer.store.outcomes import Began, Done, Fenced, Lost, OtherGeneration, Whereabouts, WrongType
+from tests.support.copies import COPY, fields, flip, lay, map_of, turned
+from tests.support.owning import POD, acquired, begun, owning, run_of, stored, told, with_client
 from tests.support.redis_servers import dump
 
 if TYPE_CHECKING:
     from indexer.store.client import Client
     from indexer.store.layout import PartitionKeys
     from tests.support.redis_servers import Store
-
-COPY = Whereabouts(7, 1, 2)
-
-
-async def turned(journal: Journal, generation: int, segments: int = 1) -> Began | Refusal:
-    """Ask for a generation."""
-    return await journal.turn(POD, generation, segments, Turned(source_name(POD), generation))
-
-
-async def lay(journal: Journal, keys: PartitionKeys, numbers: range, where: Whereabouts = COPY) -> list[Done | Refusal]:
-    """Lay these pairs into a copy."""
-    segments = list(keys.copy(POD, where.generation, where.copy, where.segments))
-    return [await journal.lay(POD, where, part) for part in by_segment(stored(numbers), segments)]
-
-
-async def flip(journal: Journal, pairs: int, where: Whereabouts = COPY, cursor: int | None = 9) -> Began | Refusal:
-    """Point the source at a copy."""
-    copy = NewCopy(source=POD, where=where, cursor=cursor, facts=b"f", pairs=pairs)
-    return await journal.flip(copy, Reasserted(source_name(POD), where.generation, where.copy))
 
 
 def test_a_generation_begins_empty(store: Store, keys: PartitionKeys) -> None:
@@ -205,43 +184,6 @@ def test_a_flip_sent_again_is_told(store: Store, keys: PartitionKeys) -> None:
     with_client(store, body)
 
 
-def test_keeping_renews_every_key(store: Store, keys: PartitionKeys) -> None:
-    """State and segments."""
-
-    async def body(client: Client) -> None:
-        journal = await owning(client, keys)
-        await begun(journal)
-        await lay(journal, keys, range(100))
-        await flip(journal, 100)
-        all_keys = [keys.source(POD), *keys.copy(POD, 7, 1, 2)]
-        for key in all_keys:
-            store.look.pexpire(key, 60_000)
-
-        assert Done() == await journal.keep(POD, COPY)
-        assert all(60_000 < store.look.pttl(key) <= TIMES["retain_ms"] for key in all_keys)
-
-    with_client(store, body)
-
-
-def test_keeping_notices_what_is_gone(store: Store, keys: PartitionKeys) -> None:
-    """A segment, another copy, the state: the source must be asserted anew."""
-
-    async def body(client: Client) -> None:
-        journal = await owning(client, keys)
-        await begun(journal)
-        await lay(journal, keys, range(100))
-        await flip(journal, 100)
-        assert Lost("source", nth=0) == await journal.keep(POD, Whereabouts(7, 0, 2))
-        assert OtherGeneration(7, 0) == await journal.keep(POD, Whereabouts(6, 1, 2))
-
-        store.look.unlink(keys.segment(POD, 7, 1, 0))
-        assert Lost("source", nth=0) == await journal.keep(POD, COPY)
-        store.look.unlink(keys.source(POD))
-        assert Lost("source", nth=0) == await journal.keep(POD, COPY)
-
-    with_client(store, body)
-
-
 def test_all_of_it_is_fenced(store: Store, keys: PartitionKeys) -> None:
     """A former owner changes nothing."""
 
@@ -301,24 +243,5 @@ def test_a_key_of_another_type_is_told(store: Store, keys: PartitionKeys, name: 
             assert wrong == await journal.keep(POD, where)
             assert [wrong] == await lay(journal, keys, range(1), where)
         assert before == dump(store, keys)
-
-    with_client(store, body)
-
-
-def test_the_journal_is_trimmed_to_its_budget(store: Store, keys: PartitionKeys) -> None:
-    """However much is written; the newest entries stay without a hole."""
-
-    async def body(client: Client) -> None:
-        journal = await owning(client, keys)
-        where = await begun(journal)
-        for n in range(400):
-            run = run_of(where, n - 1 if n else None, n, [])
-            assert Done() == await journal.apply([run], told(run, [(block, 1) for block in range(1000)]))
-        assert Done() == await journal.tick(Ticked(1, []))
-
-        numbers = [int(entry_id.split(b"-")[1]) for entry_id, _ in store.look.xrange(keys.log)]
-        assert list(range(numbers[0], journal.position.number + 1)) == numbers
-        assert 100 < len(numbers) < 400
-        assert 2 * 1024 * 1024 > await client.bytes_used(keys.log)
 
     with_client(store, body)

@@ -14,7 +14,7 @@ from indexer.store.fitness import judge
 from indexer.store.lease import acquire, release, renew
 from indexer.store.outcomes import Done, Whereabouts
 from indexer.store.segments import by_segment
-from tests.contract.store.test_copies import flip, turned
+from tests.support.copies import flip, turned
 from tests.support.owning import POD, TIMES, begun, client_of, owning, run_of, stored, told, with_client
 from tests.support.redis_servers import Store, dump, free_port, own_server
 
