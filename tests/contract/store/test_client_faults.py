@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.support.proxy import Way
     from tests.support.redis_servers import Server
 
-HASTY = ClientOptions(timeout_s=0.3, retries=0, breaker=BreakerOptions(failures=1_000_000))
+HASTY = ClientOptions(timeout_s=1.0, retries=0, breaker=BreakerOptions(failures=1_000_000))
 """Gives up soon and tells each failure."""
 
 

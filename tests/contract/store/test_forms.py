@@ -91,7 +91,7 @@ def test_a_node_of_a_cluster_that_comes_back(tmp_path: Path, keys: PartitionKeys
     """One killed: its partitions fail, in time. All killed: all fail. Back again: all go on."""
 
     async def body(cluster: Store) -> None:
-        options = ClientOptions(timeout_s=2.0, retries=0, breaker=BreakerOptions(failures=1_000))
+        options = ClientOptions(timeout_s=5.0, retries=0, breaker=BreakerOptions(failures=1_000))
         client = client_of(cluster.url, options)
         everywhere = [PartitionKeys("kvi", tag).epoch for tag in tags(3)]  # one for each node
         assert [None] * 3 == [await client.string(key) for key in everywhere]
@@ -149,7 +149,7 @@ def test_sentinels_lead_to_the_new_primary(tmp_path: Path, keys: PartitionKeys) 
     """The primary is killed: the same client writes to the one that took over, and goes on where it was."""
 
     async def body(primary: Server, replica: Server, sentinel: Server) -> None:
-        options = ClientOptions(timeout_s=1.0, retries=0, breaker=BreakerOptions(rest_s=0.05, rest_max_s=0.1))
+        options = ClientOptions(timeout_s=5.0, retries=0, breaker=BreakerOptions(rest_s=0.05, rest_max_s=0.1))
         client = client_of(f"redis+sentinel://127.0.0.1:{sentinel.port}/main", options)
         journal = await owning(client, keys)
         where = await begun(journal)
