@@ -18,10 +18,10 @@ from indexer.store.layout import source_id
 from indexer.store.loading import SourceState, parse_state, verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from indexer.model import SourceId
-    from indexer.store.client import Client
+    from indexer.store.client import Client, StreamEntry
     from indexer.store.following import Follower, Step
     from indexer.store.layout import PartitionKeys
 
@@ -144,8 +144,9 @@ async def read_on(
     the caller sleeps between. Raises StoreFailure.
     """
     after = {key: str(follower.position).encode() for key, follower in followers.items()}
+    entries: Mapping[bytes, Sequence[StreamEntry]]
     if client.is_cluster:
-        entries = {key: await client.entries_after(key, position, count) for key, position in after.items()}
+        entries = await _ask_each(client, after, count)
     else:
         entries = await client.await_entries(after, count, block_s)
     return {
@@ -153,6 +154,18 @@ async def read_on(
         for key, found in entries.items()
         if found
     }
+
+
+async def _ask_each(client: Client, after: Mapping[bytes, bytes], count: int) -> Mapping[bytes, Sequence[StreamEntry]]:
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            asked = {
+                key: tasks.create_task(client.entries_after(key, position, count), name="read journal")
+                for key, position in after.items()
+            }
+    except BaseExceptionGroup as failures:
+        raise _first(failures) from None
+    return {key: task.result() for key, task in asked.items()}
 
 
 def _steps(steps: Iterable[Step]) -> list[Step]:
