@@ -60,6 +60,9 @@ def test_registering_is_told_to_all(store: Store, keys: PartitionKeys) -> None:
         told_all = {b"v": b"put", b"s": source_name(POD), b"g": b"%d" % generation, b"d": b"d1"}
         assert [told_all] == control(store, keys)
         assert Given("put", POD, generation, b"d1") == read_command(told_all)
+        ((entry_id, fields),) = await client.entries_after(keys.control, b"0-0", 10)
+        assert told_all == fields
+        assert [] == await client.entries_after(keys.control, entry_id, 10)
 
     with_client(store, body)
 

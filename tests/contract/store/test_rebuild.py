@@ -220,6 +220,19 @@ def test_what_has_no_whole_copy_is_not_read(store: Store, keys: PartitionKeys) -
     with_client(store, body)
 
 
+def test_what_goes_while_it_is_read_is_not_believed(store: Store, keys: PartitionKeys) -> None:
+    """Removed, or expired, in the middle: what was read of it does not count."""
+
+    async def body(client: Client) -> None:
+        await filled(client, keys, 500)
+        shelf = RecordingShelf(on_begin=lambda _: store.look.unlink(keys.source(POD)))
+
+        assert {POD: "unfinished"} == (await load(client, keys, shelf, SMALL_STEPS)).outcomes
+        assert [POD] == shelf.begun
+
+    with_client(store, body)
+
+
 def test_a_map_that_lacks_a_part_is_not_believed(store: Store, keys: PartitionKeys) -> None:
     """A segment that expired or was evicted: read a few times, then told."""
 
