@@ -20,6 +20,7 @@ class Absence:
         "_options",
         "connected",
         "ever_connected",
+        "leftovers_known",
         "unexamined",
         "unproven",
     )
@@ -33,6 +34,8 @@ class Absence:
         self.ever_connected = False
         self.unexamined = False
         """Nothing told yet whether the same process is back: promise P6's rule applies to a jump."""
+        self.leftovers_known = True
+        """What is left of the connection before is of the process that was known then."""
         self.unproven = False
         """And it was away for so long that another may be, whose numbers may just go on."""
 
@@ -43,6 +46,7 @@ class Absence:
         if again:
             self._away_s = max(self._away_s, now - self._down_since if self._down_since is not None else 0.0)
             self._leftovers = self._options.rcvhwm_messages
+            self.leftovers_known = not self.unexamined
             self.unexamined = True
             self.unproven = self._away_s >= self._options.min_engine_restart_s
         self._down_since = None

@@ -105,7 +105,8 @@ class Stream:
         self.replayed_last = None
         self.unvouched = False
         self.joined = False
-        self.absence.unproven = self.held_over = False
+        if self.absence.settled or (reason == "sequence_went_back" and self.absence.leftovers_known):
+            self.absence.unproven = False  # else this may be left of a process between the known and the present one
         self.gap_before = self.asked_before = 0
 
     def hold(self, phase: Phase, out: list[Command]) -> None:
@@ -137,14 +138,13 @@ class Stream:
     def doubt_unproven(self, out: list[Command]) -> None:
         """The number that had to come, perhaps after an absence in which the engine may have started anew.
 
-        Promise P6's rule sees no jump then, and without a replay endpoint nothing tells the two apart. What may have
-        been sent before the absence says nothing of it.
+        Promise P6's rule sees no jump then, and without a replay endpoint nothing tells the two apart. It stays in
+        doubt as long as what comes may have been sent before the absence: a clear among that lifts nothing.
         """
-        if not self.absence.settled:
-            return
         if self.absence.unproven and not self.replay:
             out.append(Doubt("process_unproven"))
-        self.absence.unproven = False
+        if self.absence.settled and not self.held_over:
+            self.absence.unproven = False
 
     @property
     def dropped_now(self) -> bool:
