@@ -67,6 +67,10 @@ coverage: setup ## the same tests with branch coverage of the packages
 
 # --- longer --------------------------------------------------------------------------------------------------------------
 
+.PHONY: test-matrix
+test-matrix: setup ## the store's tests against every kind of server that is there: Valkey, Redis 8, the system's, a cluster
+	$(PYTEST) tests/contract --store-kinds all
+
 .PHONY: test-engine
 test-engine: ## against a real vLLM on CPU with a tiny random model; own environment, downloads a lot
 	bash tests/engine/run.sh

@@ -1,6 +1,7 @@
 """Runs scenarios: `python -m loadtest NAME [--quick] [--no-save]`.
 
     lookups ingest stall memory soak    measured, judged against their targets, written to loadtest/results
+    store                               the same for a store in Redis and Valkey, from wheels
     bench                               what each stage costs, for finding out where time goes
     all                                 the five above, in less than 25 minutes
     load                                lookups and ingest alone
@@ -18,7 +19,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any, Final
 
-from loadtest import bench, ingest, lookups, memory, readme, soak, stall
+from loadtest import bench, ingest, lookups, memory, readme, soak, stall, store
 from loadtest.generator import GeneratorFailed
 from loadtest.machine import ROOT
 from loadtest.processes import ChildFailed
@@ -36,6 +37,7 @@ SCENARIOS: Final[Mapping[str, Callable[..., Result]]] = {
     "stall": stall.run,
     "ingest": ingest.run,
     "lookups": lookups.run,
+    "store": store.run,
     "bench": bench.run,
 }
 GROUPS: Final = {"all": ("memory", "soak", "stall", "ingest", "lookups"), "load": ("lookups", "ingest")}
@@ -45,6 +47,7 @@ QUICK: Final[Mapping[str, Mapping[str, Any]]] = {
     "stall": {"blocks": 400_000, "rest_s": 2.0, "live_s": 2.0},
     "ingest": {"blocks": 4_096, "rounds": 2, "pings": 100, "shapes": (Shape(8), Shape(8, removals=True), Shape(64))},
     "lookups": {"seconds": 1.0, "fleets": ((8, 100_000),)},
+    "store": {"blocks": 8_000, "rounds": 3, "pairs": 100_000},
     "bench": {"lengths": (512, 8_192)},
 }
 

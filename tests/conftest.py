@@ -1,5 +1,9 @@
-"""How hard the property tests try: `short` in make test, `long` in make soak (--hypothesis-profile)."""
+"""How hard the property tests try: `short` in make test, `long` in make soak (--hypothesis-profile).
 
+And which stores the contract suite runs against: one in make test, all that are there in make test-matrix.
+"""
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 # No deadline and no check of speed: a shared machine is slow whenever it likes, and no test asserts on time.
@@ -8,3 +12,8 @@ _UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("short", _UNTIMED, max_examples=100, stateful_step_count=40)
 settings.register_profile("long", _UNTIMED, max_examples=5_000, stateful_step_count=200, print_blob=True)
 settings.load_profile("short")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Only here can pytest learn of an option."""
+    parser.addoption("--store-kinds", default="valkey", help="valkey, redis-8, system, cluster, several, or all")

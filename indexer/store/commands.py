@@ -1,0 +1,106 @@
+"""[I/O] Commands about sources, which any replica may give: registry, generation and control stream in one step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from indexer.model import SourceId
+from indexer.store import lua
+from indexer.store.failures import DamagedValue
+from indexer.store.layout import source_id, source_name
+from indexer.store.outcomes import Whereabouts, WrongType, refusal, unknown, whereabouts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from indexer.store.client import Client
+    from indexer.store.layout import PartitionKeys
+
+Verb = Literal["put", "edit", "restore", "clear", "remove"]
+CONTROL_ENTRIES: Final = 4_096
+"""Commands kept in the control stream; a replica that missed more reads the registry anew."""
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done with a source. `nonce` names the command, also when it is sent again.
+
+    `put` registers (a new generation unless an equal registration stands), `edit` changes the descriptor and nothing
+    else, `restore` puts it back into a registry that was lost and leaves the generation to its owner, `clear` raises
+    the generation, `remove` takes it out.
+    """
+
+    verb: Verb
+    source: SourceId
+    nonce: str
+    descriptor: bytes = b""
+    known_generation: int = 0
+
+
+class Commanded(msgspec.Struct, frozen=True):
+    """Done. `before`: the map of an earlier generation, to be unlinked. `changed` is False where an equal one stood."""
+
+    generation: int
+    before: Whereabouts | None = None
+    changed: bool = True
+
+
+class NoSuchSource(msgspec.Struct, frozen=True):
+    """The registry does not have it."""
+
+
+class Given(msgspec.Struct, frozen=True):
+    """A command as the control stream tells it: what stands since."""
+
+    verb: Verb
+    source: SourceId
+    generation: int
+    descriptor: bytes
+
+
+def read_command(fields: Mapping[bytes, bytes]) -> Given:
+    """An entry of the control stream. Raises DamagedValue; who meets one reads the registry anew."""
+    try:
+        return msgspec.convert(
+            {
+                "verb": fields[b"v"].decode(),
+                "source": source_id(fields[b"s"]),
+                "generation": int(fields[b"g"]),
+                "descriptor": fields[b"d"],
+            },
+            Given,
+        )
+    except (KeyError, ValueError, msgspec.ValidationError):
+        raise DamagedValue("command") from None
+
+
+async def give(
+    client: Client, keys: PartitionKeys, command: Command, retain_ms: int
+) -> Commanded | NoSuchSource | WrongType:
+    """Give a command. Raises StoreFailure; given again with the same nonce it has its effect once."""
+    reply = await client.run(
+        lua.COMMAND,
+        (keys.sources, keys.source(command.source), keys.control),
+        (
+            command.verb.encode(),
+            source_name(command.source),
+            command.descriptor,
+            command.known_generation,
+            command.nonce.encode(),
+            retain_ms,
+            CONTROL_ENTRIES,
+        ),
+    )
+    if reply[0] == b"UNKNOWN":
+        return NoSuchSource()
+    if reply[0] == b"SAME":
+        return Commanded(int(reply[1]), changed=False)
+    refused = refusal(reply)
+    if isinstance(refused, WrongType):
+        return refused
+    if refused is not None:
+        raise unknown(reply)
+    generation = int(reply[1])
+    before = None if reply[2:] == [b"again"] else whereabouts(*reply[2:])
+    return Commanded(generation, None if before is None or before.generation == generation else before)

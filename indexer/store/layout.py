@@ -1,0 +1,175 @@
+"""Every key in Redis: name, type, content, time to live and an example. Pure.
+
+No key is spelled anywhere else. A name begins with the deployment's namespace and the layout's version, then the
+partition's hash tag in braces: all keys of a partition lie in one slot of a cluster, so one script may touch them all,
+and nothing ever crosses slots. Numbers are written in decimal.
+
+Versions: 1 the first.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import crc_hqx
+from typing import TYPE_CHECKING, Final
+
+from xxhash import xxh3_64_intdigest
+
+from indexer.model import SourceId
+from indexer.store.failures import DamagedValue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+VERSION: Final = 1
+SLOTS: Final = 16_384
+"""Of a Redis Cluster: fixed by its protocol."""
+SEGMENT_FIELDS: Final = 16_384
+"""Fields of a map segment, at most: so many expire, or are freed, in a few milliseconds; a million took 324."""
+WITHOUT_TTL: Final = {
+    "epoch": "an epoch that began anew would let an old owner pass for a new one",
+    "deployment": "what all replicas must agree on, for as long as the store is theirs",
+    "sources": "the registry: a source is known until it is removed, however long its engine and this service are away",
+}
+"""The only keys without a time to live, and why."""
+
+_MIX: Final = 0x9E3779B97F4A7C15
+_NAMESPACE: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+def deployment_key(namespace: str) -> bytes:
+    """Hash: what all replicas must agree on (hash scheme, partitions). No TTL. Example: kvi:1:deployment."""
+    return f"{_checked(namespace)}:{VERSION}:deployment".encode()
+
+
+def _checked(namespace: str) -> str:
+    if not _NAMESPACE.fullmatch(namespace):
+        raise ValueError("namespace: 1 to 64 letters, digits, _ . or -")
+    return namespace
+
+
+def slot_of_tag(tag: str) -> int:
+    """The cluster slot of a hash tag: CRC16 (XMODEM) modulo 16,384, as Redis Cluster's specification says."""
+    return crc_hqx(tag.encode(), 0) % SLOTS
+
+
+def tags(partitions: int) -> list[str]:
+    """The hash tag of each partition, so that partition i of n lies in the i-th of n equal ranges of slots.
+
+    Nodes of a cluster own ranges of slots, so partitions spread over them as evenly as slots do. The same number of
+    partitions always gives the same tags; another number gives others for most, and is another layout.
+    """
+    if not 1 <= partitions <= SLOTS:
+        raise ValueError(f"partitions: between 1 and {SLOTS}")
+    found: dict[int, str] = {}
+    number = 0
+    while len(found) < partitions:
+        tag = f"{partitions}.{number}"
+        found.setdefault(slot_of_tag(tag) * partitions // SLOTS, tag)
+        number += 1
+    return [found[partition] for partition in range(partitions)]
+
+
+def partition_of(source: SourceId, partitions: int) -> int:
+    """Which partition a source belongs to, for as long as the number of partitions stands."""
+    return xxh3_64_intdigest(source_name(source)) % partitions
+
+
+def source_name(source: SourceId) -> bytes:
+    """A source within key names and journal entries: unlike `str`, never the same for two. Example: pod-1#0."""
+    return f"{source.pod}#{source.dp_rank}".encode()
+
+
+def source_id(name: bytes) -> SourceId:
+    """The source of a name. Raises DamagedValue."""
+    pod, mark, rank = name.rpartition(b"#")
+    try:
+        if not mark or not rank.isdigit():
+            raise DamagedValue("source")
+        return SourceId(pod.decode(), int(rank))
+    except UnicodeDecodeError:
+        raise DamagedValue("source") from None
+
+
+def segment_of(engine_hash: int, segments: int) -> int:
+    """Which segment holds an engine hash. Some engines number blocks upwards, so the hash is mixed first."""
+    return ((engine_hash * _MIX & 0xFFFF_FFFF_FFFF_FFFF) >> 32) % segments
+
+
+def segments_for(pairs: int) -> int:
+    """Segments of a new copy that is to hold so many pairs: a power of two, half full at most, room for growth."""
+    return 1 << max(0, (2 * pairs - 1).bit_length() - (SEGMENT_FIELDS - 1).bit_length())
+
+
+class PartitionKeys:
+    """The keys of one partition. `tag` comes from `tags`."""
+
+    def __init__(self, namespace: str, tag: str) -> None:
+        self._prefix = f"{_checked(namespace)}:{VERSION}:{{{tag}}}:".encode()
+
+    @property
+    def epoch(self) -> bytes:
+        """String: the fence token given last. No TTL. Example: kvi:1:{16.3}:epoch."""
+        return self._prefix + b"epoch"
+
+    @property
+    def owner(self) -> bytes:
+        """String: fence token `epoch:replica:nonce` of the owner. TTL: the lease. Example: kvi:1:{16.3}:owner."""
+        return self._prefix + b"owner"
+
+    @property
+    def head(self) -> bytes:
+        """String: id of the journal's last entry. TTL: retain_s, as the journal's. Example: kvi:1:{16.3}:head.
+
+        It makes the journal's ids contiguous: an entry is written only after the one that its writer wrote before.
+        """
+        return self._prefix + b"head"
+
+    @property
+    def log(self) -> bytes:
+        """Stream, the journal: one field, `a` in the first entry of an epoch, `e` in others (see entries.py).
+
+        Ids `<epoch>-<n>`, n from 1 without a gap. TTL: retain_s, renewed with each entry; trimmed to a budget of bytes.
+        Example: kvi:1:{16.3}:log.
+        """
+        return self._prefix + b"log"
+
+    @property
+    def control(self) -> bytes:
+        """Stream of commands: `v` verb, `s` source, `g` generation, `d` descriptor. Ids are Redis's own.
+
+        TTL: retain_s; bounded in entries. Example: kvi:1:{16.3}:ctl.
+        """
+        return self._prefix + b"ctl"
+
+    @property
+    def sources(self) -> bytes:
+        """Hash, the registry: source → descriptor as MessagePack. No TTL. Example: kvi:1:{16.3}:sources."""
+        return self._prefix + b"sources"
+
+    def source(self, source: SourceId) -> bytes:
+        """Hash: state of one source. TTL: retain_s, renewed by the owner. Example: kvi:1:{16.3}:src:pod-1#0.
+
+        Fields: `generation`, `cursor` (sequence applied last; absent before the first), `facts` (MessagePack), `copy`
+        and `segments` (where the map is), `pairs` (fields in it), `gone` (fields it ever lost), `complete` (1 when the
+        copy is whole), `command` (nonce of the command applied last). A removed source keeps `generation` and
+        `command` only.
+        """
+        return self._prefix + b"src:" + source_name(source)
+
+    def segment(self, source: SourceId, generation: int, copy: int, segment: int) -> bytes:
+        """Hash, at most 16,384 fields: a part of a source's reverse map; fields and values see segments.py.
+
+        TTL: retain_s, renewed by the owner. Example: kvi:1:{16.3}:map:pod-1#0:1764450000000000:1:7.
+        """
+        return self._prefix + b"map:%b:%d:%d:%d" % (source_name(source), generation, copy, segment)
+
+    def copy(self, source: SourceId, generation: int, copy: int, segments: int) -> Iterator[bytes]:
+        """All segments of one copy."""
+        return (self.segment(source, generation, copy, number) for number in range(segments))
+
+
+def is_without_ttl(key: bytes) -> bool:
+    """Whether a key is one of those that never expire."""
+    name = key.rpartition(b":")[2].decode(errors="replace")  # names of sources end in #rank, of segments in a number
+    return name in WITHOUT_TTL

