@@ -147,6 +147,25 @@ class BlocksStored(msgspec.Struct, frozen=True, kw_only=True):
     continues: bool = False
     """A later part of a store that is handed out in parts (decode/large.py): not an event of its own."""
 
+    @property
+    def is_dense(self) -> bool:
+        """Whether the tokens are those of all its blocks, and so say which blocks these are."""
+        return self.block_size > 0 and len(self.tokens) == len(self.hashes) * self.block_size * TOKEN_BYTES
+
+    def part(self, first: int, end: int) -> BlocksStored:
+        """Its blocks `first` to `end`, not included, as a store of their own. Tokens are cut where it is dense."""
+        step = self.block_size * TOKEN_BYTES
+        blocks = slice(first, end)
+        return msgspec.structs.replace(
+            self,
+            hashes=self.hashes[blocks],
+            parent=self.hashes[first - 1] if first else self.parent,
+            tokens=self.tokens[first * step : end * step] if self.is_dense else self.tokens,
+            tokens_ok=self.tokens_ok and self.is_dense,  # else a part might look dense by chance
+            extra_keys=None if self.extra_keys is None else self.extra_keys[blocks],
+            lookahead=None if self.lookahead is None else self.lookahead[blocks],
+        )
+
 
 class BlocksRemoved(msgspec.Struct, frozen=True, kw_only=True):
     """One copy of each named hash is gone from that tier and group.

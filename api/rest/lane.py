@@ -44,8 +44,6 @@ class LookupLaneProtocol(BoundedHttpProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._lookups = lookups
         self._heads = heads
-        self._between = True
-        """The parser has seen the end of all messages that it has seen the beginning of."""
         self._lane: list[bytes] | None = None
         self._lane_taken = False
         self._answered_well = False
@@ -89,11 +87,6 @@ class LookupLaneProtocol(BoundedHttpProtocol):
             return
         if len(headers) == len(self.headers) and headers.get(b"content-length") == b"%d" % (len(data) - end):
             self._heads.learn(data[:end], self.url, headers)
-
-    def on_message_begin(self) -> None:
-        """The parser is inside a message."""
-        self._between = False
-        super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """Take the lane, if this may be a request for it."""

@@ -11,7 +11,7 @@ class RestLimits(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes: int = 16 * 2**20
     """Of one body, before and after decompression. Beyond: 413."""
     tokens: int = 2_097_152
-    """Of one prompt, as ids or as block hashes. Beyond: 422."""
+    """Of one prompt told by ids. Beyond: 422."""
     lookups_waiting: int = 1_024
     """Lookups at once, those whose body still arrives included. Beyond: 429 with Retry-After."""
     sequence_waits: int = 1_024

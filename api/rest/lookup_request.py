@@ -24,6 +24,7 @@ from api.rest.media import BodyForm
 from api.rest.plain_json import PlainJson
 from api.rest.query_options import options_from_query
 from api.rest.why_not import why_not
+from indexer.decode.envelope import array_length
 from indexer.errors import BadRequestError, FieldIssue
 from indexer.hashing.texts import TextMemo
 from schemas.lookup import LookupQuery
@@ -163,14 +164,6 @@ class _Lists(msgspec.Struct):
 
 
 _lists: Final = msgspec.msgpack.Decoder(_Lists).decode
-
-
-def array_length(encoded: msgspec.Raw) -> int:
-    """Elements of a MessagePack array as its head tells them; 0 for short arrays and for what is none."""
-    head = bytes(memoryview(encoded)[:5])
-    if head[:1] == b"\xdc":
-        return int.from_bytes(head[1:3], "big")
-    return int.from_bytes(head[1:5], "big") if head[:1] == b"\xdd" else 0
 
 
 @lru_cache(maxsize=KEPT_QUERIES)

@@ -16,7 +16,7 @@ TICK_MAX_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectOptions:
-    """Limits of collect. Defaults are those of DESIGN.md section 7; sizes count payload bytes unless said otherwise."""
+    """Limits of collect. What they bound: DESIGN.md section 6; sizes count payload bytes unless said otherwise."""
 
     bind_endpoints: tuple[str, ...] = ()
     """ZMQ addresses to bind for engines that connect to us (`--source-bind`); sources appear there by topic."""

@@ -17,6 +17,8 @@ _ARRAY_THEN_FLOAT: Final = b"\x93\xcb"
 """Array of three that begins with a float64: what every vLLM release sends."""
 _FLOAT64: Final = struct.Struct(">xxd")
 
+_ARRAY_16: Final = b"\xdc"
+_ARRAY_32: Final = b"\xdd"
 _NOTHING: Final = msgspec.Raw()
 
 
@@ -36,6 +38,14 @@ _array_decoder: Final = msgspec.msgpack.Decoder(_ArrayEnvelope)
 _map_decoder: Final = msgspec.msgpack.Decoder(_MapEnvelope)
 _number_decoder: Final = msgspec.msgpack.Decoder(float)
 _rank_decoder: Final = msgspec.msgpack.Decoder(int)
+
+
+def array_length(encoded: msgspec.Raw) -> int:
+    """Elements of a MessagePack array as its head tells them; 0 for fewer than 16, and for what is no array."""
+    head = bytes(memoryview(encoded)[:5])
+    if head[:1] == _ARRAY_16:
+        return int.from_bytes(head[1:3], "big")
+    return int.from_bytes(head[1:5], "big") if head[:1] == _ARRAY_32 else 0
 
 
 def peek_ts(payload: bytes) -> float | None:

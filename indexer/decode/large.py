@@ -1,7 +1,7 @@
 """Batches so large that applying one at once would hold the event loop: decoded and handed out in pieces. Pure.
 
 A batch of a scheduler's step has some hundred blocks. What is far larger comes from a restart of offload tiers, from
-another publisher or from no engine at all, and lookups must not wait for it (design.md section 4). Events are decoded
+another publisher or from no engine at all, and lookups must not wait for it (DESIGN.md section 4). Events are decoded
 one by one, in order, each as `vllm.decode` would; a store or removal of many blocks is handed out as several of
 consecutive blocks: the second part's parent is the first part's last block.
 """
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from indexer.decode.envelope import array_length
 from indexer.decode.vllm import EVENTS_MAX, decode, events_are_arrays, plain_event, typed_events
-from indexer.model import TOKEN_BYTES, BlocksRemoved, BlocksStored, Event, Skipped, Tier
+from indexer.model import BlocksRemoved, BlocksStored, Event, Skipped, Tier
 from schemas.engine_events import ClearedArray, ClearedMap, RemovedArray, RemovedMap, StoredArray, StoredMap
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ PIECE_BLOCKS: Final = 512
 EVENT_BYTES_MAX: Final = 8 * 2**20
 """Of one encoded event, which can only be decoded in one step. A prompt of a million tokens takes less."""
 
-_ARRAY_16: Final = 0xDC
-_ARRAY_32: Final = 0xDD
 _FIXARRAY: Final = 0x9
 
 
@@ -67,7 +66,7 @@ def decode_large(payload: bytes) -> LargeBatch | None:
     is_map = payload[:1] and payload[0] >> 4 != _FIXARRAY
     try:
         envelope = (_map_envelope if is_map else _array_envelope).decode(payload)
-        if _length(bytes(memoryview(envelope.events)[:5])) > EVENTS_MAX:
+        if array_length(envelope.events) > EVENTS_MAX:
             return None
         raws = _raw_events.decode(envelope.events)
     except _UNDECODABLE:
@@ -83,15 +82,6 @@ def _rank(raw: msgspec.Raw) -> int | None:
     except _UNDECODABLE:
         return None
     return rank if type(rank) is int else None
-
-
-def _length(head: bytes) -> int:
-    """Elements of the array that begins so."""
-    if head[:1] == bytes((_ARRAY_16,)):
-        return int.from_bytes(head[1:3], "big")
-    if head[:1] == bytes((_ARRAY_32,)):
-        return int.from_bytes(head[1:5], "big")
-    return 0  # a short one, or none, which the decoder refuses
 
 
 def _pieces(raws: Sequence[msgspec.Raw], decoder: msgspec.msgpack.Decoder[Any]) -> Iterator[list[Event]]:
@@ -153,7 +143,7 @@ def _parts(event: Event) -> Iterator[Event]:
         return
     for first in range(0, len(event.hashes), PIECE_BLOCKS):
         if isinstance(event, BlocksStored):
-            yield _part_of_store(event, first)
+            yield msgspec.structs.replace(event.part(first, first + PIECE_BLOCKS), continues=first > 0)
         else:
             hashes = event.hashes[first : first + PIECE_BLOCKS]
             yield msgspec.structs.replace(event, hashes=hashes, events=0 if first else event.events)
@@ -167,24 +157,4 @@ def _is_indivisible(event: BlocksStored) -> bool:
     """
     named = set(event.hashes)
     refers_to_itself = len(named) != len(event.hashes) or event.parent in named
-    return refers_to_itself or (event.tier is not Tier.GPU and event.tokens_ok and _is_dense(event))
-
-
-def _is_dense(event: BlocksStored) -> bool:
-    return event.block_size > 0 and len(event.tokens) == len(event.hashes) * event.block_size * TOKEN_BYTES
-
-
-def _part_of_store(event: BlocksStored, first: int) -> BlocksStored:
-    part = slice(first, first + PIECE_BLOCKS)
-    step = event.block_size * TOKEN_BYTES
-    dense = _is_dense(event)
-    return msgspec.structs.replace(
-        event,
-        hashes=event.hashes[part],
-        parent=event.hashes[first - 1] if first else event.parent,
-        tokens=event.tokens[first * step : part.stop * step] if dense else event.tokens,
-        tokens_ok=event.tokens_ok and dense,  # else a part might look dense by chance
-        extra_keys=None if event.extra_keys is None else event.extra_keys[part],
-        lookahead=None if event.lookahead is None else event.lookahead[part],
-        continues=first > 0,
-    )
+    return refers_to_itself or (event.tier is not Tier.GPU and event.tokens_ok and event.is_dense)

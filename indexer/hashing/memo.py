@@ -12,8 +12,7 @@ walk says whether there is any use in going on, and what was never seen before i
 Whoever knows the digests of a prompt's first chunks from elsewhere (texts.py) needs their tokens only where this
 memory has lost them.
 
-Holds digests and hashes, never tokens (P10). Bounded: when the younger half is full it becomes the older one, and
-what was not asked for since the last change is gone.
+Holds digests and hashes, never tokens (P10). Bounded (recent.py).
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from xxhash import xxh3_128_digest
 
 from indexer.hashing.chain import chained, local_hashes, local_seed, root_seed
+from indexer.hashing.recent import Recent
 from indexer.model import TOKEN_BYTES
 
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ class ChainMemo:
     def __init__(self, salt: int = 0, secret: bytes = b"") -> None:
         self._salt = salt & _U64_MASK
         self._secret = secret
-        self._young: dict[_Key, Chunk] = {}
-        self._old: dict[_Key, Chunk] = {}
+        self._chunks: Recent[_Key, Chunk] = Recent(CHUNKS_MAX)
 
     def hash_image(  # noqa: C901  one chunk after the other: calls would cost more than what they do
         self,
@@ -91,16 +90,17 @@ class ChainMemo:
             parts, parent = chunks
         step = TOKEN_BYTES * (CHUNK_TOKENS if fits(block_size) else CHUNK_BLOCKS * block_size)
         whole = len(tokens) // step * step
-        view = memoryview(tokens)
+        view, young = memoryview(tokens), self._chunks.young  # most are there: a call a chunk would cost as much again
         for begin in range(0, whole, step):
             part = view[begin : begin + step]
             key = xxh3_128_digest(part, self._salt), parent, adapter
-            chunk = self._young.get(key) or self._older(key)
+            chunk = young.get(key) or self._chunks.get(key)
             if chunk is None:
                 if parts and go_on is not None and not go_on(parent):
                     return b"".join(parts)
                 hashes = chained(local_hashes(bytes(part), block_size, lora_name), parent)
-                chunk = self._keep(key, (struct.pack(f"<{len(hashes)}Q", *hashes), hashes[-1]))
+                chunk = struct.pack(f"<{len(hashes)}Q", *hashes), hashes[-1]
+                self._chunks.keep(key, chunk)
             image, parent = chunk
             parts.append(image)
         if parts and go_on is not None and not go_on(parent):
@@ -112,27 +112,17 @@ class ChainMemo:
 
     def forget(self) -> None:
         """Remember nothing any more."""
-        self._young, self._old = {}, {}
+        self._chunks.forget()
 
     def _remembered(self, start: Sequence[bytes], parent: int, adapter: int) -> tuple[list[bytes], int] | None:
         """The images of chunks told by their digests and the last hash; None where one is forgotten."""
         images: list[bytes] = []
+        young = self._chunks.young
         for digest in start:
             key = digest, parent, adapter
-            chunk = self._young.get(key) or self._older(key)
+            chunk = young.get(key) or self._chunks.get(key)
             if chunk is None:
                 return None
             images.append(chunk[0])
             parent = chunk[1]
         return images, parent
-
-    def _older(self, key: _Key) -> Chunk | None:
-        """A chunk of the older half, which is young again."""
-        chunk = self._old.get(key)
-        return None if chunk is None else self._keep(key, chunk)
-
-    def _keep(self, key: _Key, chunk: Chunk) -> Chunk:
-        if len(self._young) >= CHUNKS_MAX:
-            self._young, self._old = {}, self._young
-        self._young[key] = chunk
-        return chunk

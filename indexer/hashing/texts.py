@@ -9,7 +9,8 @@ Parsing numbers is most of what a long prompt in JSON costs, ten times what its 
 same numbers again with every turn. A known beginning is cut out of the body, the rest is parsed as a body of its own,
 and the hashes of the beginning come from the chunk memo by its digests.
 
-Pure, but for a bounded memory. Holds digests and offsets, never tokens (P10), and only of texts that a parser accepted.
+Pure, but for a bounded memory (recent.py). Holds digests and offsets, never tokens (P10), and only of texts that a
+parser accepted.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from xxhash import xxh3_128_intdigest
 
 from indexer.hashing.memo import CHUNK_TOKENS, chunk_digest
+from indexer.hashing.recent import Recent
 from indexer.model import TOKEN_BYTES
 
 if TYPE_CHECKING:
@@ -55,8 +57,7 @@ class TextMemo:
 
     def __init__(self, salt: int = 0) -> None:
         self._salt = salt & _U64_MASK
-        self._young: dict[int, Slice] = {}
-        self._old: dict[int, Slice] = {}
+        self._slices: Recent[int, Slice] = Recent(SLICES_MAX)
 
     def beginning(self, body: bytes, begin: int, end: int) -> Beginning:
         """What is known of the text at `body[begin:end]`, the inside of an array of numbers."""
@@ -65,7 +66,7 @@ class TextMemo:
         view = memoryview(body)
         for at in range(begin, end - SLICE_BYTES + 1, SLICE_BYTES):
             key = xxh3_128_intdigest(view[at : at + SLICE_BYTES], seed)
-            known = self._young.get(key) or self._older(key)
+            known = self._slices.get(key)
             if known is None:
                 break
             seed = key & _U64_MASK
@@ -92,11 +93,11 @@ class TextMemo:
                 new.append(chunk_digest(image[done * step : (done + 1) * step], self._salt))
                 resume = known.resume + ends[done]
                 done += 1
-            self._keep(key, Slice(tuple(new), resume))
+            self._slices.keep(key, Slice(tuple(new), resume))
 
     def forget(self) -> None:
         """Remember nothing any more."""
-        self._young, self._old = {}, {}
+        self._slices.forget()
 
     @staticmethod
     def _chunk_ends(body: bytes, begin: int, end: int, count: int) -> Sequence[int] | None:
@@ -107,14 +108,3 @@ class TextMemo:
             return None
         ends: list[int] = (commas[CHUNK_TOKENS - 1 :: CHUNK_TOKENS] + 1).tolist()
         return ends
-
-    def _older(self, key: int) -> Slice | None:
-        known = self._old.get(key)
-        if known is not None:
-            self._keep(key, known)
-        return known
-
-    def _keep(self, key: int, known: Slice) -> None:
-        if len(self._young) >= SLICES_MAX:
-            self._young, self._old = {}, self._young
-        self._young[key] = known

@@ -204,7 +204,7 @@ class Mirror:
             if keep_slots:
                 cells[cell + 1] = 0
                 continue
-            hole = cell  # `Slots.delete`, written out
+            hole = cell  # keys behind it that found it taken move back: see table.py
             cell += 2
             key = cells[cell]
             while key:

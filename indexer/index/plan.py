@@ -13,13 +13,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
-import msgspec
-
 from indexer.hashing.chain import chained, local_hashes, root_seed
 from indexer.hashing.extra_keys import event_extras
 from indexer.index.lane import SHARDS
 from indexer.index.source import ADAPTER_NAME_MAX, ADAPTERS_MAX
-from indexer.model import TOKEN_BYTES, UNASKABLE, AllCleared, BlocksRemoved, BlocksStored, Skipped, Tier
+from indexer.model import UNASKABLE, AllCleared, BlocksRemoved, BlocksStored, Skipped, Tier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -165,12 +163,7 @@ class Planner:
     def _tokens_usable(self, source: SourceIndex, event: BlocksStored) -> bool:
         """Whether the tokens say which blocks these are: a dense list, in the source's block size, of a main group."""
         size = event.block_size
-        if (
-            not size
-            or not event.tokens
-            or not event.tokens_ok
-            or len(event.tokens) != len(event.hashes) * size * TOKEN_BYTES
-        ):
+        if not event.tokens or not event.tokens_ok or not event.is_dense:
             return False
         if event.group not in source.lane_table.main_groups:
             return False
@@ -196,14 +189,7 @@ class Planner:
         first = known[-1] + 1
         self._place_by_hash(source, event.hashes[:first], lane)
         if first < len(event.hashes):
-            rest = msgspec.structs.replace(
-                event,
-                hashes=event.hashes[first:],
-                parent=event.hashes[first - 1],
-                tokens=event.tokens[first * event.block_size * TOKEN_BYTES :],
-                extra_keys=None if event.extra_keys is None else event.extra_keys[first:],
-                lookahead=None if event.lookahead is None else event.lookahead[first:],
-            )
+            rest = event.part(first, len(event.hashes))
             self._store_dense(source, rest, lane)
 
     def _store_dense(self, source: SourceIndex, event: BlocksStored, lane: Lane) -> None:

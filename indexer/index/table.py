@@ -15,11 +15,10 @@ never walks it, and growing never stops the world: a dict of 1.4 M entries stall
 
 Growth: a second table is allocated, touched page by page (the first touch of a page costs up to 3 ms on a virtual
 machine whose host must find the memory), then filled from the first, slice by slice; until done, reads look in the
-new one, then in the old one, and writes go to the new one only and take the key
-out of the old one. A removal moves the cluster behind it
-back by one, so that churn leaves nothing; only during a move and after a scrub a removed block keeps its slot with
-record id 0, and such dead slots are left behind at the next move. Scalar access goes through memoryviews, which are
-three times as fast as array items.
+new one, then in the old one, and writes go to the new one only and take the key out of the old one. A removal moves
+the cluster behind it back by one, so that churn leaves nothing and probing needs no tombstones; only during a move and
+after a scrub a removed block keeps its slot with record id 0, and such dead slots are left behind at the next move.
+Scalar access goes through memoryviews, which are three times as fast as array items.
 
 The loops that must be fast are written out in `mirror.py` over `arrays`; this module owns the layout, growth and the
 rare cases.
@@ -103,22 +102,6 @@ class Slots:
             cell += 2
             found = cells[cell]
         return cells[cell + 1]
-
-    def delete(self, index: int) -> None:
-        """Empty a slot; keys behind it that found it taken move back. So probing never needs tombstones."""
-        cells, parents, mask, shift = self.cells, self.parents, self.mask, self.shift
-        hole = cell = index << 1
-        cell += 2
-        key = cells[cell]
-        while key:
-            if key >> shift & mask <= hole:
-                cells[hole], cells[hole + 1] = key, cells[cell + 1]
-                parents[hole >> 1] = parents[cell >> 1]
-                hole = cell
-            cell += 2
-            key = cells[cell]
-        cells[hole] = cells[hole + 1] = 0
-        self.used -= 1
 
     def homes(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
         """The slot where probing for each key begins."""

@@ -58,14 +58,14 @@ def test_memory_is_bounded() -> None:
     assert expected == unpacked(memo.hash_image(first, 1))
     for number in range(CHUNKS_MAX + 1):
         memo.hash_image(u32([number] * CHUNK_BLOCKS), 1)
-    assert len(memo._young) <= 2
-    assert CHUNKS_MAX == len(memo._old)
+    assert len(memo._chunks.young) <= 2
+    assert CHUNKS_MAX == len(memo._chunks.old)
     assert expected == unpacked(memo.hash_image(first, 1))
     for number in range(2 * CHUNKS_MAX):
         memo.hash_image(u32([number, 7] * (CHUNK_BLOCKS // 2)), 1)
 
-    assert len(memo._young) <= CHUNKS_MAX
-    assert len(memo._old) <= CHUNKS_MAX
+    assert len(memo._chunks.young) <= CHUNKS_MAX
+    assert len(memo._chunks.old) <= CHUNKS_MAX
     assert expected == unpacked(memo.hash_image(first, 1))
 
 
@@ -75,8 +75,8 @@ def test_digests_differ_between_processes() -> None:
     one.hash_image(u32(range(CHUNK_BLOCKS)), 1)
     other.hash_image(u32(range(CHUNK_BLOCKS)), 1)
 
-    assert set(one._young).isdisjoint(other._young)
-    assert list(one._young.values()) == list(other._young.values())
+    assert set(one._chunks.young).isdisjoint(other._chunks.young)
+    assert list(one._chunks.young.values()) == list(other._chunks.young.values())
 
 
 @pytest.mark.parametrize("held", [0, 1, CHUNK_BLOCKS, 2 * CHUNK_BLOCKS - 1, 2 * CHUNK_BLOCKS, 4 * CHUNK_BLOCKS])
@@ -117,7 +117,7 @@ def test_no_adapter_can_be_chosen_so_that_chunks_meet() -> None:
     memo = ChainMemo()
     name, other = "adapter", "another"
     memo.hash_image(ids, 16, name)
-    keys = list(memo._young)
+    keys = list(memo._chunks.young)
 
     assert all(
         (digest, parent ^ local_seed(name) ^ local_seed(other), local_seed(other)) not in keys

@@ -7,7 +7,10 @@ import random
 import numpy as np
 import pytest
 
-from indexer.index.table import CAPACITY_MIN, PAD, TOUCH_BYTES, WINDOW, PresenceTable, Slots
+from indexer.index.mirror import Mirror
+from indexer.index.records import LaneTable
+from indexer.index.table import CAPACITY_MIN, PAD, TOUCH_BYTES, WINDOW, PresenceTable
+from indexer.model import Tier
 
 END = CAPACITY_MIN - 1
 
@@ -34,6 +37,13 @@ def check(table: PresenceTable, entries: dict[int, int]) -> None:
     assert [key + 1 for key in keys] == [table.parent(key) for key in keys]
     assert keys == keys[: len(table.prefix(np.array(keys, np.uint64)))]
     assert list(entries.values()) == table.prefix(np.array(keys, np.uint64)).tolist()
+
+
+def mirror_with_a_slot() -> tuple[Mirror, int]:
+    """What removes from a table: the loop is the mirror's. With one source's slot, of one lane."""
+    mirror, lanes = Mirror(), LaneTable()
+    lanes.number(0, Tier.GPU)
+    return mirror, mirror.open_slot(lanes)
 
 
 def move(table: PresenceTable) -> None:
@@ -98,17 +108,16 @@ def test_deleting_leaves_no_gap_that_ends_a_probe(homes: list[int]) -> None:
     """In every order, with neighbours of other homes between."""
     draw = random.Random(5)
     for _ in range(20):
-        slots = Slots(CAPACITY_MIN, 0)
-        table = PresenceTable()
-        table.current = slots
-        entries = {at_home(home, number): number + 1 for number, home in enumerate(homes)}
-        fill(table, entries)
-        for key in draw.sample(list(entries), len(entries)):
-            slots.delete(slots.find(key))
+        mirror, slot = mirror_with_a_slot()
+        keys = [at_home(home, number) for number, home in enumerate(homes)]
+        mirror.add(slot, 0, keys, [key + 1 for key in keys])
+        entries = {key: mirror.table.get(key) for key in keys}
+        for key in draw.sample(keys, len(keys)):
+            mirror.remove(slot, 0, [key])
             del entries[key]
-            check(table, entries)
-        assert 0 == slots.used
-        assert not slots.rows.any()
+            check(mirror.table, entries)
+        assert 0 == mirror.table.current.used
+        assert not mirror.table.current.rows.any()
 
 
 def test_growing_in_slices_hides_nothing() -> None:
@@ -159,19 +168,17 @@ def test_dead_keys_stay_behind() -> None:
 
 def test_an_emptied_table_gives_its_memory_back() -> None:
     """Down to the smallest."""
-    table = PresenceTable()
-    entries = random_entries(20_000)
-    while table.current.capacity < 65_536:
-        table.live = 20_000
-        move(table)
-    table.live = 0
-    fill(table, entries)
+    mirror, slot = mirror_with_a_slot()
+    keys = list(random_entries(20_000))
+    mirror.add(slot, 0, keys, [key + 1 for key in keys])
+    while mirror.tidy_slice():
+        pass
+    table = mirror.table
     large = table.bytes_used()
     assert not table.wants_to_move()
-    kept = dict(list(entries.items())[:100])
-    for key in set(entries) - set(kept):
-        table.current.delete(table.current.find(key))
-    table.live = 100
+    mirror.remove(slot, 0, keys[100:])
+    kept = {key: table.get(key) for key in keys[:100]}
+    assert (100, 100) == (table.live, table.current.used)
     assert table.wants_to_move()
 
     table.begin_move()
