@@ -27,7 +27,7 @@ from indexer.store.entries import Changed, Reasserted, SourceChange, Turned, pac
 from indexer.store.journal import Journal, NewCopy, SourceRun
 from indexer.store.layout import PartitionKeys, source_name, tags
 from indexer.store.lease import Acquired, acquire
-from indexer.store.outcomes import Began, Done, Whereabouts
+from indexer.store.outcomes import Began, Done, Laid, Whereabouts
 from indexer.store.rebuild import LoadOptions, load
 from indexer.store.segments import (
     Change,
@@ -228,7 +228,7 @@ async def _fill(journal: Journal, keys: PartitionKeys, pairs: int) -> Whereabout
     while laid < pairs:
         count = min(20_000, pairs - laid)
         for part in by_segment(_changes(_hashes(-1 - laid, count)), segments):
-            assert await journal.lay(SOURCE, where, part) == Done()
+            assert isinstance(await journal.lay(SOURCE, where, part), Laid)
         laid += count
     copy = NewCopy(source=SOURCE, where=where, cursor=0, facts=b"", pairs=pairs)
     begun = await journal.flip(copy, Reasserted(source_name(SOURCE), GENERATION, where.copy))

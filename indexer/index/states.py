@@ -46,6 +46,12 @@ class SourceFacts:
     rule_missing: bool = False
     """A group's hit rule is not known: bound `upper`."""
     syncing: bool = False
+    loading: bool = False
+    """Its map is being read from the store: what is there already counts."""
+    reloading: bool = False
+    """What is known may be behind its journal and is being read anew: at most `stale`."""
+    lease_until: float = NEVER
+    """From then on another replica may be its owner and know more: at most `stale`. Memory mode has no such moment."""
     connected: bool = False
     cordoned: bool = False
     alive_at: float | None = None
@@ -86,12 +92,14 @@ def bound_of(facts: SourceFacts) -> Bound:
 
 def state_of(facts: SourceFacts, now: float, limits: StateLimits) -> SourceState:
     """The source's state at `now`."""
+    if facts.loading:
+        return "syncing"
     if facts.sequence is None:
         return "syncing" if facts.syncing and facts.connected else "new"
     silent_s = NEVER if facts.alive_at is None else now - facts.alive_at
     if silent_s >= limits.score_ttl_s:
         return "down"
-    if silent_s >= limits.stale_after_s:
+    if silent_s >= limits.stale_after_s or now >= facts.lease_until or facts.reloading:
         return "stale"
     if facts.syncing:
         return "syncing"
@@ -102,10 +110,11 @@ def next_change(facts: SourceFacts, now: float, limits: StateLimits) -> float:
     """The next moment at which `state_of` may differ though no fact changes."""
     if facts.alive_at is None or facts.sequence is None:
         return NEVER
+    due = NEVER if now >= facts.lease_until else facts.lease_until
     for after in (limits.stale_after_s, limits.score_ttl_s):
         if now < facts.alive_at + after:
-            return facts.alive_at + after
-    return NEVER
+            return min(due, facts.alive_at + after)
+    return due
 
 
 def is_scored(state: SourceState) -> bool:

@@ -14,7 +14,7 @@ from indexer.store import lua
 from indexer.store.entries import Changed, Entry, Reasserted, Ticked, Turned, encode_entry
 from indexer.store.failures import StoreFailure
 from indexer.store.layout import segments_for
-from indexer.store.outcomes import Began, Done, Refusal, Whereabouts, began, done
+from indexer.store.outcomes import Began, Done, Laid, Refusal, Whereabouts, began, done, laid
 from indexer.store.packing import array, text
 from indexer.store.segments import SegmentChanges, by_segment
 
@@ -98,6 +98,11 @@ class Journal:
         """Whether it is known of every call if it was done."""
         return self._unsettled is None
 
+    @property
+    def open_position(self) -> Position | None:
+        """The id that the call would have of which it is not known whether it was done."""
+        return None if self._unsettled is None else self._unsettled.position
+
     # -- calls: each raises StoreFailure ------------------------------------------------------------------------------
 
     async def apply(self, runs: Sequence[SourceRun], entry: Changed) -> Done | Refusal:
@@ -145,11 +150,11 @@ class Journal:
             generation, self.position.epoch * COPIES_MAX + self._copies % COPIES_MAX, segments_for(pairs)
         )
 
-    async def lay(self, source: SourceId, where: Whereabouts, segment: SegmentChanges) -> Done | Refusal:
+    async def lay(self, source: SourceId, where: Whereabouts, segment: SegmentChanges) -> Laid | Refusal:
         """Write a part of a copy that is not in use yet. No entry; in any order, and again without harm."""
         keys = (self._keys.owner, self._keys.source(source), segment.key)
         words = (self._token, where.generation, where.copy, self._retain_ms, segment.packed)
-        return done(await self._client.run(lua.LAY, keys, words))
+        return laid(await self._client.run(lua.LAY, keys, words))
 
     async def keep(self, source: SourceId, where: Whereabouts) -> Done | Refusal:
         """Renew the time to live of a source's keys, and see that they are there. No entry."""

@@ -22,6 +22,12 @@ class Done(msgspec.Struct, frozen=True):
     again: bool = False
 
 
+class Laid(msgspec.Struct, frozen=True):
+    """A part of a copy is in its segment, which has so many fields now."""
+
+    fields: int
+
+
 class Fenced(msgspec.Struct, frozen=True):
     """Somebody else owns the partition (or nobody, holder b""): stop writing, acquire first."""
 
@@ -115,6 +121,11 @@ def unknown(reply: Reply) -> StoreFailure:
 def done(reply: Reply) -> Done | Refusal:
     """The reply of a script that has nothing more to say than OK."""
     return refusal(reply) or Done(reply[1:] == [b"again"])
+
+
+def laid(reply: Reply) -> Laid | Refusal:
+    """The reply of the script that lays a part of a copy."""
+    return refusal(reply) or Laid(int(reply[1]))
 
 
 def began(reply: Reply) -> Began | Refusal:

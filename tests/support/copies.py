@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from indexer.store.entries import Reasserted, Turned
 from indexer.store.journal import Journal, NewCopy
 from indexer.store.layout import source_name
-from indexer.store.outcomes import Began, Done, Refusal, Whereabouts
+from indexer.store.outcomes import Began, Laid, Refusal, Whereabouts
 from indexer.store.segments import by_segment
 from tests.support.owning import POD, stored
 
@@ -35,7 +35,7 @@ async def turned(journal: Journal, generation: int, segments: int = 1) -> Began 
     return await journal.turn(POD, generation, segments, Turned(source_name(POD), generation))
 
 
-async def lay(journal: Journal, keys: PartitionKeys, numbers: range, where: Whereabouts = COPY) -> list[Done | Refusal]:
+async def lay(journal: Journal, keys: PartitionKeys, numbers: range, where: Whereabouts = COPY) -> list[Laid | Refusal]:
     """Lay these pairs into a copy."""
     segments = list(keys.copy(POD, where.generation, where.copy, where.segments))
     return [await journal.lay(POD, where, part) for part in by_segment(stored(numbers), segments)]

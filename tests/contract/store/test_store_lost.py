@@ -13,7 +13,7 @@ from indexer.store.following import Follower, Reload
 from indexer.store.journal import Journal, NewCopy
 from indexer.store.layout import is_without_ttl, source_name
 from indexer.store.lease import renew
-from indexer.store.outcomes import Began, Done, Fenced, Lost, Whereabouts
+from indexer.store.outcomes import Began, Done, Fenced, Laid, Lost, Whereabouts
 from indexer.store.rebuild import LoadOptions, load, read_on
 from indexer.store.segments import by_segment
 from tests.support.owning import POD, acquired, begun, client_of, owning, run_of, stored, told, with_client
@@ -41,7 +41,7 @@ async def lay(journal: Journal, keys: PartitionKeys, pairs: int) -> Whereabouts:
     where = journal.new_copy(GENERATION, pairs)
     segments = list(keys.copy(POD, where.generation, where.copy, where.segments))
     for part in by_segment(stored(range(pairs)), segments):
-        assert Done() == await journal.lay(POD, where, part)
+        assert isinstance(await journal.lay(POD, where, part), Laid)
     return where
 
 

@@ -16,7 +16,7 @@ from indexer.store.entries import Reasserted, Turned
 from indexer.store.following import Follower, Next, Reload
 from indexer.store.journal import Journal, NewCopy
 from indexer.store.layout import source_name
-from indexer.store.outcomes import Began, Done, Fenced, Lost, OtherCursor, OtherGeneration, Whereabouts
+from indexer.store.outcomes import Began, Done, Fenced, Laid, Lost, OtherCursor, OtherGeneration, Whereabouts
 from indexer.store.rebuild import LoadOptions, load, read_on
 from indexer.store.segments import by_segment
 from tests.support.owning import POD, owning, removed, run_of, stored, told, with_client
@@ -100,7 +100,7 @@ class Replica:
         where = self._journal.new_copy(truth.generation, len(truth.held))
         segments = list(self._keys.copy(POD, where.generation, where.copy, where.segments))
         for part in by_segment(stored(truth.held), segments):
-            if not isinstance(await self._journal.lay(POD, where, part), Done):
+            if not isinstance(await self._journal.lay(POD, where, part), Laid):
                 return
         copy = NewCopy(source=POD, where=where, cursor=truth.sequence, facts=b"", pairs=len(truth.held))
         reply = await self._journal.flip(copy, Reasserted(source_name(POD), where.generation, where.copy))
