@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     from indexer.hashing.texts import TextMemo
     from indexer.model import Descriptor
     from schemas.lookup import LookupAnswer, LookupQuery
-    from schemas.rest import BlockView, HashResult, Readiness, SourcesReplaced, SourceView, VersionAnswer
+    from schemas.rest import (
+        BlockView,
+        HashResult,
+        Readiness,
+        SourceRegistered,
+        SourcesReplaced,
+        SourcesTouched,
+        SourceView,
+        VersionAnswer,
+    )
 
 Encoding = Literal["json", "msgpack"]
 
@@ -60,11 +69,14 @@ class NodePort(Protocol):
         """Sources in the order of (pod, rank), from the first one greater than `after`; `limit` 0 = all."""
         ...
 
-    def add_source(self, descriptor: Descriptor) -> Literal["created", "same"]:
+    # Commands. With a store they are recorded there first: `StoreFailure` where that was not possible. `effect` of the
+    # answer is `accepted` where the owner of a source was not seen to have come to it in time.
+
+    async def add_source(self, descriptor: Descriptor) -> SourceRegistered:
         """Register. Raises `SourceConflictError` where it contradicts what stands, `LimitReachedError` when full."""
         ...
 
-    def replace_api_sources(
+    async def replace_api_sources(
         self, descriptors: Sequence[Descriptor], *, max_removals: int | None = None
     ) -> SourcesReplaced:
         """Make these the whole set of origin `api`: all or nothing. Raises as `add_source`.
@@ -74,19 +86,19 @@ class NodePort(Protocol):
         """
         ...
 
-    def remove_source(self, pod: str, dp_rank: int | None) -> int:
-        """Remove one rank or all; returns how many.
+    async def remove_source(self, pod: str, dp_rank: int | None) -> SourcesTouched:
+        """Remove one rank or all.
 
         Raises `SourceUnknownError`; `SourceConflictError` when a flag or the configuration holds it.
         """
         ...
 
-    def clear_source(self, pod: str, dp_rank: int | None) -> int:
-        """New generation, everything of it gone; returns how many sources. Raises `SourceUnknownError`."""
+    async def clear_source(self, pod: str, dp_rank: int | None) -> SourcesTouched:
+        """New generation, everything of it gone. Raises `SourceUnknownError`."""
         ...
 
-    def cordon_source(self, pod: str, dp_rank: int | None, *, cordoned: bool) -> int:
-        """Set or lift the cordon; returns how many sources. Raises `SourceUnknownError`."""
+    async def cordon_source(self, pod: str, dp_rank: int | None, *, cordoned: bool) -> SourcesTouched:
+        """Set or lift the cordon. Raises `SourceUnknownError`."""
         ...
 
     async def find_block(self, pod: str, dp_rank: int | None, block_hash: int) -> list[BlockView]:

@@ -25,6 +25,7 @@ from indexer.errors import (
     SourceUnknownError,
     TooManyRemovalsError,
 )
+from indexer.store.failures import StoreFailure
 from schemas.rest import Problem, ProblemItem
 
 PROBLEM_TYPE: Final = b"application/problem+json"
@@ -62,25 +63,35 @@ def refusal_of(error: Exception) -> RequestRefused:
             return RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, error.code, str(error), error.issues)
         case SourceUnknownError():
             return RequestRefused(HTTPStatus.NOT_FOUND, "source.unknown", str(error))
-        case SourceConflictError():
-            issue = FieldIssue(field=error.field, rule=error.rule, hint=error.hint)
-            return RequestRefused(HTTPStatus.CONFLICT, "source.conflict", str(error), [issue])
-        case SchemeConflictError():
-            issue = FieldIssue(field="scheme", rule=error.rule)
-            return RequestRefused(HTTPStatus.CONFLICT, "scheme.conflict", str(error), [issue])
+        case SourceConflictError() | SchemeConflictError() | TooManyRemovalsError():
+            return RequestRefused(HTTPStatus.CONFLICT, *_conflict(error))
         case LimitReachedError():
             issue = FieldIssue(field=error.limit, rule=f"at most {error.value}")
             retry = (b"retry-after", b"%d" % max(1, math.ceil(error.retry_s)))
             return RequestRefused(HTTPStatus.TOO_MANY_REQUESTS, "limit.reached", str(error), [issue], headers=[retry])
+        case StoreFailure():
+            return RequestRefused(
+                HTTPStatus.SERVICE_UNAVAILABLE, "store.unavailable", str(error), headers=[(b"retry-after", b"1")]
+            )
+        case _:
+            log_fault(error)
+            return fault()
+
+
+def _conflict(
+    error: SourceConflictError | SchemeConflictError | TooManyRemovalsError,
+) -> tuple[str, str, Sequence[FieldIssue]]:
+    """Code, detail and issue of what contradicts what stands."""
+    match error:
+        case SourceConflictError():
+            return "source.conflict", str(error), [FieldIssue(field=error.field, rule=error.rule, hint=error.hint)]
+        case SchemeConflictError():
+            return "scheme.conflict", str(error), [FieldIssue(field="scheme", rule=error.rule)]
         case TooManyRemovalsError():
             hint = f"if that is meant, repeat with ?max_removals={error.sources}"
             rule = f"at most {error.limit}" + (" sources go" if error.pods is None else " pods without it")
             got = error.sources if error.pods is None else error.pods
-            issue = FieldIssue("max_removals", rule, str(got), hint)
-            return RequestRefused(HTTPStatus.CONFLICT, "sources.removals", str(error), [issue])
-        case _:
-            log_fault(error)
-            return fault()
+            return "sources.removals", str(error), [FieldIssue("max_removals", rule, str(got), hint)]
 
 
 def fault() -> RequestRefused:

@@ -11,7 +11,7 @@ import gc
 import random
 from collections import Counter
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from indexer.allocator import return_freed_memory
 from indexer.collect.fleet import Fleet
@@ -30,7 +30,7 @@ from indexer.slices import Slices
 from indexer.source_log import SourceLog
 from indexer.source_views import block_views, source_view
 from indexer.telemetry import Telemetry
-from schemas.rest import HashResult, Readiness, VersionAnswer
+from schemas.rest import HashResult, Readiness, SourceRegistered, SourcesTouched, VersionAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -148,27 +148,28 @@ class Node:
 
     # -- sources -------------------------------------------------------------------------------------------------------
 
-    def add_source(self, descriptor: Descriptor) -> Literal["created", "same"]:
+    async def add_source(self, descriptor: Descriptor) -> SourceRegistered:
         """Register."""
-        return self.roster.add(descriptor)
+        result = self.roster.add(descriptor)
+        return SourceRegistered(pod=descriptor.pod, dp_rank=descriptor.dp_rank, result=result)
 
-    def replace_api_sources(
+    async def replace_api_sources(
         self, descriptors: Sequence[Descriptor], *, max_removals: int | None = None
     ) -> SourcesReplaced:
         """Make these the whole set of origin `api`: all or nothing."""
         return self.roster.replace_api(descriptors, max_removals=max_removals)
 
-    def remove_source(self, pod: str, dp_rank: int | None) -> int:
+    async def remove_source(self, pod: str, dp_rank: int | None) -> SourcesTouched:
         """Remove one rank or all."""
-        return self.roster.remove(pod, dp_rank)
+        return SourcesTouched(pod=pod, sources=self.roster.remove(pod, dp_rank))
 
-    def clear_source(self, pod: str, dp_rank: int | None) -> int:
+    async def clear_source(self, pod: str, dp_rank: int | None) -> SourcesTouched:
         """New generation, everything of it gone."""
-        return self.roster.clear(pod, dp_rank)
+        return SourcesTouched(pod=pod, sources=self.roster.clear(pod, dp_rank))
 
-    def cordon_source(self, pod: str, dp_rank: int | None, *, cordoned: bool) -> int:
+    async def cordon_source(self, pod: str, dp_rank: int | None, *, cordoned: bool) -> SourcesTouched:
         """Set or lift the cordon."""
-        return self.roster.cordon(pod, dp_rank, cordoned=cordoned)
+        return SourcesTouched(pod=pod, sources=self.roster.cordon(pod, dp_rank, cordoned=cordoned))
 
     def source_for_topic(self, pod: str, model: str | None, dp_rank: int) -> EventSink | None:
         """The sink of a publisher on a bound socket."""

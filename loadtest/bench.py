@@ -17,7 +17,7 @@ from indexer.clock import SystemClock
 from indexer.decode.vllm import decode
 from indexer.hashing.chain import chained, local_hashes, root_seed
 from indexer.index.walk import walk
-from indexer.model import BlocksStored, Descriptor, RawBatch
+from indexer.model import BlocksStored, RawBatch
 from indexer.node import Node
 from indexer.settings import Settings
 from loadtest.content import BLOCK
@@ -58,7 +58,7 @@ class Stages:
                 sink.apply(RawBatch(b"", sequence, batch))
             self._sinks.append(sink)
 
-    def ingest(self, shape: Shape) -> Row:
+    async def ingest(self, shape: Shape) -> Row:
         """Microseconds a block of one shape: the plain decoder, ours, hashing, and all of `apply`."""
         coming = ring_documents(shape, 0, 0, INGEST_BLOCKS)
         going = coming if shape.removals else ()
@@ -72,7 +72,7 @@ class Stages:
             "plain decoder": _best(lambda: [plain(batch) is None for batch in batches]),
             "decode": _best(lambda: [decode(batch) is None for batch in batches]),
             "hash": _best(lambda: [not chained(local_hashes(event.tokens, BLOCK), seed) for event in events]),
-            "apply": min(self._applied(batches) for _ in range(BEST_OF)),
+            "apply": min([await self._applied(batches) for _ in range(BEST_OF)]),
         }
         row: Row = {"batch": shape.name}
         row |= {f"{name}, us/block": round(cost / blocks * 1e6, 3) for name, cost in costs.items()}
@@ -110,7 +110,7 @@ class Stages:
         query_string = f"model={MODEL}".encode() if form == "ids" else b""
         return _best(lambda: [requests.parse(form, each, query_string, {}) is None for each in bodies])
 
-    def _applied(self, batches: Sequence[bytes]) -> float:
+    async def _applied(self, batches: Sequence[bytes]) -> float:
         """Into a source that holds nothing yet."""
         sink = self._open("fresh")
         raw = [RawBatch(b"", sequence, batch) for sequence, batch in enumerate(batches)]
@@ -118,14 +118,13 @@ class Stages:
         for batch in raw:
             sink.apply(batch)
         spent = time.thread_time() - started
-        self._node.remove_source("fresh", None)
+        await self._node.remove_source("fresh", None)
         while self._node.ingest.tidy_slice():
             pass
         return spent
 
     def _open(self, name: str) -> EventSink:
-        self._node.add_source(Descriptor(pod=name, model=MODEL))
-        sink = self._node.source_for_topic(name, None, 0)
+        sink = self._node.source_for_topic(name, MODEL, 0)
         assert sink is not None
         return sink
 

@@ -115,21 +115,21 @@ class Service:
         """Where HTTP is served on loopback."""
         return self._port
 
-    def connect(self, endpoints: Sequence[str]) -> None:
+    async def connect(self, endpoints: Sequence[str]) -> None:
         """One source an endpoint."""
         for number, endpoint in enumerate(endpoints):
             descriptor = Descriptor(pod=pod(number), endpoint=endpoint, model=MODEL, origin="api")
-            self.node.add_source(descriptor)
+            await self.node.add_source(descriptor)
             self._sources.append(descriptor.id)
 
-    def clear(self) -> None:
+    async def clear(self) -> None:
         """Forget what every source holds, as an operator's clear does."""
         for name, rank in self._sources:
-            self.node.clear_source(name, rank)
+            await self.node.clear_source(name, rank)
 
-    def remove(self, engine: int) -> None:
+    async def remove(self, engine: int) -> None:
         """One source leaves."""
-        self.node.remove_source(pod(engine), 0)
+        await self.node.remove_source(pod(engine), 0)
 
     async def applied(self, last: Sequence[int]) -> Spent:
         """Return when the first sources have each applied this sequence; what was spent meanwhile."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from indexer.clock import SystemClock
-from indexer.model import Descriptor, RawBatch
+from indexer.model import RawBatch
 from indexer.node import Node
 from indexer.settings import Settings
 from indexer.settings.sections import Limits
@@ -29,7 +29,7 @@ from loadtest.wire import payload, removals, stores
 from schemas.lookup import LookupQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from indexer.ports import EventSink
     from loadtest.content import Document
@@ -91,15 +91,15 @@ class Churn:
         self._hot: list[Document] = []
         self._sinks: list[EventSink] = []
 
-    def run(self, blocks: int) -> Curve:
+    async def run(self, blocks: int) -> Curve:
         """Churn so many blocks over all sources, then let all leave."""
-        self._warm_up()
+        await self._warm_up()
         self._open()
         start = _rss()
         samples = self._churn(blocks)
         live = self._check()
         for number in range(self._sources):
-            self._node.remove_source(f"pod-{number}", None)
+            await self._node.remove_source(f"pod-{number}", None)
         self._sinks.clear()
         self._rings.clear()
         self._node.lookup(LookupQuery(tokens=b""))  # routers go on asking: what was prepared for them is made anew
@@ -110,15 +110,14 @@ class Churn:
         self._node.return_memory()
         return Curve(start, list(zip(*samples, strict=True)), freed, rss_bytes(), live)
 
-    def _warm_up(self) -> None:
+    async def _warm_up(self) -> None:
         """Everything once, so that imports and first uses do not count as memory of the index."""
-        self._node.add_source(Descriptor(pod="first"))
         sink = self._node.source_for_topic("first", None, 0)
         assert sink is not None
         first = document(_HOT, self._sources, HOT_BLOCKS)
         sink.apply(RawBatch(b"", 0, payload([*stores(first, EVENT_BLOCKS), *removals(first)])))
         self._node.lookup(LookupQuery(tokens=first.prompt().tobytes()))
-        self._node.remove_source("first", None)
+        await self._node.remove_source("first", None)
 
     def _churn(self, blocks: int) -> tuple[array[int], array[int]]:
         """Blocks so far and memory, at equal distances. In arrays: an int kept from meanwhile would pin its arena."""
@@ -134,7 +133,6 @@ class Churn:
 
     def _open(self) -> None:
         for number in range(self._sources):
-            self._node.add_source(Descriptor(pod=f"pod-{number}"))
             sink = self._node.source_for_topic(f"pod-{number}", None, 0)
             assert sink is not None
             self._sinks.append(sink)
@@ -189,68 +187,68 @@ class Endless:
         self._stored = payload(list(stores(document(_HOT, 0, SMALL_BLOCKS), EVENT_BLOCKS)))
         self._cleared = payload([{"type": "AllBlocksCleared"}])
 
-    def engine_clears(self, turns: int) -> tuple[int, float]:
+    async def engine_clears(self, turns: int) -> tuple[int, float]:
         """As an engine may in every batch. Bytes of growth, and how much longer the last fifth took than the first."""
         sequence = 0
 
-        def turn() -> None:
+        async def turn() -> None:
             nonlocal sequence
             for batch in (self._stored, self._cleared):
                 self._sink.apply(RawBatch(b"", sequence, batch))
                 sequence += 1
 
-        return self._repeat(turn, turns)
+        return await self._repeat(turn, turns)
 
-    def operator_clears(self, turns: int) -> tuple[int, float]:
+    async def operator_clears(self, turns: int) -> tuple[int, float]:
         """By the API."""
         sequence = (self._sink.cursor or 0) + 1
 
-        def turn() -> None:
+        async def turn() -> None:
             nonlocal sequence
             self._sink.apply(RawBatch(b"", sequence, self._stored))
             sequence += 1
-            self._node.clear_source("pod", None)
+            await self._node.clear_source("pod", None)
 
-        return self._repeat(turn, turns)
+        return await self._repeat(turn, turns)
 
-    def restarts(self, turns: int) -> tuple[int, float]:
+    async def restarts(self, turns: int) -> tuple[int, float]:
         """Another process each time."""
 
-        def turn() -> None:
+        async def turn() -> None:
             self._sink.restart("sequence_went_back")
             self._sink.apply(RawBatch(b"", 0, self._stored))
 
-        return self._repeat(turn, turns)
+        return await self._repeat(turn, turns)
 
-    def registrations(self, turns: int) -> tuple[int, float]:
+    async def registrations(self, turns: int) -> tuple[int, float]:
         """Gone and there again."""
 
-        def turn() -> None:
+        async def turn() -> None:
             self._sink.apply(RawBatch(b"", 0, self._stored))
-            self._node.remove_source("pod", None)
+            await self._node.remove_source("pod", None)
             self._sink = self._register()
 
-        return self._repeat(turn, turns)
+        return await self._repeat(turn, turns)
 
     def _register(self) -> EventSink:
         sink = self._node.source_for_topic("pod", None, 0)
         assert sink is not None
         return sink
 
-    def _repeat(self, turn: Callable[[], None], turns: int) -> tuple[int, float]:
+    async def _repeat(self, turn: Callable[[], Awaitable[None]], turns: int) -> tuple[int, float]:
         fifth = turns // 5
         for _ in range(WARM_TURNS):
-            turn()
+            await turn()
         before = _rss()
-        spent = [self._time(turn, fifth) for _ in range(5)]
+        spent = [await self._time(turn, fifth) for _ in range(5)]
         while self._node.ingest.tidy_slice():
             pass
         return _rss() - before, spent[-1] / spent[0]
 
-    def _time(self, turn: Callable[[], None], turns: int) -> float:
+    async def _time(self, turn: Callable[[], Awaitable[None]], turns: int) -> float:
         begun = time.process_time()
         for number in range(turns):
-            turn()
+            await turn()
             if number % 16 == 0:
                 self._node.ingest.tidy_slice()
         return time.process_time() - begun

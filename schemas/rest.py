@@ -194,27 +194,34 @@ class ReplaceOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     max_removals: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] | None = None
 
 
-class SourceRegistered(msgspec.Struct, kw_only=True):
-    """Answer of `POST /v1/sources`: `created` with 201, `same` (nothing changed) with 200."""
+Effect = Literal["done", "accepted"]
+"""Of a command: in force (then the answer leaves it out), or recorded and in force when the owner comes to it."""
+
+
+class SourceRegistered(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Answer of `POST /v1/sources`: `created` with 201, `same` (nothing changed) with 200; 202 if not in force yet."""
 
     pod: str
     dp_rank: int
     result: Literal["created", "same"]
+    effect: Effect = "done"
 
 
-class SourcesReplaced(msgspec.Struct, kw_only=True):
+class SourcesReplaced(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Answer of `PUT /v1/sources`: how many sources of origin `api` came, stayed as they were, and went."""
 
     added: int
     kept: int
     removed: int
+    effect: Effect = "done"
 
 
-class SourcesTouched(msgspec.Struct, kw_only=True):
+class SourcesTouched(msgspec.Struct, kw_only=True, omit_defaults=True):
     """How many sources (ranks) of the pod the command reached."""
 
     pod: str
     sources: int
+    effect: Effect = "done"
 
 
 class GroupView(msgspec.Struct, kw_only=True):

@@ -16,6 +16,7 @@ from indexer.errors import SettingsError
 from indexer.settings import parse_source_flag
 
 PAGE: int = 1_000
+LATE: str = "recorded, in force as soon as the replica that owns the source comes to it"
 NAMED_MAX: int = 3
 """Sources named beside a warning that several have."""
 WIDE: int = 160
@@ -111,10 +112,12 @@ def _print_done(arguments: argparse.Namespace, answer: bytes) -> None:
         return
     told = decoded(answer) if answer.strip() else {}
     facts = told if isinstance(told, dict) else {}
+    late = f"; {LATE}" if facts.get("effect") == "accepted" else ""
     if "result" in facts:
-        print(f"{facts.get('pod')} rank {facts.get('dp_rank')}: {facts['result']}")
+        print(f"{facts.get('pod')} rank {facts.get('dp_rank')}: {facts['result']}{late}")
     else:
-        print(f"{arguments.pod}: {arguments.action} done, sources reached: {facts.get('sources', '?')}")
+        what = "accepted" if late else "done"
+        print(f"{arguments.pod}: {arguments.action} {what}, sources reached: {facts.get('sources', '?')}{late}")
 
 
 def print_sources(rows: list[Row], console: Console) -> None:

@@ -12,6 +12,7 @@ from api.rest.value_texts import ANSWER_STATES, BOUNDS, REASONS, SOURCE_STATES, 
 
 _POD = "The pod's name, as registered."
 _RANK = "Data-parallel rank of the engine process."
+_EFFECT = "With 202 `accepted`: recorded, in force as soon as the owner of the source comes to it. Left out: done."
 _ANSWERED_POD = "The pod, under the name by which the caller called it, else its own."
 
 _LOOKUP: Final = {
@@ -121,13 +122,19 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
     },
     "SourceSet": {"sources": "All that callers register; others of theirs go."},
     "CordonBody": {"cordoned": "Listed with score 0 while it is true; it goes on learning."},
-    "SourceRegistered": {"pod": _POD, "dp_rank": _RANK, "result": "`created`, or `same`: nothing changed."},
+    "SourceRegistered": {
+        "pod": _POD,
+        "dp_rank": _RANK,
+        "result": "`created`, or `same`: nothing changed.",
+        "effect": _EFFECT,
+    },
     "SourcesReplaced": {
         "added": "Sources that came, or came back changed.",
         "kept": "Sources that stayed as they were, with what they hold.",
         "removed": "Sources that went.",
+        "effect": _EFFECT,
     },
-    "SourcesTouched": {"pod": "As the path named it.", "sources": "Ranks that were reached."},
+    "SourcesTouched": {"pod": "As the path named it.", "sources": "Ranks that were reached.", "effect": _EFFECT},
     "SourceList": {"sources": "In the order of pod and rank.", "next": "For `after` of the next request; null = all."},
     "SourceView": {
         "pod": _POD,

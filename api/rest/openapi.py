@@ -168,14 +168,14 @@ def _paths() -> Json:
                 "add_source",
                 "sources",
                 "Register one source; from loopback only",
-                _answers("SourceRegistered") | _answers("SourceRegistered", "201", "New."),
+                _command_answers("SourceRegistered") | _answers("SourceRegistered", "201", "New."),
                 body=_body({"$ref": REF + "SourceBody"}),
             ),
             "put": _operation(
                 "replace_sources",
                 "sources",
                 "Make this the whole set of sources registered by callers; from loopback only",
-                _answers("SourcesReplaced"),
+                _command_answers("SourcesReplaced"),
                 body=_body(
                     {"oneOf": [{"type": "array", "items": {"$ref": REF + "SourceBody"}}, {"$ref": REF + "SourceSet"}]}
                 ),
@@ -188,14 +188,14 @@ def _paths() -> Json:
                 "remove_source",
                 "sources",
                 "Forget a pod's sources; from loopback only",
-                _answers("SourcesTouched"),
+                _command_answers("SourcesTouched"),
                 parameters=rank,
             ),
             "patch": _operation(
                 "cordon_source",
                 "sources",
                 "Take a pod out of the scores, or back; from loopback only",
-                _answers("SourcesTouched"),
+                _command_answers("SourcesTouched"),
                 body=_body({"$ref": REF + "CordonBody"}),
                 parameters=rank,
             ),
@@ -206,7 +206,7 @@ def _paths() -> Json:
                 "clear_source",
                 "sources",
                 "Start a new generation: nothing announced before counts; from loopback only",
-                _answers("SourcesTouched"),
+                _command_answers("SourcesTouched"),
                 parameters=rank,
             ),
         },
@@ -263,6 +263,11 @@ def _operation(
 def _answers(schema: str, status: str = "200", description: str = "The answer.") -> Json:
     content = {name.decode(): {"schema": {"$ref": REF + schema}} for name in ANSWER_TYPES.values()}
     return {status: {"description": description, "content": content}}
+
+
+def _command_answers(schema: str) -> Json:
+    late = "Recorded; not seen to be in force yet."
+    return _answers(schema) | _answers(schema, "202", late) | {"503": {"$ref": "#/components/responses/Problem"}}
 
 
 def _plain(media_type: str, schema: Json) -> Json:

@@ -31,6 +31,7 @@ from schemas.rest import (
     SourceList,
     SourceRegistered,
     SourceSet,
+    SourcesReplaced,
     SourcesTouched,
 )
 
@@ -66,10 +67,8 @@ class SourceRoutes:
         """`POST /v1/sources`."""
         _require_local(request)
         descriptor = descriptor_of(await self._exchange.body(request, SourceBody))
-        result = self._node.add_source(descriptor)
-        status = HTTPStatus.CREATED if result == "created" else HTTPStatus.OK
-        answer = SourceRegistered(pod=descriptor.pod, dp_rank=descriptor.dp_rank, result=result)
-        return self._exchange.answer(request, answer, status)
+        answer = await self._node.add_source(descriptor)
+        return self._done(request, answer, HTTPStatus.CREATED if answer.result == "created" else HTTPStatus.OK)
 
     async def replace_sources(self, request: Request) -> Response:
         """`PUT /v1/sources`."""
@@ -78,24 +77,23 @@ class SourceRoutes:
         body: list[SourceBody] | SourceSet = await self._exchange.body(request, list[SourceBody] | SourceSet)  # type: ignore[arg-type]
         descriptors = await descriptors_of(body.sources if isinstance(body, SourceSet) else body)
         await asyncio.sleep(0)  # entering a thousand of them takes 15 ms: nothing else in the same turn
-        answer = self._node.replace_api_sources(descriptors, max_removals=options.max_removals)
-        return self._exchange.answer(request, answer)
+        return self._done(request, await self._node.replace_api_sources(descriptors, max_removals=options.max_removals))
 
     async def remove_source(self, request: Request) -> Response:
         """`DELETE /v1/sources/{pod}`."""
         pod, dp_rank = _named(request)
-        return self._touched(request, pod, self._node.remove_source(pod, dp_rank))
+        return self._done(request, await self._node.remove_source(pod, dp_rank))
 
     async def cordon_source(self, request: Request) -> Response:
         """`PATCH /v1/sources/{pod}`."""
         pod, dp_rank = _named(request)
         body = await self._exchange.body(request, CordonBody)
-        return self._touched(request, pod, self._node.cordon_source(pod, dp_rank, cordoned=body.cordoned))
+        return self._done(request, await self._node.cordon_source(pod, dp_rank, cordoned=body.cordoned))
 
     async def clear_source(self, request: Request) -> Response:
         """`POST /v1/sources/{pod}/clear`."""
         pod, dp_rank = _named(request)
-        return self._touched(request, pod, self._node.clear_source(pod, dp_rank))
+        return self._done(request, await self._node.clear_source(pod, dp_rank))
 
     async def find_block(self, request: Request) -> Response:
         """`GET /v1/sources/{pod}/blocks/{hash}`."""
@@ -109,8 +107,14 @@ class SourceRoutes:
             raise RequestRefused(HTTPStatus.NOT_FOUND, "block.unknown", "this source holds no block by that hash")
         return self._exchange.answer(request, BlockList(blocks=blocks))
 
-    def _touched(self, request: Request, pod: str, sources: int) -> Response:
-        return self._exchange.answer(request, SourcesTouched(pod=pod, sources=sources))
+    def _done(
+        self,
+        request: Request,
+        answer: SourceRegistered | SourcesReplaced | SourcesTouched,
+        status: HTTPStatus = HTTPStatus.OK,
+    ) -> Response:
+        """What became of a command: 202 where it is recorded but not seen to be in force."""
+        return self._exchange.answer(request, answer, HTTPStatus.ACCEPTED if answer.effect == "accepted" else status)
 
 
 def _require_local(request: Request) -> None:

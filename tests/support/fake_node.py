@@ -22,7 +22,17 @@ from indexer.errors import (
 from indexer.hashing.texts import TextMemo
 from indexer.model import Descriptor, SourceId
 from schemas.lookup import LookupAnswer, LookupQuery, PodEntry, PrefixTokens, Shards, TierTokens
-from schemas.rest import BlockView, HashResult, Readiness, SourcesReplaced, SourceView, VersionAnswer
+from schemas.rest import (
+    BlockView,
+    Effect,
+    HashResult,
+    Readiness,
+    SourceRegistered,
+    SourcesReplaced,
+    SourcesTouched,
+    SourceView,
+    VersionAnswer,
+)
 
 SOURCES_MAX = 1_000
 REFUSED = 7
@@ -40,6 +50,7 @@ class FakeNode:
         self.sources: dict[SourceId, Descriptor] = {}
         self.cordoned: set[SourceId] = set()
         self.ready = True
+        self.effect: Effect = "done"
         self.fault: Exception | None = None
 
     def lookup(self, query: LookupQuery, *, encoding: Encoding) -> LookupAnswer:
@@ -109,44 +120,49 @@ class FakeNode:
         views = [view for view in views if state is None or view.state == state]
         return views[:limit] if limit else views
 
-    def add_source(self, descriptor: Descriptor) -> Literal["created", "same"]:
+    async def add_source(self, descriptor: Descriptor) -> SourceRegistered:
+        self._fail()
         known = self.sources.get(descriptor.id)
         if known == descriptor:
-            return "same"
+            return self._registered(descriptor, "same")
         if known is not None:
             raise SourceConflictError("endpoint", "another registration of this pod and rank stands")
         if len(self.sources) >= SOURCES_MAX:
             raise LimitReachedError("limits.sources", SOURCES_MAX)
         self.sources[descriptor.id] = descriptor
-        return "created"
+        return self._registered(descriptor, "created")
 
-    def replace_api_sources(
+    async def replace_api_sources(
         self, descriptors: Sequence[Descriptor], *, max_removals: int | None = None
     ) -> SourcesReplaced:
+        self._fail()
         if max_removals == REFUSED:
             raise TooManyRemovalsError(REFUSED + 1, max_removals)
         wanted = {descriptor.id: descriptor for descriptor in descriptors}
         before = {source: known for source, known in self.sources.items() if known.origin == "api"}
         kept = sum(1 for source, known in before.items() if wanted.get(source) == known)
         self.sources = {s: known for s, known in self.sources.items() if known.origin != "api"} | wanted
-        return SourcesReplaced(added=len(wanted) - kept, kept=kept, removed=len(before) - kept)
+        return SourcesReplaced(added=len(wanted) - kept, kept=kept, removed=len(before) - kept, effect=self.effect)
 
-    def remove_source(self, pod: str, dp_rank: int | None) -> int:
+    async def remove_source(self, pod: str, dp_rank: int | None) -> SourcesTouched:
+        self._fail()
         ids = self._ids(pod, dp_rank)
         for source in ids:
             if self.sources[source].origin != "api":
                 raise SourceConflictError("pod", "a flag holds this source: remove it there")
         for source in ids:
             del self.sources[source]
-        return len(ids)
+        return SourcesTouched(pod=pod, sources=len(ids), effect=self.effect)
 
-    def clear_source(self, pod: str, dp_rank: int | None) -> int:
-        return len(self._ids(pod, dp_rank))
+    async def clear_source(self, pod: str, dp_rank: int | None) -> SourcesTouched:
+        self._fail()
+        return SourcesTouched(pod=pod, sources=len(self._ids(pod, dp_rank)), effect=self.effect)
 
-    def cordon_source(self, pod: str, dp_rank: int | None, *, cordoned: bool) -> int:
+    async def cordon_source(self, pod: str, dp_rank: int | None, *, cordoned: bool) -> SourcesTouched:
+        self._fail()
         ids = self._ids(pod, dp_rank)
         self.cordoned = self.cordoned | set(ids) if cordoned else self.cordoned - set(ids)
-        return len(ids)
+        return SourcesTouched(pod=pod, sources=len(ids), effect=self.effect)
 
     async def find_block(self, pod: str, dp_rank: int | None, block_hash: int) -> list[BlockView]:
         text = f"{HELD_HASH:016x}"
@@ -178,6 +194,9 @@ class FakeNode:
 
     def version(self) -> VersionAnswer:
         return VersionAnswer(version="0.1.0", hash_scheme="kvi1", layout="memory")
+
+    def _registered(self, descriptor: Descriptor, result: Literal["created", "same"]) -> SourceRegistered:
+        return SourceRegistered(pod=descriptor.pod, dp_rank=descriptor.dp_rank, result=result, effect=self.effect)
 
     def _fail(self) -> None:
         if self.fault is not None:

@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 
 from api.rest.limits import RestLimits
 from api.server import ServerSettings
+from indexer.model import Descriptor, SourceId
+from indexer.store.failures import StoreFailure
 from schemas.lookup import LookupAnswer, LookupQuery
-from schemas.rest import BlockList, HashAnswer, Problem, SourceList
+from schemas.rest import BlockList, Effect, HashAnswer, Problem, SourceList
 from tests.support.fake_node import HELD_HASH, REFUSED, FakeNode
 from tests.support.serving import exchange, request, served_in_thread
 
@@ -209,6 +211,45 @@ def test_a_registration_is_new_the_same_or_another(http_client: http.client.HTTP
     assert 200 == _register(http_client, model="m")
     assert 409 == _register(http_client, model="other")
     assert ["m"] == [source.model for source in _sources(http_client).sources]
+
+
+COMMANDS = [
+    ("POST", "/v1/sources", b'{"pod":"a","endpoint":"tcp://127.0.0.1:1"}'),
+    ("POST", "/v1/sources", b'{"pod":"b","endpoint":"tcp://127.0.0.1:1"}'),
+    ("PATCH", "/v1/sources/a", b'{"cordoned":true}'),
+    ("POST", "/v1/sources/a/clear", None),
+    ("PUT", "/v1/sources", b'[{"pod":"a","endpoint":"tcp://127.0.0.1:2"}]'),
+    ("DELETE", "/v1/sources/a", None),
+]
+
+
+@pytest.mark.parametrize(
+    ("effect", "statuses", "told"),
+    [("done", [200, 201, 200, 200, 200, 200], None), ("accepted", [202] * len(COMMANDS), "accepted")],
+)
+def test_a_command_that_is_not_in_force_yet_is_accepted(
+    http_client: http.client.HTTPConnection, node: FakeNode, effect: Effect, statuses: list[int], told: str | None
+) -> None:
+    """202 and a body that says so, whatever the command; else 200 or 201."""
+    node.sources = {SourceId("a", 0): Descriptor(pod="a", endpoint="tcp://127.0.0.1:1", origin="api")}
+    node.effect = effect
+    answers = [request(http_client, method, path, body) for method, path, body in COMMANDS]
+
+    assert statuses == [status for status, _, _ in answers]
+    assert {told} == {json.loads(body).get("effect") for _, _, body in answers}
+
+
+@pytest.mark.parametrize(("method", "path", "body"), COMMANDS)
+def test_a_command_that_the_store_did_not_take_is_503(
+    http_client: http.client.HTTPConnection, node: FakeNode, method: str, path: str, body: bytes | None
+) -> None:
+    """Try again in a second: nothing of the store's address is told."""
+    node.fault = StoreFailure("unreachable")
+    answer = request(http_client, method, path, body)
+
+    assert (503, "store.unavailable") == (answer[0], _problem(answer).code)
+    assert "1" == answer[1]["retry-after"]
+    assert "the store: no connection, or it broke" == _problem(answer).detail
 
 
 @pytest.mark.parametrize("pod", ["10.0.0.1:8000", "http://[::1]:8000/v1", "a b%2Fc?d#e", "..", "ü"])

@@ -16,6 +16,7 @@ from indexer.errors import (
     SourceConflictError,
     SourceUnknownError,
 )
+from indexer.store.failures import StoreFailure
 from schemas.rest import Problem
 
 
@@ -31,6 +32,7 @@ from schemas.rest import Problem
         (SourceUnknownError("a", 3), 404, "source.unknown", "no source is known as 'a' with dp_rank 3"),
         (SourceConflictError("endpoint", "differs"), 409, "source.conflict", "endpoint: differs"),
         (LimitReachedError("limits.sources", 9), 429, "limit.reached", "limit limits.sources = 9 reached"),
+        (StoreFailure("timeout"), 503, "store.unavailable", "the store: no answer within the deadline"),
         (SchemeConflictError("not here"), 409, "scheme.conflict", "scheme: not here"),
         (
             RequestRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body.too_large", "too large"),

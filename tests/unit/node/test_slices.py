@@ -72,7 +72,7 @@ def test_what_leaves_meanwhile_is_not_shown() -> None:
             looking = tasks.create_task(node.source_views())
             await asyncio.sleep(0)
             for number in range(SOURCES // 2, SOURCES, 2):
-                node.remove_source(f"pod-{number:02}", None)
+                await node.remove_source(f"pod-{number:02}", None)
         stop.set()
         await node.run(stop)
         return [view.pod for view in looking.result()]

@@ -40,7 +40,7 @@ class Watched:
             origin=origin,
             blocks_total=blocks_total,  # type: ignore[arg-type]
         )
-        self.node.add_source(descriptor)
+        asyncio.run(self.node.add_source(descriptor))
         return self.node.roster._sinks[descriptor.id]
 
     def lines(self) -> list[Line]:
@@ -97,7 +97,7 @@ def test_a_life_is_told_line_by_line(watched: Watched) -> None:
     watched.clock.at += 100.0
     sink.alive(connected=False, silent_s=100.0)
     assert ("WARNING", "source a: down, bound estimate (the connection is lost)") in watched.lines()
-    watched.node.remove_source("a", None)
+    asyncio.run(watched.node.remove_source("a", None))
     assert [("INFO", "source a: removed by a caller")] == watched.lines()
 
 
@@ -105,15 +105,15 @@ def test_commands_of_callers_are_told(watched: Watched) -> None:
     """One line a command, however many ranks it reaches; a list that changes nothing is none."""
     watched.sink("a", port=1)
     watched.lines()
-    watched.node.cordon_source("a", None, cordoned=True)
-    watched.node.cordon_source("a", None, cordoned=False)
-    watched.node.clear_source("a", None)
+    asyncio.run(watched.node.cordon_source("a", None, cordoned=True))
+    asyncio.run(watched.node.cordon_source("a", None, cordoned=False))
+    asyncio.run(watched.node.clear_source("a", None))
     said = [("INFO", f"source a: {what} by a caller") for what in ("cordoned", "uncordoned", "cleared")]
     assert said == watched.lines()
 
     wanted = [Descriptor(pod=f"p{n}", endpoint=f"tcp://127.0.0.1:{n + 2}", blocks_total=9) for n in range(5)]
     for _ in range(2):
-        watched.node.replace_api_sources(wanted)
+        asyncio.run(watched.node.replace_api_sources(wanted))
     listed = "5 added or changed (p0, p1, p2 and 2 more), 1 removed (a)"
     assert [("INFO", f"a caller's list of sources: {listed}")] == watched.lines()
 

@@ -38,7 +38,7 @@ class Fleet:
             for number in range(first, first + pods)
             for rank in range(ranks)
         ]
-        return self.node.replace_api_sources(wanted, max_removals=max_removals)
+        return asyncio.run(self.node.replace_api_sources(wanted, max_removals=max_removals))
 
     def speak(self) -> None:
         """Every source holds one block."""
@@ -145,13 +145,13 @@ def test_a_pod_counts_once_however_many_ranks_it_has() -> None:
     with fleet() as of:
         of.put(2, ranks=10 * LIMIT)
         of.speak()
-        assert 10 * LIMIT == of.node.clear_source("pod-0", None)
+        assert 10 * LIMIT == asyncio.run(of.node.clear_source("pod-0", None)).sources
         of.speak()
-        assert 10 * LIMIT == of.node.remove_source("pod-0", None)
+        assert 10 * LIMIT == asyncio.run(of.node.remove_source("pod-0", None)).sources
         for _ in range(LIMIT - 2):
-            of.node.clear_source("pod-1", 0)
+            asyncio.run(of.node.clear_source("pod-1", 0))
         with pytest.raises(LimitReachedError):
-            of.node.clear_source("pod-1", 0)
+            asyncio.run(of.node.clear_source("pod-1", 0))
 
 
 def test_a_list_with_a_source_twice_is_refused() -> None:
@@ -160,7 +160,7 @@ def test_a_list_with_a_source_twice_is_refused() -> None:
         of.put(1)
         twice = [Descriptor(pod="x", endpoint=f"tcp://127.0.0.1:{port}", origin="api") for port in (1, 2)]
         with pytest.raises(SourceConflictError):
-            of.node.replace_api_sources(twice)
+            asyncio.run(of.node.replace_api_sources(twice))
         assert {"pod-0"} == of.pods
 
 
@@ -169,7 +169,7 @@ def test_a_registration_that_differs_is_refused_with_the_way_to_change_it() -> N
     with fleet() as of:
         of.put(1)
         with pytest.raises(SourceConflictError) as caught:
-            of.node.add_source(Descriptor(pod="pod-0", endpoint="tcp://127.0.0.1:2"))
+            asyncio.run(of.node.add_source(Descriptor(pod="pod-0", endpoint="tcp://127.0.0.1:2")))
 
         assert ("endpoint", "PUT the whole list with the change, or DELETE it and add it again") == (
             caught.value.field,
@@ -181,7 +181,7 @@ def test_a_changed_registration_keeps_an_operators_cordon() -> None:
     """Discovery does not know why a pod must rest."""
     with fleet() as of:
         of.put(2)
-        of.node.cordon_source("pod-1", None, cordoned=True)
+        asyncio.run(of.node.cordon_source("pod-1", None, cordoned=True))
 
         assert SourcesReplaced(added=2, kept=0, removed=0) == of.put(2, port=2)
 

@@ -48,7 +48,7 @@ def test_another_model_is_another_registration(later: str | None) -> None:
     """The engine serves another model now: nothing of before is its own. What was cordoned is the pod."""
     with node(sources=1) as of:
         first = of.source_for_topic("pod", "llama", 0)
-        of.cordon_source("pod", None, cordoned=True)
+        asyncio.run(of.cordon_source("pod", None, cordoned=True))
         second = of.source_for_topic("pod", later, 0)
 
         assert first is not None
@@ -62,7 +62,7 @@ def test_another_model_is_another_registration(later: str | None) -> None:
 def test_a_registration_wins_over_a_topic_with_another_model() -> None:
     """As it stands, it is handed out."""
     with node() as of:
-        of.add_source(Descriptor(pod="pod", endpoint="tcp://127.0.0.1:1", model="m"))
+        asyncio.run(of.add_source(Descriptor(pod="pod", endpoint="tcp://127.0.0.1:1", model="m")))
         sink = of.source_for_topic("pod", "llama", 0)
 
         assert sink is not None
@@ -81,7 +81,7 @@ def test_no_room_is_counted_once_for_each_refusal() -> None:
 def test_a_name_that_is_another_pods_is_no_limit() -> None:
     """Refused, but there is room."""
     with node() as of:
-        of.add_source(Descriptor(pod="pod", endpoint="tcp://127.0.0.1:1", aliases=("taken",)))
+        asyncio.run(of.add_source(Descriptor(pod="pod", endpoint="tcp://127.0.0.1:1", aliases=("taken",))))
 
         assert of.source_for_topic("taken", None, 0) is None
         assert not of.telemetry.limits_reached
@@ -93,7 +93,7 @@ def test_a_topic_source_that_is_gone_leaves(seen: bool) -> None:
     of = Node(Settings(staleness=Staleness(retain_s=60.0)), ManualClock())
     clock = of.clock
     assert isinstance(clock, ManualClock)
-    of.add_source(Descriptor(pod="registered", endpoint="tcp://127.0.0.1:1"))
+    asyncio.run(of.add_source(Descriptor(pod="registered", endpoint="tcp://127.0.0.1:1")))
     sink = of.source_for_topic("passing", None, 0)
     assert isinstance(sink, SourceSink)
     if seen:
