@@ -23,7 +23,7 @@ from redis.exceptions import ConnectionError as Refused
 from redis.retry import Retry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from indexer.store.layout import PartitionKeys
 
@@ -121,9 +121,10 @@ class Server:
 class Store:
     """What a contract test runs against: one server or a cluster, by address, with a blocking client."""
 
-    def __init__(self, kind: Kind, servers: list[Server]) -> None:
+    def __init__(self, kind: Kind, servers: list[Server], replicas: Sequence[Server] = ()) -> None:
         self.kind = kind
         self.servers = servers
+        self.replicas = replicas
         cluster = kind == "cluster"
         self.url = servers[0].url.replace("redis:", "redis+cluster:") if cluster else servers[0].url
         self.look: Any = RedisCluster("127.0.0.1", servers[0].port, protocol=2) if cluster else servers[0].client()
@@ -147,40 +148,77 @@ class Store:
     def close(self) -> None:
         """End it."""
         self.look.close()
-        for server in self.servers:
+        for server in (*self.servers, *self.replicas):
             server.stop()
 
 
-def start_store(kind: Kind, folder: Path) -> Store:
-    """One server, or a cluster of three without replicas."""
-    program = binaries()[kind]
+def start_store(kind: Kind, folder: Path, program: Path | None = None, *, replicas: bool = False) -> Store:
+    """One server, or a cluster of three, each with a replica if asked. `program` instead of the kind's own."""
+    program = program or binaries()[kind]
     with contextlib.ExitStack() as begun:
+
+        def begin(name: str, *options: str) -> Server:
+            server = Server(program, folder / name, *options)
+            begun.callback(server.stop)
+            return server
+
         if kind != "cluster":
-            servers = [Server(program, folder / kind)]
-            begun.callback(servers[0].stop)
+            store = Store(kind, [begin(kind)])
         else:
-            servers = []
-            for number in range(3):
-                bus = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-port", str(free_port()))
-                servers.append(Server(program, folder / f"{kind}{number}", *bus))
-                begun.callback(servers[-1].stop)
-            join(servers)
-        store = Store(kind, servers)
+            primaries = [begin(f"{kind}{number}", *_cluster_options()) for number in range(3)]
+            copies = [begin(f"{kind}-replica{number}", *_cluster_options()) for number in range(3 if replicas else 0)]
+            join(primaries, copies)
+            store = Store(kind, primaries, copies)
         begun.pop_all()
         return store
 
 
-def join(servers: list[Server]) -> None:
-    """Make one cluster of them, each with an equal range of slots."""
-    first = servers[0]
+def _cluster_options() -> tuple[str, ...]:
+    # Without a delay of 0 a replica follows only after five seconds, and nothing takes over before that.
+    at_once = ("--repl-diskless-sync-delay", "0")
+    return ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-port", str(free_port()), *at_once)
+
+
+def join(primaries: list[Server], replicas: Sequence[Server] = ()) -> None:
+    """Make one cluster of them: each primary with an equal range of slots, the nth replica following the nth."""
+    servers = [*primaries, *replicas]
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(server.client()) for server in servers]
-        bounds = [number * 16_384 // len(servers) for number in range(len(servers) + 1)]
+        bounds = [number * 16_384 // len(primaries) for number in range(len(primaries) + 1)]
         for number, client in enumerate(clients):
-            client.execute_command("CLUSTER ADDSLOTSRANGE", bounds[number], bounds[number + 1] - 1)
-            bus = first.options[first.options.index("--cluster-port") + 1]
-            client.execute_command("CLUSTER MEET", "127.0.0.1", first.port, bus)
+            if number < len(primaries):
+                client.execute_command("CLUSTER ADDSLOTSRANGE", bounds[number], bounds[number + 1] - 1)
+            bus = primaries[0].options[primaries[0].options.index("--cluster-port") + 1]
+            client.execute_command("CLUSTER MEET", "127.0.0.1", primaries[0].port, bus)
         wait_for(lambda: all(_has_joined(client, len(servers)) for client in clients), "a cluster to form")
+        for followed, client in zip(clients, clients[len(primaries) :], strict=False):
+            client.execute_command("CLUSTER REPLICATE", followed.execute_command("CLUSTER MYID"))
+        for replica in replicas:
+            wait_for(lambda replica=replica: follows(replica), "a replica to follow")
+
+
+def follows(replica: Server) -> bool:
+    """Whether it has all of its primary's data and its connection."""
+    with replica.client() as look:
+        replication: Any = look.info("replication")
+        return replication.get("role") == "slave" and replication["master_link_status"] == "up"
+
+
+def wait_for_copy(primary: Server, replica: Server) -> None:
+    """Until a replica has all that its primary wrote up to now.
+
+    WAIT would not do: it is about what its own connection wrote, which for a test's is nothing.
+    """
+    with primary.client() as look, replica.client() as copy:
+        offset = int(look.info("replication")["master_repl_offset"])
+        wait_for(lambda: int(copy.info("replication")["slave_repl_offset"]) >= offset, "a replica to catch up")
+
+
+def cut_off(primary: Server, replica: Server) -> None:
+    """From now on what the primary acknowledges does not reach its replica, which is frozen; thaw it later."""
+    replica.freeze()
+    with primary.client() as look:
+        look.client_kill_filter(_type="replica")  # else the bytes wait for it in its socket
 
 
 def _has_joined(client: Redis, nodes: int) -> bool:

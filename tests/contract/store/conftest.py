@@ -17,17 +17,21 @@ if TYPE_CHECKING:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each test that uses a store, once for each kind."""
+    """Each test that uses a store, once for each kind; one that starts servers of its own, for each program."""
+    chosen = metafunc.config.getoption("--store-kinds")
+    kinds = list(binaries()) if chosen == "all" else chosen.split(",")
     if "store" in metafunc.fixturenames:
-        chosen = metafunc.config.getoption("--store-kinds")
-        kinds = list(binaries()) if chosen == "all" else chosen.split(",")
         metafunc.parametrize("store_kind", kinds, scope="session")
+    if "program_kind" in metafunc.fixturenames:
+        metafunc.parametrize("program_kind", [kind for kind in kinds if kind != "cluster"] or ["valkey"])
+    if "tls_end" in metafunc.fixturenames:  # the wheels' servers are built without TLS: there a proxy speaks it
+        metafunc.parametrize("tls_end", ["proxy", *(kind for kind in kinds if kind == "system")])
 
 
 @pytest.fixture(scope="session")
 def started(store_kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """The server of a kind."""
-    store = start_store(store_kind, tmp_path_factory.mktemp("store"))
+    """The server of a kind; a cluster has a replica for each of its primaries."""
+    store = start_store(store_kind, tmp_path_factory.mktemp("store"), replicas=True)
     yield store
     store.close()
 

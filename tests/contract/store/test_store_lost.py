@@ -17,7 +17,7 @@ from indexer.store.outcomes import Began, Done, Fenced, Laid, Lost, Whereabouts
 from indexer.store.rebuild import LoadOptions, load, read_on
 from indexer.store.segments import by_segment
 from tests.support.owning import POD, acquired, begun, client_of, owning, run_of, stored, told, with_client
-from tests.support.redis_servers import Store, lasting_keys, own_server, wait_for
+from tests.support.redis_servers import Store, cut_off, follows, lasting_keys, own_server, wait_for, wait_for_copy
 from tests.support.shelf import RecordingShelf
 
 if TYPE_CHECKING:
@@ -145,17 +145,15 @@ def test_a_failover_that_loses_what_was_acknowledged(tmp_path: Path, keys: Parti
 
     async def body(client: Client, primary: Store) -> None:
         with own_server(tmp_path, "--replicaof", f"127.0.0.1 {primary.servers[0].port}") as replica:
-            with replica.client() as look:
-                wait_for(lambda: look.info("replication")["master_link_status"] == "up", "the replica to follow")
+            wait_for(lambda: follows(replica), "the replica to follow")
             await known(client, keys)
             journal = await owning(client, keys)
             where = await begun(journal, generation=GENERATION)
             first = run_of(where, None, 5, stored(range(50)))
             assert Done() == await journal.apply([first], told(first))
-            assert 1 == primary.look.wait(1, 20_000)
+            wait_for_copy(primary.servers[0], replica)
             replicated = journal.position
-            replica.freeze()
-            primary.look.client_kill_filter(_type="replica")  # else the bytes wait for it in its socket
+            cut_off(primary.servers[0], replica)
             lost = run_of(where, 5, 6, stored(range(50, 100)))
             assert Done() == await journal.apply([lost], told(lost))
             token = primary.look.get(keys.owner)
