@@ -36,11 +36,11 @@ class Claim(NamedTuple):
 class GroupClaims:
     """The claims about the groups of one engine process. At most as many groups as are learnt at all."""
 
-    __slots__ = ("_agreed", "_rivals")
+    __slots__ = ("agreed", "rivals")
 
     def __init__(self) -> None:
-        self._agreed: set[int] = set()
-        self._rivals: dict[int, Claim] = {}
+        self.agreed: set[int] = set()
+        self.rivals: dict[int, Claim] = {}
 
     def believes(self, event: BlocksStored, known: GroupInfo) -> bool:
         """Whether to take in what a store says of a group of which `known` is believed."""
@@ -49,18 +49,18 @@ class GroupClaims:
         believed = Claim(_kind(group, known.kind), known.window)
         if not claim.contradicts(believed):
             if claim.kind is not None and not event.continues:
-                self._agreed.add(group)
-                self._rivals.pop(group, None)
+                self.agreed.add(group)
+                self.rivals.pop(group, None)
             return True
         if event.continues:  # refused like the first part: no event repeats itself
             return False
         unheard_of = event.kind is not None and event.kind not in KNOWN_KINDS
-        if group in self._agreed or (unheard_of and (believed.kind == MAIN or believed.kind in KNOWN_KINDS)):
-            if self._rivals.get(group) != claim:
-                self._rivals[group] = claim
+        if group in self.agreed or (unheard_of and (believed.kind == MAIN or believed.kind in KNOWN_KINDS)):
+            if self.rivals.get(group) != claim:
+                self.rivals[group] = claim
                 return False
-            self._agreed.discard(group)
-            del self._rivals[group]
+            self.agreed.discard(group)
+            del self.rivals[group]
         return True
 
 

@@ -118,6 +118,14 @@ class Lane:
         """All its copies but one are gone."""
         self.extra_copies -= self.copies[engine_hash & _MASK].pop(engine_hash, 1) - 1
 
+    def set_copies(self, engine_hash: int, count: int) -> None:
+        """A held engine hash has so many copies, one at least."""
+        self.one_copy(engine_hash)
+        if count > 1:
+            self.copies = _writable(self.copies)
+            self.copies[engine_hash & _MASK][engine_hash] = count
+            self.extra_copies += count - 1
+
     def doubt(self, engine_hash: int) -> None:
         """It was announced before the last kept gap, though it is placed only now."""
         if self.fresh is not None:

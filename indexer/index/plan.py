@@ -270,7 +270,9 @@ class Planner:
         parents: Sequence[int],
     ) -> None:
         """One more copy of each engine hash on this lane."""
-        maps = lane.maps
+        changes, maps = source.changes, lane.maps
+        if changes is not None:
+            changes.placed.update(hashes)
         known: list[int] = []
         position = 0
         for engine_hash, token_hash in zip(hashes, token_hashes, strict=True):
@@ -291,6 +293,8 @@ class Planner:
         if lane.ttl_s is not None:
             lane.renew(hashes, self.now)
         if token_hashes:
+            if changes is not None:
+                changes.tokens.update(token_hashes)
             for token_hash in self._presence.add(source.slot, lane.number, token_hashes, parents):
                 lane.one_alias_more(token_hash)
 
@@ -324,7 +328,10 @@ class Planner:
             if token_hash is not None:
                 known.append(engine_hash)
                 token_hashes.append(token_hash)
-            elif not source.map.wait_for_tokens(engine_hash, lane, count_copies=self._count_copies):
+                continue
+            if source.changes is not None:
+                source.changes.waiting.add(engine_hash)
+            if not source.map.wait_for_tokens(engine_hash, lane, count_copies=self._count_copies):
                 self._shortfall(source, "orphans")
             else:
                 source.counters["unplaced"] += 1
@@ -335,6 +342,8 @@ class Planner:
         """The parent is unknown: keep local hashes and links until it comes."""
         parent = event.parent or 0
         source.counters["orphaned"] += len(event.hashes)
+        if source.changes is not None:
+            source.changes.waiting.update(event.hashes)
         for engine_hash, local in zip(event.hashes, locals_, strict=True):
             if not source.map.park(engine_hash, parent, local, lane, count_copies=self._count_copies):
                 self._shortfall(source, "orphans")
@@ -346,9 +355,11 @@ class Planner:
 
         Chains can be as long as `limits.orphans`; what is left goes on waiting, in `ReverseMap.healing`.
         """
-        reverse, budget = source.map, most
+        reverse, changes, budget = source.map, source.changes, most
         while reverse.healing and budget > 0:
             engine_hash, token_hash = reverse.healing[-1]
+            if changes is not None and engine_hash in reverse.unplaced:
+                changes.waiting.add(engine_hash)
             for key, count in reverse.take_unplaced(engine_hash).items():
                 self._hold_waiting(source, reverse.lanes[key], [(engine_hash, count, token_hash, 0)])
                 budget -= 1
@@ -358,12 +369,16 @@ class Planner:
             else:
                 budget -= self._heal_run(source, token_hash, reverse.take_run(child, RUN_MAX))
         if not reverse.healing:
+            if changes is not None:
+                changes.waiting |= reverse.leaving
             reverse.let_go()
         return most - budget
 
     def _heal_run(self, source: SourceIndex, parent: int, run: Sequence[tuple[int, Orphan]]) -> int:
         """Place a line of blocks on one lane, the first of which follows `parent`. Returns how many."""
         reverse, lane = source.map, run[0][1].lane
+        if source.changes is not None:
+            source.changes.waiting.update([engine_hash for engine_hash, _ in run])
         token_hashes = chained([orphan.local for _, orphan in run], parent)
         blocks = zip(token_hashes, [parent, *token_hashes[:-1]], strict=True)
         line = [(engine_hash, orphan.waited, *block) for (engine_hash, orphan), block in zip(run, blocks, strict=True)]
@@ -401,13 +416,26 @@ class Planner:
             source.counters["removed_unknown"] += len(hashes)
             return
         reverse = source.map
-        freed, missing = reverse.drop(lane, hashes)
+        freed, missing = self._drop(source, lane, hashes)
         if freed:
             source.evicted = source.evicted or tier is Tier.GPU
-            self._presence.remove(source.slot, lane.number, freed)
+        if missing and reverse.waiting and source.changes is not None:
+            source.changes.waiting.update(missing)
         for engine_hash in missing:
             if not (reverse.waiting and reverse.drop_waiting(engine_hash, lane)):
                 source.counters["removed_unknown"] += 1
+
+    def _drop(self, source: SourceIndex, lane: Lane, hashes: Sequence[int]) -> tuple[list[int], list[int]]:
+        """One copy of each went: see `ReverseMap.drop`; what nothing maps to any more is no longer present."""
+        changes = source.changes
+        if changes is not None:
+            changes.placed.update(hashes)
+        freed, missing = source.map.drop(lane, hashes)
+        if freed:
+            if changes is not None:
+                changes.tokens.update(freed)
+            self._presence.remove(source.slot, lane.number, freed)
+        return freed, missing
 
     def drop_ghosts(self, source: SourceIndex) -> None:
         """After a kept gap: give up what the source is believed to hold beyond its capacity."""
@@ -416,8 +444,7 @@ class Planner:
             return
         dropped = source.ghosts.surplus(source.slot, self._mirror, capacity)
         if dropped:
-            freed, _ = source.map.drop(lane, dropped)
-            self._presence.remove(source.slot, lane.number, freed)
+            self._drop(source, lane, dropped)
             source.counters["ghosts_dropped"] += len(dropped)
 
     def expire_slice(self, source: SourceIndex, lane: Lane, now: float) -> bool:
@@ -439,9 +466,7 @@ class Planner:
         source.facts.doubts.add("hash_contradiction")
         source.counters["hash_contradictions"] += 1
         lane.one_copy(engine_hash)
-        freed, _ = source.map.drop(lane, (engine_hash,))
-        if freed:
-            self._presence.remove(source.slot, lane.number, freed)
+        self._drop(source, lane, (engine_hash,))
 
     def _skip(self, source: SourceIndex, event: Skipped) -> None:
         source.counters[f"skipped.{event.reason}"] += 1

@@ -64,7 +64,8 @@ class ReverseMap:
         self._gone: dict[int, int] = {}
         self._gone_before: dict[int, int] = {}
         self._orphans_max = orphans_max
-        self._era = 0
+        self.era = 0
+        """Kept gaps so far."""
 
     @property
     def pairs(self) -> int:
@@ -110,7 +111,7 @@ class ReverseMap:
 
     def forget_counts(self) -> None:
         """A gap is kept: what was announced so far, placed or waiting, counts as one copy. O(1)."""
-        self._era += 1
+        self.era += 1
         for lane in self.lanes.values():
             lane.forget_counts()
 
@@ -122,7 +123,7 @@ class ReverseMap:
                 return self.wait_for_tokens(engine_hash, lane, count_copies=count_copies)
             if engine_hash in self.leaving:
                 self.leaving.discard(engine_hash)
-                self.orphans[engine_hash] = msgspec.structs.replace(known, waited=Waiting(1, self._era))
+                self.orphans[engine_hash] = msgspec.structs.replace(known, waited=Waiting(1, self.era))
                 return True
             waited = self._one_more(known.waited, count_copies=count_copies)
             self.orphans[engine_hash] = msgspec.structs.replace(known, waited=waited)
@@ -130,7 +131,7 @@ class ReverseMap:
         if self.waiting >= self._orphans_max:
             return False
         self.children.setdefault(parent, {})[engine_hash] = None
-        self.orphans[engine_hash] = Orphan(parent, local, lane, Waiting(1, self._era))
+        self.orphans[engine_hash] = Orphan(parent, local, lane, Waiting(1, self.era))
         return True
 
     def wait_for_tokens(self, engine_hash: int, lane: Lane, *, count_copies: bool) -> bool:
@@ -142,7 +143,7 @@ class ReverseMap:
             lanes = self.unplaced[engine_hash] = {}
         key = lane.group, lane.tier
         known = lanes.get(key)
-        lanes[key] = Waiting(1, self._era) if known is None else self._one_more(known, count_copies=count_copies)
+        lanes[key] = Waiting(1, self.era) if known is None else self._one_more(known, count_copies=count_copies)
         return True
 
     def take_run(self, engine_hash: int, most: int) -> list[tuple[int, Orphan]]:
@@ -180,7 +181,7 @@ class ReverseMap:
 
     def copies_waited(self, count: Waiting) -> int:
         """Copies to place: 0 stands for one that was announced before a kept gap."""
-        return count.copies if count.era == self._era else 0
+        return count.copies if count.era == self.era else 0
 
     def drop_waiting(self, engine_hash: int, lane: Lane) -> bool:
         """A removal names a block that still waits: one copy less; True when it was one."""
@@ -189,7 +190,7 @@ class ReverseMap:
         if key in lanes:
             left = self.copies_waited(lanes.pop(key)) - 1
             if left > 0:
-                lanes[key] = Waiting(left, self._era)
+                lanes[key] = Waiting(left, self.era)
             elif not lanes:
                 del self.unplaced[engine_hash]
             return True
@@ -198,7 +199,7 @@ class ReverseMap:
             return False
         left = self.copies_waited(orphan.waited) - 1
         if left > 0:
-            self.orphans[engine_hash] = msgspec.structs.replace(orphan, waited=Waiting(left, self._era))
+            self.orphans[engine_hash] = msgspec.structs.replace(orphan, waited=Waiting(left, self.era))
         else:
             self._leave_lane(engine_hash, orphan)
         return True
@@ -227,7 +228,7 @@ class ReverseMap:
             self._leave_lane(engine_hash, self.orphans[engine_hash])
 
     def _one_more(self, count: Waiting, *, count_copies: bool) -> Waiting:
-        return Waiting(self.copies_waited(count) + 1 if count_copies else 1, self._era)
+        return Waiting(self.copies_waited(count) + 1 if count_copies else 1, self.era)
 
     @property
     def is_small(self) -> bool:

@@ -11,6 +11,7 @@ from collections import Counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from indexer.index.changes import Changes
 from indexer.index.ghosts import Ghosts
 from indexer.index.group_claims import GroupClaims, claim_of, is_main
 from indexer.index.lane import Lane
@@ -61,14 +62,14 @@ class SourceIndex:
         """What orders equal scores: the same in every replica, whatever the order of registration."""
         self.lane_table = LaneTable()
         self.groups: dict[int, GroupInfo] = {}
-        self._claims = GroupClaims()
+        self.claims = GroupClaims()
         self._told: dict[int, tuple[object, ...]] = {}
         """By group: what its last store said of it, where that was nothing new. Nearly all say the same again."""
         self.home_group: int | None = None
         self.block_size: int | None = None
         self.lookahead = 0
         """Tokens beyond its end that a block's hash covers, as lookups have to ask for it."""
-        self._other_lookahead: int | None = None
+        self.other_lookahead: int | None = None
         self.rules: tuple[tuple[int, GroupInfo], ...] = ()
         """The groups besides the main ones whose hit rule must hold too (sliding windows), by group number."""
         self.adapters: dict[str, None] = {}
@@ -77,12 +78,15 @@ class SourceIndex:
         self.slot = mirror.open_slot(self.lane_table)
         self.since = 0.0
         self.ghosts: Ghosts | None = None
-        self._most_copies = 0
+        self.most_copies = 0
+        """In GPU memory, while nothing was in doubt."""
         self.evicted = False
         """The engine removed blocks of this generation from GPU memory: it is full."""
         self._orphans_max = orphans_max
         self._tier_ttls = tier_ttls
         self.map = ReverseMap(orphans_max=orphans_max)
+        self.changes: Changes | None = None
+        """What a writer to a store has to write; None in memory mode."""
 
     @property
     def shape(self) -> tuple[int, int | None, int, int]:
@@ -114,9 +118,11 @@ class SourceIndex:
             mirror.retire(self.slot)
             self.slot = mirror.open_slot(self.lane_table)
         self.map = ReverseMap(orphans_max=self._orphans_max)
+        if self.changes is not None:
+            self.changes = Changes()
         self.facts.forget_history(generation)
         self.ghosts = None
-        self._most_copies = 0
+        self.most_copies = 0
         self.evicted = False
         return old
 
@@ -144,13 +150,13 @@ class SourceIndex:
     def _forget_engine(self) -> None:
         self.lane_table = LaneTable()
         self.groups = {}
-        self._claims = GroupClaims()
+        self.claims = GroupClaims()
         self._told.clear()
         self.home_group = None
         self.rules = ()
         self.facts.rule_missing = False
         self.lookahead = 0
-        self._other_lookahead = None
+        self.other_lookahead = None
         self.adapters = {}
         self.warnings.pop("block_size", None)
         self.warnings.pop("clock", None)
@@ -173,14 +179,14 @@ class SourceIndex:
         """Remember the most that was held while nothing was in doubt: an engine that evicts is full."""
         gpu = self.gpu_lane
         if gpu is not None:
-            self._most_copies = max(self._most_copies, gpu.pairs + gpu.extra_copies)
+            self.most_copies = max(self.most_copies, gpu.pairs + gpu.extra_copies)
 
     @property
     def capacity(self) -> int | None:
         """Blocks the engine can hold: told, or seen in this generation once it had to evict; None where neither."""
         if self.descriptor.blocks_total is not None:
             return self.descriptor.blocks_total
-        return self._most_copies if self._most_copies and self.evicted else None
+        return self.most_copies if self.most_copies and self.evicted else None
 
     def lane(self, group: int, tier: Tier) -> Lane | None:
         """The lane, made on first use; None when the source has too many."""
@@ -201,15 +207,15 @@ class SourceIndex:
         if continues:
             return tokens == self.lookahead
         if tokens == self.lookahead:
-            self._other_lookahead = None
+            self.other_lookahead = None
             return True
-        if self._other_lookahead == tokens or not self.map.pairs:
-            self.lookahead, self._other_lookahead = tokens, None
+        if self.other_lookahead == tokens or not self.map.pairs:
+            self.lookahead, self.other_lookahead = tokens, None
             return True
-        self._other_lookahead = tokens
+        self.other_lookahead = tokens
         return False
 
-    def learn(self, event: BlocksStored, mirror: Mirror) -> bool:  # noqa: C901  one question after the other
+    def learn(self, event: BlocksStored, mirror: Mirror) -> bool:
         """Take in what a store tells about its group. Most stores tell nothing new.
 
         False where it contradicts what the others told: then nothing of the event can be trusted.
@@ -221,7 +227,7 @@ class SourceIndex:
         known = self.groups.get(event.group)
         if known is None and len(self.groups) >= LANES_MAX:
             return True  # no lane is left for it either
-        if known is not None and not self._claims.believes(event, known):
+        if known is not None and not self.claims.believes(event, known):
             return False
         kind = event.kind
         if kind is None and known is not None and (claim_of(event).kind is None or is_main(event.group, known.kind)):
@@ -234,6 +240,11 @@ class SourceIndex:
             return True
         size = event.block_size or (known.block_size if known else 0)
         self.groups[event.group] = GroupInfo(kind, window, size)
+        self.weigh_groups(mirror)
+        return True
+
+    def weigh_groups(self, mirror: Mirror) -> None:
+        """What is known of the groups changed: which of them are the main ones, and which rules hold for the others."""
         full = sorted(group for group, info in self.groups.items() if is_main(group, info.kind))
         if self.home_group not in full:
             self.home_group = full[0] if full else None
@@ -246,7 +257,6 @@ class SourceIndex:
         self.facts.rule_missing = len(self.rules) < len(others)
         if self.lane_table.set_main_groups(main):
             mirror.book.refresh_slot(self.slot)
-        return True
 
 
 def _rule_of(info: GroupInfo, step: int) -> GroupInfo | None:

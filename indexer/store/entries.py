@@ -80,6 +80,14 @@ class Reasserted(msgspec.Struct, frozen=True, array_like=True, tag="r", forbid_u
     copy: int
 
 
+class Moved(msgspec.Struct, frozen=True, array_like=True, tag="m", forbid_unknown_fields=True):
+    """A source's map stands in another copy, and nothing that was told of it differs: followers have nothing to do."""
+
+    source: bytes
+    generation: int
+    copy: int
+
+
 class SourceTick(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """How one source is: `sequence` as in SourceChange, age of its last sign of life, state facts as MessagePack."""
 
@@ -98,7 +106,7 @@ class Ticked(msgspec.Struct, frozen=True, array_like=True, tag="t", forbid_unkno
     sources: list[SourceTick]
 
 
-Entry = Changed | Turned | Reasserted | Ticked
+Entry = Changed | Turned | Reasserted | Moved | Ticked
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(Entry)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 import msgspec
 
 from indexer.store import lua
-from indexer.store.entries import Changed, Entry, Reasserted, Ticked, Turned, encode_entry
+from indexer.store.entries import Changed, Entry, Moved, Reasserted, Ticked, Turned, encode_entry
 from indexer.store.failures import StoreFailure
 from indexer.store.layout import segments_for
 from indexer.store.outcomes import Began, Done, Laid, Refusal, Whereabouts, began, done, laid
@@ -131,7 +131,7 @@ class Journal:
         keys, words = (self._keys.source(source),), (generation, segments)
         return await self._write(lua.TURN, keys, words, entry, began)
 
-    async def flip(self, copy: NewCopy, entry: Reasserted) -> Began | Refusal:
+    async def flip(self, copy: NewCopy, entry: Reasserted | Moved) -> Began | Refusal:
         """Make a copy that was laid the source's map. The map of before is the caller's to unlink."""
         keys = (self._keys.source(copy.source), *self._segments(copy.source, copy.where))
         words = (copy.where.generation, copy.where.copy, _cursor(copy.cursor), copy.facts, copy.pairs)

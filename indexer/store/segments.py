@@ -2,13 +2,19 @@
 
     field    engine hash (8 bytes) ‖ group and kind as one number (LEB128; nothing for a placed block of group 0)
     placed   (token hash (8) ‖ copies)+           one part, or several where tiers name different contents
-    parked   parent engine hash (8) ‖ local hash (8) ‖ tier (1) ‖ copies
+    parked   parent engine hash (8) ‖ local hash (8) ‖ is leaving (1) ‖ copies of one tier ‖ copies or nothing
     unnamed  copies                               held, but no event has told yet which block it is
-    copies   tiers as bits (1); where bit 7 is set, one count byte for each, from the GPU down; else each has one copy
+    copies   tiers as bits (1) ‖ era or nothing ‖ counts or nothing
+    era      LEB128, where bit 6 of the tiers is set: kept gaps before this was written; else none
+    counts   where bit 7 of the tiers is set, one byte for each tier, from the GPU down; else each has one copy
 
-All numbers little-endian. A count saturates at 255; 0 says held, but announced before the last kept gap: a removal ends
-it and a new announcement makes it 1. The common case, one copy on one tier, takes 8 + 9 bytes, and no case of one part
-more than 14: in Redis's hash tables all of these cost the same (decisions/0013).
+All numbers little-endian. A kept gap makes every entry doubtful at once and must cost no more than a number in the
+source's facts, so each value says in which era it was written. In a later era all of it was announced before the last
+kept gap; in its own, a count 0 says so of one tier. Such an entry counts as one copy: a removal ends it and a new
+announcement makes it 1. A count saturates at 255.
+
+The common case, one copy on one tier, takes 8 + 9 bytes, and no case of one part without an era more than 14: in
+Redis's hash tables all of these cost the same (decisions/0013).
 """
 
 from __future__ import annotations
@@ -26,12 +32,17 @@ if TYPE_CHECKING:
 
 COUNT_MAX: Final = 255
 _COUNTED: Final = 0x80
+_DATED: Final = 0x40
 _TIERS: Final = tuple(Tier)
 _ALL: Final = sum(1 << tier for tier in _TIERS)
+HASH_BYTES: Final = 8
 _U64: Final = struct.Struct("<Q")
 _LEB: Final = 0x7F
 _COMMON: Final = struct.Struct("<QB")
-_PARKED: Final = struct.Struct("<Q8sB")
+_PARKED: Final = struct.Struct("<Q8s?")
+_ERA_BYTES: Final = 10
+_UNNAMED_MAX: Final = 1 + _ERA_BYTES + len(_TIERS)
+"""Bytes; a parked block's value has more."""
 
 Copies = tuple[tuple[Tier, int], ...]
 """Copies on each tier that has any, from the GPU down."""
@@ -50,21 +61,28 @@ class Placed(NamedTuple):
 
     token_hash: int
     copies: Copies
+    era: int = 0
 
 
 class Parked(NamedTuple):
-    """A block whose parent is unknown: it was stored on `tier`; `copies` also of other tiers that wait with it."""
+    """A block whose parent is unknown, stored on one tier: `copies`; `others` were announced without tokens.
+
+    `is_leaving`: its removal came while it was about to be placed.
+    """
 
     parent: int
     local: bytes
-    tier: Tier
     copies: Copies
+    others: Copies = ()
+    era: int = 0
+    is_leaving: bool = False
 
 
 class Unnamed(NamedTuple):
     """Copies of a block of which no event told the tokens yet."""
 
     copies: Copies
+    era: int = 0
 
 
 Value = tuple[Placed, ...] | Parked | Unnamed
@@ -78,15 +96,13 @@ _PLAIN: Final[dict[Copies, bytes]] = {copies: bytes((tiers,)) for tiers, copies 
 
 def encode_field(field: Field) -> bytes:
     """The bytes of a field. One field has one form only."""
-    number = field.group << 1 | field.waiting
-    if not number:
-        return _U64.pack(field.engine_hash)
-    out = bytearray(_U64.pack(field.engine_hash))
-    while number > _LEB:
-        out.append(number & _LEB | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
+    return _U64.pack(field.engine_hash) + field_end(field.group, waiting=field.waiting)
+
+
+def field_end(group: int, *, waiting: bool) -> bytes:
+    """What follows the engine hash in a field."""
+    number = group << 1 | waiting
+    return _leb(number) if number else b""
 
 
 def decode_field(data: bytes) -> Field:
@@ -105,72 +121,114 @@ def decode_field(data: bytes) -> Field:
 def encode_value(value: Value) -> bytes:
     """The bytes of a value. Raises ValueError for one that says nothing."""
     match value:
-        case Parked(parent, local, tier, copies):
-            return _PARKED.pack(parent, local, tier) + _encode_copies(copies)
-        case Unnamed(copies):
-            return _encode_copies(copies)
+        case Parked(parent, local, copies, others, era, is_leaving):
+            if len(copies) != 1:
+                raise ValueError("copies: a parked block was stored on one tier")
+            behind = encode_copies(others, era) if others else b""
+            return _PARKED.pack(parent, local, is_leaving) + encode_copies(copies, era) + behind
+        case Unnamed(copies, era):
+            return encode_copies(copies, era)
         case _:
-            return b"".join(_U64.pack(placed.token_hash) + _encode_copies(placed.copies) for placed in value)
+            return b"".join(_U64.pack(placed.token_hash) + encode_copies(placed.copies, placed.era) for placed in value)
 
 
 def decode_value(field: Field, data: bytes) -> Value:
     """The value of a field. Raises DamagedValue."""
-    if len(data) == _COMMON.size and not field.waiting:  # a million of these in a rebuild
+    if len(data) == _COMMON.size and not field.waiting:
         token_hash, tiers = _COMMON.unpack(data)
         copies = _BY_TIERS.get(tiers)
         if copies is not None:
             return (Placed(token_hash, copies),)
     try:
-        value, end = _decode_waiting(data) if field.waiting else _decode_placed(data)
+        return _decode_waiting(data) if field.waiting else _decode_placed(data)
     except (struct.error, IndexError, ValueError) as error:
         raise DamagedValue("value") from error
-    if end != len(data):
-        raise DamagedValue("value")
-    return value
 
 
-def _decode_placed(data: bytes) -> tuple[tuple[Placed, ...], int]:
+def copies_only(data: bytes) -> tuple[Copies, int] | None:
+    """Copies and era, where these bytes are nothing else; None where more follows. Raises DamagedValue."""
+    try:
+        copies, era, end = _decode_copies(data, 0)
+    except (IndexError, ValueError) as error:
+        raise DamagedValue("value") from error
+    return (copies, era) if end == len(data) else None
+
+
+def _decode_placed(data: bytes) -> tuple[Placed, ...]:
     parts: list[Placed] = []
     position = 0
     while position < len(data) or not parts:
         (token_hash,) = _U64.unpack_from(data, position)
-        copies, position = _decode_copies(data, position + _U64.size)
-        parts.append(Placed(token_hash, copies))
-    return tuple(parts), position
+        copies, era, position = _decode_copies(data, position + _U64.size)
+        parts.append(Placed(token_hash, copies, era))
+    return tuple(parts)
 
 
-def _decode_waiting(data: bytes) -> tuple[Parked | Unnamed, int]:
-    if len(data) <= 1 + len(_TIERS):
-        copies, end = _decode_copies(data, 0)
-        return Unnamed(copies), end
-    parent, local, tier = _PARKED.unpack_from(data)
-    copies, end = _decode_copies(data, _PARKED.size)
-    return Parked(parent, local, Tier(tier), copies), end
+def _decode_waiting(data: bytes) -> Parked | Unnamed:
+    value: Parked | Unnamed
+    if len(data) <= _UNNAMED_MAX:
+        copies, era, end = _decode_copies(data, 0)
+        value = Unnamed(copies, era)
+    else:
+        parent, local, is_leaving = _PARKED.unpack_from(data)
+        copies, era, end = _decode_copies(data, _PARKED.size)
+        others: Copies = ()
+        if end < len(data):
+            others, _, end = _decode_copies(data, end)
+        value = Parked(parent, local, copies, others, era, is_leaving)
+    if end != len(data) or encode_value(value) != data:
+        raise ValueError
+    return value
 
 
-def _encode_copies(copies: Copies) -> bytes:
-    plain = _PLAIN.get(copies)
-    if plain is not None:
-        return plain
+def encode_copies(copies: Copies, era: int = 0) -> bytes:
+    """A part of a value. Raises ValueError where there are none."""
+    if not era:
+        plain = _PLAIN.get(copies)
+        if plain is not None:
+            return plain
     tiers = 0
     for tier, _ in copies:
         tiers |= 1 << tier
     if not tiers or tiers.bit_count() != len(copies):
         raise ValueError("copies: each tier once, and at least one")
-    if all(count == 1 for _, count in copies):  # in another order
-        return bytes((tiers,))
-    return bytes((tiers | _COUNTED, *(min(count, COUNT_MAX) for _, count in sorted(copies))))
+    dated = b"" if not era else _leb(era)
+    mark = _DATED if era else 0
+    if all(count == 1 for _, count in copies):
+        return bytes((tiers | mark,)) + dated
+    return bytes((tiers | mark | _COUNTED,)) + dated + bytes([min(count, COUNT_MAX) for _, count in sorted(copies)])
 
 
-def _decode_copies(data: bytes, position: int) -> tuple[Copies, int]:
+def _decode_copies(data: bytes, position: int) -> tuple[Copies, int, int]:
+    """Copies, era, and where they end. Raises IndexError and ValueError."""
     tiers = data[position]
-    if not tiers & _ALL or tiers & ~(_ALL | _COUNTED):
+    if not tiers & _ALL or tiers & ~(_ALL | _DATED | _COUNTED):
         raise ValueError
     position += 1
+    era = 0
+    if tiers & _DATED:
+        end = position
+        while data[end] & 0x80:
+            end += 1
+        end += 1
+        era = sum((byte & _LEB) << 7 * nth for nth, byte in enumerate(data[position:end]))
+        if not era or _leb(era) != data[position:end] or end - position > _ERA_BYTES:
+            raise ValueError
+        position = end
     if not tiers & _COUNTED:
-        return _BY_TIERS[tiers], position
+        return _BY_TIERS[tiers & _ALL], era, position
     held = [tier for tier in _TIERS if tiers >> tier & 1]
-    return tuple((tier, data[position + nth]) for nth, tier in enumerate(held)), position + len(held)
+    return tuple((tier, data[position + nth]) for nth, tier in enumerate(held)), era, position + len(held)
+
+
+def _leb(number: int) -> bytes:
+    """LEB128."""
+    out = bytearray()
+    while number > _LEB:
+        out.append(number & _LEB | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
 
 
 class Change(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from indexer.store.entries import Changed, Entry, Reasserted, Ticked, Turned, unpack_presence
+from indexer.store.entries import Changed, Entry, Moved, Reasserted, Ticked, Turned, unpack_presence
 from indexer.store.layout import source_id
 from indexer.store.segments import decode_field, decode_value
 
@@ -58,5 +58,5 @@ class RecordingShelf:
                 self.held[source_id(source)] = {}
             case Reasserted(source, _, _):
                 self.reasserted.append(source_id(source))
-            case Ticked():
+            case Moved() | Ticked():
                 pass

@@ -10,6 +10,7 @@ from indexer.store.entries import (
     START,
     Changed,
     Entry,
+    Moved,
     Position,
     Reasserted,
     SourceChange,
@@ -39,6 +40,7 @@ entries: st.SearchStrategy[Entry] = st.one_of(
     st.builds(Changed, st.lists(st.builds(change, names, u64, sequences, presences), max_size=4)),
     st.builds(Turned, names, u64),
     st.builds(Reasserted, names, u64, u64),
+    st.builds(Moved, names, u64, u64),
     st.builds(
         Ticked,
         u64,

@@ -1,0 +1,190 @@
+"""What outlives a process of a source's facts, as bytes: what answers depend on besides its map and the clock. Pure.
+
+    facts   wall time of writing, us (8) ‖ engine's time of its newest batch, s as a double (8; NaN: none) ‖ MessagePack
+
+Ages, the connection and `syncing` are facts of a moment: ticks tell them. Counters and remarks belong to a process and
+begin anew. Little-endian.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from indexer.index.ghosts import Ghosts
+from indexer.index.group_claims import Claim
+from indexer.model import GroupInfo, Tier
+from indexer.store.failures import DamagedValue
+
+if TYPE_CHECKING:
+    from indexer.index.mirror import Mirror
+    from indexer.index.source import SourceIndex
+    from indexer.index.states import SourceFacts
+
+_TIMES: Final = struct.Struct("<Qd")
+
+
+class Lasting(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Facts that stand until an event changes them; the defaults are those of a source of which nothing is known.
+
+    `lanes` in the order of their numbers; `open_lanes` are the numbers of those used in this generation, in the order
+    of their first use. `era` counts kept gaps. `groups`: number, kind, window, block size. `agreed` and `rivals` as in
+    `GroupClaims`.
+    """
+
+    complete: bool = False
+    missed_stores: bool = False
+    evicted: bool = False
+    has_ghosts: bool = False
+    era: int = 0
+    most_copies: int = 0
+    block_size: int | None = None
+    lookahead: int = 0
+    other_lookahead: int | None = None
+    home_group: int | None = None
+    lanes: list[tuple[int, Tier]] = []
+    open_lanes: list[int] = []
+    groups: list[tuple[int, str | None, int | None, int]] = []
+    agreed: list[int] = []
+    rivals: list[tuple[int, str | None, int | None]] = []
+    adapters: list[str] = []
+    shortfalls: list[str] = []
+    doubts: list[str] = []
+    suspicions: list[str] = []
+
+
+class StoredFacts(NamedTuple):
+    """Facts as they stand in the store. `wall_us`: when they were written; `engine_ts`: as in `SourceFacts`."""
+
+    wall_us: int = 0
+    engine_ts: float | None = None
+    lasting: Lasting = Lasting()
+
+
+class TickFacts(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Facts of a moment, ages in milliseconds; None: never."""
+
+    syncing: bool
+    proof_age_ms: int | None
+    message_age_ms: int | None
+    suspicions: list[str]
+
+    @classmethod
+    def of(cls, facts: SourceFacts, now: float) -> TickFacts:
+        """As of `now`."""
+        return cls(
+            facts.syncing, _age_ms(facts.proof_at, now), _age_ms(facts.message_at, now), sorted(facts.suspicions)
+        )
+
+    def pack(self) -> bytes:
+        """For `SourceTick.facts`."""
+        return _ENCODE(self)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> TickFacts:
+        """From `SourceTick.facts`. Raises DamagedValue."""
+        try:
+            return _DECODE_TICK(data)
+        except msgspec.MsgspecError as error:
+            raise DamagedValue("facts") from error
+
+
+_ENCODE: Final = msgspec.msgpack.Encoder().encode
+_DECODE: Final = msgspec.msgpack.Decoder(Lasting).decode
+_DECODE_TICK: Final = msgspec.msgpack.Decoder(TickFacts).decode
+
+
+def _age_ms(at: float | None, now: float) -> int | None:
+    return None if at is None else max(0, math.ceil((now - at) * 1e3))
+
+
+def pack_facts(source: SourceIndex, wall_us: int) -> bytes:
+    """All of a source's facts that last."""
+    facts, claims = source.facts, source.claims
+    lasting = Lasting(
+        complete=facts.complete,
+        missed_stores=facts.missed_stores,
+        evicted=source.evicted,
+        has_ghosts=source.ghosts is not None,
+        era=source.map.era,
+        most_copies=source.most_copies,
+        block_size=source.block_size,
+        lookahead=source.lookahead,
+        other_lookahead=source.other_lookahead,
+        home_group=source.home_group,
+        lanes=source.lane_table.lanes,
+        open_lanes=[lane.number for lane in source.map.lanes.values()],
+        groups=[(group, *info) for group, info in source.groups.items()],
+        agreed=sorted(claims.agreed),
+        rivals=[(group, *claim) for group, claim in sorted(claims.rivals.items())],
+        adapters=list(source.adapters),
+        shortfalls=sorted(facts.shortfalls),
+        doubts=sorted(facts.doubts),
+        suspicions=sorted(facts.suspicions),
+    )
+    engine_ts = math.nan if facts.engine_ts is None else facts.engine_ts
+    return _TIMES.pack(wall_us, engine_ts) + _ENCODE(lasting)
+
+
+def unpack_facts(data: bytes) -> StoredFacts:
+    """The facts in these bytes; of b"", those of a source of which nothing is known. Raises DamagedValue."""
+    if not data:
+        return StoredFacts()
+    try:
+        wall_us, engine_ts = _TIMES.unpack_from(data)
+        lasting = _DECODE(memoryview(data)[_TIMES.size :])
+    except (struct.error, msgspec.MsgspecError) as error:
+        raise DamagedValue("facts") from error
+    return StoredFacts(wall_us, None if math.isnan(engine_ts) else engine_ts, lasting)
+
+
+def same_facts(a: bytes, b: bytes) -> bool:
+    """Whether they differ in nothing but their two times."""
+    return a[_TIMES.size :] == b[_TIMES.size :]
+
+
+def restore_facts(source: SourceIndex, stored: StoredFacts, mirror: Mirror) -> None:
+    """Let a source know what is stored: a new one before its map is restored, or one that follows, again and again.
+
+    Lanes are only ever added within a generation. Raises DamagedValue where the source knows others.
+    """
+    lasting, facts = stored.lasting, source.facts
+    _restore_lanes(source, lasting)
+    facts.complete = lasting.complete
+    facts.missed_stores = lasting.missed_stores
+    facts.shortfalls = set(lasting.shortfalls)
+    facts.doubts = set(lasting.doubts)
+    facts.suspicions = set(lasting.suspicions)
+    facts.engine_ts = stored.engine_ts
+    source.block_size = lasting.block_size
+    source.lookahead = lasting.lookahead
+    source.other_lookahead = lasting.other_lookahead
+    source.adapters = dict.fromkeys(lasting.adapters)
+    source.evicted = lasting.evicted
+    source.most_copies = lasting.most_copies
+    source.map.era = lasting.era
+    source.groups = {group: GroupInfo(kind, window, size) for group, kind, window, size in lasting.groups}
+    source.home_group = lasting.home_group
+    source.claims.agreed = set(lasting.agreed)
+    source.claims.rivals = {group: Claim(kind, window) for group, kind, window in lasting.rivals}
+    source.weigh_groups(mirror)
+    gpu = source.gpu_lane
+    if lasting.has_ghosts and source.ghosts is None and gpu is not None:
+        source.ghosts = Ghosts(
+            gpu
+        )  # what was seen of late is not stored: nothing is given up before that is known again
+
+
+def _restore_lanes(source: SourceIndex, lasting: Lasting) -> None:
+    table = source.lane_table
+    for lane in lasting.lanes[len(table.lanes) :]:
+        table.number(*lane)
+    if table.lanes != lasting.lanes:
+        raise DamagedValue("facts")
+    for number in lasting.open_lanes:
+        if not 0 <= number < len(table.lanes):
+            raise DamagedValue("facts")
+        source.lane(*table.lanes[number])

@@ -1,0 +1,363 @@
+"""A source's reverse map and the fields of its segments (segments.py): each made of the other. Pure.
+
+Writing gives what changed, or all; absolute, so that order and repetition do not matter. Reading makes an owner's map
+again as it was, or a follower's presence.
+
+What does not come back: mappings that went just before (`ReverseMap.gone`), the parents of token hashes in the mirror,
+copies above 255, and when entries with a time to live were announced: they live for a whole one from the restart on.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from indexer.index.lane import SHARDS
+from indexer.index.reverse_map import Orphan, Waiting
+from indexer.store.failures import DamagedValue
+from indexer.store.segments import (
+    HASH_BYTES,
+    Change,
+    Parked,
+    Placed,
+    Unnamed,
+    copies_only,
+    decode_field,
+    decode_value,
+    encode_copies,
+    encode_value,
+    field_end,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from indexer.index.changes import Changes
+    from indexer.index.lane import Lane
+    from indexer.index.mirror import Mirror
+    from indexer.index.records import LaneTable
+    from indexer.index.reverse_map import ReverseMap
+    from indexer.index.source import SourceIndex
+    from indexer.model import Tier
+    from indexer.store.segments import Copies, Field, Value
+
+STEP_FIELDS: Final = 1_000
+"""Fields of the whole map made in one step."""
+_MASK: Final = SHARDS - 1
+_hash_image: Final = struct.Struct("<Q").pack
+_value_image: Final = struct.Struct("<QB").pack
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def encode_changes(source: SourceIndex, changes: Changes) -> dict[bytes, bytes | None]:
+    """The noted fields as they are now; None where one is gone, or never was."""
+    out = _placed_fields(source.map, changes.placed)
+    if changes.waiting:
+        out.update(_waiting_fields(source.map, changes.waiting))
+    return out
+
+
+def encode_all(source: SourceIndex) -> Iterator[list[Change]]:
+    """The whole map, some 1,000 fields a step, none of them without a value.
+
+    The map may change between steps: what changes is noted in `source.changes` and must be written afterwards.
+    """
+    reverse = source.map
+    for piece in range(SHARDS):
+        held: set[int] = set()
+        for lane in list(reverse.lanes.values()):
+            held.update(lane.maps[piece])
+        yield from _steps(reverse, list(held), waiting=False)
+    yield from _steps(reverse, list({*reverse.orphans, *reverse.unplaced}), waiting=True)
+
+
+def _steps(reverse: ReverseMap, hashes: Sequence[int], *, waiting: bool) -> Iterator[list[Change]]:
+    fields_of = _waiting_fields if waiting else _placed_fields
+    for start in range(0, len(hashes), STEP_FIELDS):
+        fields = fields_of(reverse, hashes[start : start + STEP_FIELDS])
+        yield [Change(field, value) for field, value in fields.items() if value is not None]
+
+
+def _placed_fields(reverse: ReverseMap, hashes: Iterable[int]) -> dict[bytes, bytes | None]:
+    groups: dict[int, list[Lane]] = {}
+    for lane in sorted(reverse.lanes.values(), key=_tier_of):
+        groups.setdefault(lane.group, []).append(lane)
+    out: dict[bytes, bytes | None] = {}
+    for group, lanes in groups.items():
+        end = field_end(group, waiting=False)
+        only = lanes[0] if len(lanes) == 1 else None
+        if only is not None and only.fresh is None and not only.extra_copies and not reverse.era:
+            _plain_fields(only, hashes, end, out)
+            continue
+        for engine_hash in hashes:
+            out[_hash_image(engine_hash) + end] = _placed_value(engine_hash, lanes, reverse.era)
+    return out
+
+
+def _tier_of(lane: Lane) -> Tier:
+    return lane.tier
+
+
+def _plain_fields(lane: Lane, hashes: Iterable[int], end: bytes, out: dict[bytes, bytes | None]) -> None:
+    """The common case: one lane, and one copy of each."""
+    maps, tiers = lane.maps, 1 << lane.tier
+    for engine_hash in hashes:
+        token_hash = maps[engine_hash & _MASK].get(engine_hash)
+        out[_hash_image(engine_hash) + end] = None if token_hash is None else _value_image(token_hash, tiers)
+
+
+def _placed_value(engine_hash: int, lanes: Sequence[Lane], era: int) -> bytes | None:
+    parts: dict[int, list[tuple[Tier, int]]] = {}
+    for lane in lanes:
+        token_hash = lane.get(engine_hash)
+        if token_hash is not None:
+            count = lane.count(engine_hash) if lane.announced(engine_hash) else 0
+            parts.setdefault(token_hash, []).append((lane.tier, count))
+    if len(parts) != 1:
+        return encode_value(tuple(Placed(*part, era) for part in _tuples(parts))) if parts else None
+    ((token_hash, copies),) = parts.items()
+    return _hash_image(token_hash) + encode_copies(tuple(copies), era)
+
+
+def _tuples(parts: dict[int, list[tuple[Tier, int]]]) -> Iterator[tuple[int, Copies]]:
+    return ((token_hash, tuple(copies)) for token_hash, copies in parts.items())
+
+
+def _waiting_fields(reverse: ReverseMap, hashes: Iterable[int]) -> dict[bytes, bytes | None]:
+    ends = {group: field_end(group, waiting=True) for group, _ in reverse.lanes}
+    out: dict[bytes, bytes | None] = {}
+    for engine_hash in hashes:
+        for group, end in ends.items():
+            out[_hash_image(engine_hash) + end] = _waiting_value(reverse, engine_hash, group)
+    return out
+
+
+def _waiting_value(reverse: ReverseMap, engine_hash: int, group: int) -> bytes | None:
+    era = reverse.era
+    lanes = reverse.unplaced.get(engine_hash, {})
+    others = tuple((tier, reverse.copies_waited(lanes[g, tier])) for g, tier in sorted(lanes) if g == group)
+    orphan = reverse.orphans.get(engine_hash)
+    if orphan is not None and orphan.lane.group == group:
+        own = ((orphan.lane.tier, reverse.copies_waited(orphan.waited)),)
+        is_leaving = engine_hash in reverse.leaving
+        return encode_value(Parked(orphan.parent, orphan.local, own, others, era, is_leaving))
+    return encode_value(Unnamed(others, era)) if others else None
+
+
+def encode_presence(source: SourceIndex, mirror: Mirror, token_hashes: Iterable[int]) -> dict[int, int]:
+    """Token hash → lanes on which the source holds it, as bits; 0: on none."""
+    hashes = list(token_hashes)
+    return dict(zip(hashes, _lanes_held(mirror, source.slot, hashes), strict=True))
+
+
+def _lanes_held(mirror: Mirror, slot: int, token_hashes: Sequence[int]) -> list[int]:
+    rids: list[int] = mirror.table.get_many(np.array(token_hashes, np.uint64)).tolist()
+    lanes = {rid: mirror.book.records[rid].lanes_of(slot) for rid in set(rids)}
+    return [lanes[rid] for rid in rids]
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+class Alike(NamedTuple):
+    """Placed blocks that differ in nothing but their hashes."""
+
+    group: int
+    copies: Copies
+    era: int
+    engine_hashes: list[int]
+    token_hashes: list[int]
+
+
+def sorted_alike(fields: Mapping[bytes, bytes]) -> tuple[list[Alike], list[tuple[Field, Value]]]:
+    """Fields as lots of placed blocks, and what is of no lot. Nearly all are alike. Raises DamagedValue."""
+    lots: dict[tuple[bytes, bytes], tuple[list[bytes], list[bytes]]] = {}
+    for field, value in fields.items():
+        key = field[HASH_BYTES:], value[HASH_BYTES:]
+        lot = lots.get(key)
+        if lot is None:
+            lot = lots[key] = [], []
+        lot[0].append(field)
+        lot[1].append(value)
+    alike: list[Alike] = []
+    others: list[tuple[Field, Value]] = []
+    for (_, ending), (names, values) in lots.items():
+        first = decode_field(names[0])
+        copies = None if first.waiting else copies_only(ending)
+        if copies is None:
+            for name, value in zip(names, values, strict=True):
+                field_ = decode_field(name)
+                others.append((field_, decode_value(field_, value)))
+        else:
+            alike.append(Alike(first.group, *copies, _first_hashes(names), _first_hashes(values)))
+    return alike, others
+
+
+def _first_hashes(texts: Sequence[bytes]) -> list[int]:
+    """The numbers with which texts of one length begin."""
+    size, joined = len(texts[0]), b"".join(texts)
+    if size < HASH_BYTES or len(joined) != size * len(texts):
+        raise DamagedValue("value")
+    return np.ndarray((len(texts),), "<u8", joined, 0, (size,)).tolist()  # type: ignore[no-any-return]  # numpy's stubs
+
+
+class Restoring:
+    """Fills the map of a new source, and the mirror, from fields. Its facts are restored already (`restore_facts`).
+
+    `now` begins the lives of entries that have a time to live.
+    """
+
+    def __init__(self, source: SourceIndex, mirror: Mirror, now: float) -> None:
+        self._source = source
+        self._mirror = mirror
+        self._now = now
+        self._era = source.map.era
+        self._to_heal: Iterator[int] | None = None
+
+    def take(self, fields: Mapping[bytes, bytes]) -> None:
+        """Some fields; again is harmless. Raises DamagedValue."""
+        alike, others = sorted_alike(fields)
+        for lot in alike:
+            self._place(lot)
+        for field, value in others:
+            if isinstance(value, Parked | Unnamed):
+                self._wait(field, value)
+                continue
+            for part in value:
+                self._place(Alike(field.group, part.copies, part.era, [field.engine_hash], [part.token_hash]))
+
+    def finish(self) -> None:
+        """All fields are taken: what waits for something that is placed is to be placed next."""
+        while self.finish_slice():
+            pass
+
+    def finish_slice(self) -> bool:
+        """Part of `finish`, under a millisecond; True while there is more. Many blocks may wait."""
+        reverse = self._source.map
+        if self._to_heal is None:
+            self._to_heal = iter(list({*reverse.children, *reverse.unplaced}))
+        for looked, engine_hash in enumerate(self._to_heal):
+            token_hash = reverse.resolve(engine_hash)
+            if token_hash is not None:
+                reverse.healing.append((engine_hash, token_hash))
+            if looked == STEP_FIELDS:
+                return True
+        if not reverse.healing:
+            if self._source.changes is not None:
+                self._source.changes.waiting |= reverse.leaving
+            reverse.let_go()
+        return False
+
+    def _place(self, lot: Alike) -> None:
+        for tier, count in lot.copies:
+            lane = self._lane(lot.group, tier)
+            maps = lane.maps
+            placed: list[int] = []
+            for engine_hash, token_hash in zip(lot.engine_hashes, lot.token_hashes, strict=True):
+                piece = maps[engine_hash & _MASK]
+                if engine_hash not in piece:
+                    piece[engine_hash] = token_hash
+                    placed.append(token_hash)
+            lane.pairs += len(placed)
+            for token_hash in self._mirror.add(self._source.slot, lane.number, placed, [0] * len(placed)):
+                lane.one_alias_more(token_hash)
+            self._mark(lane, lot, count)
+
+    def _mark(self, lane: Lane, lot: Alike, count: int) -> None:
+        if self._is_of_now(lot.era) and count:
+            if lane.fresh is not None:
+                for engine_hash in lot.engine_hashes:
+                    lane.fresh[engine_hash & _MASK].add(engine_hash)
+            if count > 1:
+                for engine_hash in lot.engine_hashes:
+                    lane.set_copies(engine_hash, count)
+        if lane.ttl_s is not None:
+            lane.renew(lot.engine_hashes, self._now)
+
+    def _wait(self, field: Field, value: Parked | Unnamed) -> None:
+        reverse, engine_hash = self._source.map, field.engine_hash
+        others = value.copies
+        if isinstance(value, Parked):
+            ((tier, count),), others = value.copies, value.others
+            lane = self._lane(field.group, tier)
+            reverse.orphans[engine_hash] = Orphan(value.parent, value.local, lane, self._waiting(count, value.era))
+            reverse.children.setdefault(value.parent, {})[engine_hash] = None
+            if value.is_leaving:
+                reverse.leaving.add(engine_hash)
+        for tier, count in others:
+            lane = self._lane(field.group, tier)
+            reverse.unplaced.setdefault(engine_hash, {})[lane.group, lane.tier] = self._waiting(count, value.era)
+
+    def _waiting(self, count: int, era: int) -> Waiting:
+        self._is_of_now(era)
+        return Waiting(count, era) if count else Waiting(1, era - 1)
+
+    def _is_of_now(self, era: int) -> bool:
+        if era > self._era:
+            raise DamagedValue("value")
+        return era == self._era
+
+    def _lane(self, group: int, tier: Tier) -> Lane:
+        lane = self._source.lane(group, tier)
+        if lane is None:
+            raise DamagedValue("value")
+        if self._era and lane.fresh is None:
+            lane.forget_counts()  # nothing yet; from here on it is marked what was announced since the last kept gap
+        return lane
+
+
+class Showing:
+    """Fills a follower's slot of the mirror from fields: presence only.
+
+    A lane that the facts do not name yet is left out: its blocks came after these facts were read, so the journal tells
+    of them again.
+    """
+
+    def __init__(self, mirror: Mirror, slot: int, lanes: LaneTable) -> None:
+        self._mirror = mirror
+        self._slot = slot
+        self._lanes = lanes
+
+    def take(self, fields: Mapping[bytes, bytes]) -> None:
+        """Some fields; again is harmless. Raises DamagedValue."""
+        alike, others = sorted_alike(fields)
+        for lot in alike:
+            self._show(lot.group, lot.copies, lot.token_hashes)
+        for field, value in others:
+            if not isinstance(value, Parked | Unnamed):
+                for part in value:
+                    self._show(field.group, part.copies, [part.token_hash])
+
+    def _show(self, group: int, copies: Copies, token_hashes: list[int]) -> None:
+        for tier, _ in copies:
+            number = self._lanes.known(group, tier)
+            if number is not None:
+                self._mirror.add(self._slot, number, token_hashes, [0] * len(token_hashes))
+
+
+def show_change(mirror: Mirror, slot: int, lanes: LaneTable, presence: Sequence[tuple[int, int]]) -> None:
+    """What a journal entry tells: from now on these lanes of the slot, as bits, hold each of these token hashes.
+
+    Raises DamagedValue where it names a lane that the facts do not.
+    """
+    wanted = dict(presence)
+    if any(bits >> len(lanes.lanes) for bits in set(wanted.values())):
+        raise DamagedValue("entry")
+    hashes = list(wanted)
+    differ = [
+        (token_hash, bits, held)
+        for (token_hash, bits), held in zip(wanted.items(), _lanes_held(mirror, slot, hashes), strict=True)
+        if bits != held
+    ]
+    for number in range(len(lanes.lanes)):
+        bit = 1 << number
+        added = [token_hash for token_hash, bits, held in differ if bits & ~held & bit]
+        gone = [token_hash for token_hash, bits, held in differ if held & ~bits & bit]
+        if added:
+            mirror.add(slot, number, added, [0] * len(added))
+        if gone:
+            mirror.remove(slot, number, gone)
