@@ -94,6 +94,8 @@ def _settings(parsed: argparse.Namespace) -> Settings:
         "server.host": parsed.host,
         "server.port": parsed.port,
         "server.uds": parsed.uds,
+        "server.roles": parsed.roles,
+        "redis.url": parsed.redis_url,
         "events.source_bind": parsed.source_bind,
     }
     return load(parsed.config, flags=flags, source_flags=parsed.source)

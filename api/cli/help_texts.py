@@ -34,6 +34,13 @@ examples:
   held once messages are lost for good; blocks=N, or blocks_total in the file and in POST /v1/sources:
     kvindexer serve --source 10.0.0.1:8000=tcp://10.0.0.1:5557,model=llama,blocks=20000
     sources: [{pod: "10.0.0.1:8000", endpoint: "tcp://10.0.0.1:5557", model: llama, blocks_total: 20000}]
+  restart-safe: what is known is kept in Redis or Valkey (7.0 or newer, maxmemory-policy noeviction), and is there
+  again after a restart; a password in the environment is seen by fewer than one in the command line:
+    KVINDEXER_REDIS__URL=redis://user:password@redis.example:6379 kvindexer serve --source ...
+  a further replica that only answers: it subscribes to no engine and follows what the first one writes:
+    kvindexer serve --roles lookup --redis-url redis://redis.example:6379
+  addresses of a store: rediss:// is TLS (?ca=FILE), unix:///PATH a socket, redis+cluster://HOST:PORT,HOST:PORT a
+  cluster, redis+sentinel://HOST:PORT,HOST:PORT/SERVICE what sentinels watch
   from a file, one value changed by the environment, one by a flag:
     KVINDEXER_STALENESS__SCORE_TTL_S=30 kvindexer serve --config kvindexer.yaml --port 9000
 
@@ -77,6 +84,8 @@ environment: KVINDEXER_SECTION__KEY=value, the value written as in YAML; deeper 
   KVINDEXER_STALENESS__ENTRY_TTL_S__STORAGE=off
   KVINDEXER_SOURCES   sources as --source takes them, with blanks or line ends between them:
     KVINDEXER_SOURCES="a=tcp://10.0.0.1:5557,model=llama b=tcp://10.0.0.2:5557,model=llama"
+  KVINDEXER_ROLES     as --roles takes them: KVINDEXER_ROLES=lookup
 
-Settings: file < environment < flags. Without --check, what serve would refuse is a warning on stderr.
+Settings: file < environment < flags. Nothing is connected to: of a store only the form of its address is checked,
+serve says whether it is there. Without --check, what serve would refuse is a warning on stderr.
 """

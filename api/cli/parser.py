@@ -59,6 +59,17 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, help="port to listen on, 0 for a free one (default 8080)")
     parser.add_argument("--uds", metavar="PATH", help="Unix socket to listen on, beside the port")
     parser.add_argument(
+        "--redis-url",
+        metavar="URL",
+        help="durable store, Redis or Valkey: redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://; "
+        "without, all is kept in memory only",
+    )
+    parser.add_argument(
+        "--roles",
+        metavar="collect,lookup",
+        help="what this replica does (default both): lookup alone subscribes to no engine and follows the store",
+    )
+    parser.add_argument(
         "--source",
         action="append",
         default=[],

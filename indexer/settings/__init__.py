@@ -9,6 +9,7 @@ from indexer.settings.later import refuse_what_is_not_there
 from indexer.settings.layers import BadSettings, load
 from indexer.settings.printed import masked
 from indexer.settings.remarks import remarks, unread_variables
+from indexer.settings.replica import replica_name
 from indexer.settings.sections import (
     Auth,
     Events,
@@ -46,5 +47,6 @@ __all__ = [
     "parse_source_flag",
     "refuse_what_is_not_there",
     "remarks",
+    "replica_name",
     "unread_variables",
 ]

@@ -34,6 +34,8 @@ def converted(value: object, annotation: object) -> object:
         value = str(value) if is_text(annotation) else as_yaml(value)
     if value is False and may_be_none(annotation):
         value = None  # YAML reads `off` so
+    if isinstance(value, str) and _items_choices(annotation):
+        value = [part.strip() for part in value.split(",")]
     try:
         return msgspec.convert(value, annotation)  # bounds reject what is not finite, too
     except msgspec.ValidationError as error:
@@ -55,7 +57,11 @@ def rule_of(error: msgspec.ValidationError, annotation: object) -> str:
     ]
     if choices:
         return f"one of {', '.join(choices)} wanted"
+    if choices := _items_choices(annotation):
+        return f"one or more of {', '.join(choices)} wanted"
     text, _, where = str(error).partition(" - at ")
+    if "matching regex" in text and (form := _form_of(annotation)) is not None:
+        return f"{form} wanted"
     wanted = in_words(text.partition(", got ")[0])
     place = where.strip("`").removeprefix("$")
     return f"{wanted[:1].lower()}{wanted[1:]}".replace("`", "") + (f" at {place}" if place else "")
@@ -71,6 +77,19 @@ def in_words(rule: str) -> str:
 def members_of(annotation: object) -> tuple[object, ...]:
     """The alternatives of a union, or the one type it is."""
     return get_args(annotation) if get_origin(annotation) in {Union, types.UnionType} else (annotation,)
+
+
+def _items_choices(annotation: object) -> list[str]:
+    """Of a list each of whose items is one of a few words: those words."""
+    kind = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    item = get_args(kind)[0] if get_origin(kind) is tuple else None
+    return [str(choice) for choice in get_args(item)] if get_origin(item) is Literal else []
+
+
+def _form_of(annotation: object) -> str | None:
+    """A pattern in words, where the setting has them."""
+    metas = [meta for member in members_of(annotation) for meta in getattr(member, "__metadata__", ())]
+    return next((meta.description for meta in metas if meta.description), None)
 
 
 def may_be_none(annotation: object) -> bool:
@@ -94,8 +113,9 @@ def secrecy(annotation: object) -> str | None:
 
 
 def shown(value: object) -> str:
-    """A value for a message, cut short."""
-    text = str(value) if isinstance(value, Written) else repr(value)
+    """A value for a message: one line, cut short."""
+    plain = isinstance(value, Written) and value.isprintable()
+    text = str(value) if plain else repr(str(value) if isinstance(value, Written) else value)
     return text if len(text) <= SHOWN_MAX else f"{text[: SHOWN_MAX - 3]}..."
 
 

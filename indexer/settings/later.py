@@ -9,7 +9,6 @@ from indexer.settings.layers import BadSettings
 from indexer.settings.sections import Settings
 
 _LATER: Final = {
-    "redis.url": "this version keeps all in memory and has no durable store",
     "auth.tokens_file": "this version has no access control: listen on loopback, or behind something that has",
     "auth.tls.certificate": "this version does not speak TLS",
     "auth.tls.client_ca": "this version does not speak TLS",
@@ -27,6 +26,10 @@ def refuse_what_is_not_there(settings: Settings) -> None:
         for key, why in _LATER.items()
         if _value(settings, key) != _value(defaults, key)
     ]
+    if "epp" in settings.server.roles:
+        errors.append(SettingsError("server.roles", "this version is no endpoint picker for Envoy; leave epp out"))
+    if "lookup" not in settings.server.roles:
+        errors.append(SettingsError("server.roles", "this version answers lookups in every role; add lookup"))
     if errors:
         raise BadSettings(errors)
 

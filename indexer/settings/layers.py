@@ -2,8 +2,9 @@
 
 Environment: `KVINDEXER_SECTION__KEY=value`, deeper keys with `__` again: `KVINDEXER_STALENESS__ENTRY_TTL_S__STORAGE`.
 The value is written as in YAML, text as it is; an empty one leaves the setting alone. `KVINDEXER_SOURCES` holds entries
-in the grammar of `--source`, separated by white space. Other names without `__` change nothing: Kubernetes
-invents such ones (`KVINDEXER_PORT`) for every service called kvindexer, so what is left is a remark (remarks.py).
+in the grammar of `--source`, separated by white space, and `KVINDEXER_ROLES` what `--roles` takes. Other names without
+`__` change nothing: Kubernetes invents such ones (`KVINDEXER_PORT`) for every service called kvindexer, so what is left
+is a remark (remarks.py).
 
 An unknown key is an error that names the nearest known one. All errors are found before any is raised.
 """
@@ -22,15 +23,20 @@ from indexer.errors import IndexerError, SettingsError, SourceConflictError
 from indexer.index.registry import NameBook
 from indexer.model import Descriptor, SourceId
 from indexer.settings.convert import Written, converted, one_line, secrecy, shown
+from indexer.settings.relations import contradictions
 from indexer.settings.sections import Section, Settings
 from indexer.settings.source_entry import descriptor_of
 from indexer.settings.source_flag import check_bind, nearest, parse_source_flag
+from indexer.store.address import BadAddress, parse
 
 PREFIX: Final = "KVINDEXER_"
 FILE_BYTES_MAX: Final = 16 * 1024 * 1024
 
 _SEPARATOR: Final = "__"
 _SOURCES_VARIABLE: Final = "KVINDEXER_SOURCES"
+_ROLES_VARIABLE: Final = "KVINDEXER_ROLES"
+_FLAGS: Final = {"redis.url": "--redis-url"}
+"""Where a flag is not called as the last part of its setting."""
 
 
 class BadSettings(IndexerError):
@@ -57,7 +63,7 @@ def load(
     reader.add_environment(os.environ if environment is None else environment)
     for key, value in (flags or {}).items():
         if value is not None:
-            reader.put(key.split("."), value, f"--{key.rpartition('.')[2].replace('_', '-')}")
+            reader.put(key.split("."), value, _FLAGS.get(key) or f"--{key.rpartition('.')[2].replace('_', '-')}")
     reader.add_source_flags(source_flags)
     return reader.settings()
 
@@ -97,6 +103,8 @@ class _Reader:
             if name == _SOURCES_VARIABLE:
                 for entry in value.split():
                     self._add_source(entry, name)
+            elif name == _ROLES_VARIABLE:
+                self.put(("server", "roles"), Written(value), name)
             elif _SEPARATOR in name:
                 path = [part.lower() for part in name.removeprefix(PREFIX).split(_SEPARATOR)]
                 self.put(path, Written(value), name)
@@ -128,9 +136,10 @@ class _Reader:
         if self._errors:
             raise BadSettings(self._errors)
         settings: Settings = msgspec.structs.replace(sections, sources=tuple(self._sources.values()))
-        self._errors.extend(SettingsError(key, rule) for key, rule in settings.contradictions())
+        self._errors.extend(SettingsError(key, rule) for key, rule in contradictions(settings))
         self._check_names(settings.sources)
         self._check_binds(settings.events.source_bind)
+        self._check_store(settings.redis.url)
         if self._errors:
             raise BadSettings(self._errors)
         return settings
@@ -153,6 +162,15 @@ class _Reader:
                 self._errors.append(error)
             if endpoint in endpoints[:index]:
                 self._errors.append(SettingsError("events.source_bind", f"{endpoint} is given twice"))
+
+    def _check_store(self, url: str | None) -> None:
+        """Told without the address: it may hold a password."""
+        try:
+            if url is not None:
+                parse(url)
+        except BadAddress as error:
+            hint = "; in user and password / ? # [ ] are percent-encoded" if url is not None and "@" in url else ""
+            self._errors.append(SettingsError("redis.url", f"an address {error}{hint}"))
 
     def _add_tree(self, tree: Mapping[object, object], above: tuple[str, ...], origin: str) -> None:
         for name, value in tree.items():

@@ -13,8 +13,8 @@ import msgspec
 from indexer.settings.sections import Section, Settings
 
 PREFIX: Final = "KVINDEXER_"
-_OTHERS: Final = frozenset({"KVINDEXER_SOURCES", "KVINDEXER_URL", "KVINDEXER_TOKEN"})
-"""Read, and no setting: sources in the grammar of the flag, and what client commands take."""
+_OTHERS: Final = frozenset({"KVINDEXER_SOURCES", "KVINDEXER_ROLES", "KVINDEXER_URL", "KVINDEXER_TOKEN"})
+"""Read, and not of the form of settings: what is written as in a flag, and what client commands take."""
 _INVENTED: Final = re.compile(
     r"KVINDEXER_(?:.+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_.+)?|PORT_[0-9]+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)"
 )

@@ -1,7 +1,7 @@
 """Every setting: its name, default, bounds and meaning. The names are promised in api.md section 2.
 
 Units are in the names: `_s` seconds, `_ms` milliseconds, `_bytes` bytes. A bound that a value alone must keep stands in
-its type; what must hold between several stands in `Settings.contradictions`.
+its type; what must hold between several stands in relations.py.
 """
 
 from __future__ import annotations
@@ -23,6 +23,12 @@ Bytes = Annotated[int, Meta(ge=1024, le=1024 * GIB)]
 Text = Annotated[str, Meta(min_length=1, max_length=4096)]
 Weight = Annotated[float, Meta(ge=0, le=1)]
 Secret = Annotated[str, Meta(min_length=1, max_length=4096, extra={"secret": "all"})]
+StoreName = Annotated[
+    str,
+    Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$(?!\n)", description="1..64 letters, digits, `_`, `.` or `-`"),
+]
+"""Part of names in the store, where a colon separates."""
+Role = Literal["collect", "lookup", "epp"]
 SecretUrl = Annotated[str, Meta(min_length=1, max_length=4096, extra={"secret": "url"})]
 
 
@@ -47,6 +53,8 @@ class Server(Section, frozen=True):
     """At the stop, from `/readyz` 503 to closed listeners: for load balancers that look now and then."""
     keep_alive_s: Annotated[int, Meta(ge=1, le=86_400)] = 75
     """Idle connections are kept so long; longer than the pools of the routers keep them."""
+    roles: Annotated[tuple[Role, ...], Meta(min_length=1)] = ("collect", "lookup")
+    """`collect`: subscribe to engines; `lookup`: answer. Without `collect` all comes from the store."""
 
 
 class TierWeights(Section, frozen=True):
@@ -125,14 +133,27 @@ class Staleness(Section, frozen=True):
 
 
 class Redis(Section, frozen=True):
-    """The durable store. No url: memory mode."""
+    """The durable store, Redis or Valkey from 7.0 on. No url: memory mode.
+
+    It holds hashes of blocks, who holds them, and the registered sources; never tokens, prompts or salts.
+    """
 
     url: SecretUrl | None = None
-    namespace: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")] = "kvi"
+    """redis://, rediss:// (TLS), unix://, redis+cluster:// or redis+sentinel://, with user and password if wanted."""
+    namespace: StoreName = "kvi"
+    """First part of every key: deployments that share a store differ in it."""
     partitions: Annotated[int, Meta(ge=1, le=1024)] = 16
     """Virtual shards; fixed for the life of a deployment."""
+    replica: StoreName | None = None
+    """What this replica is called in the store. null: host name and port."""
     lease_s: Seconds = 10.0
+    """What a replica owns is its own for so long without a sign of it."""
     timeout_ms: Annotated[int, Meta(ge=1, le=60_000)] = 500
+    """Of one try of one call. Lookups never wait for the store."""
+    pending_bytes: Annotated[int, Meta(ge=MIB, le=1024 * GIB)] = 64 * MIB
+    """What may wait to be written. Beyond, and when the store answers again, maps are written anew as a whole."""
+    journal_bytes: Annotated[int, Meta(ge=MIB, le=1024 * GIB)] = 64 * MIB
+    """Of the newest changes in the store, for each partition. Who follows and falls further behind loads anew."""
 
 
 class Limits(Section, frozen=True):
@@ -198,50 +219,3 @@ class Settings(Section, frozen=True):
     auth: Auth = Auth()
     telemetry: Telemetry = Telemetry()
     metrics: Metrics = Metrics()
-
-    def contradictions(self) -> list[tuple[str, str]]:
-        """What is well-formed alone and wrong together, as (key, rule with the values)."""
-        stale, events, tls = self.staleness, self.events, self.auth.tls
-        relations = (
-            (
-                stale.score_ttl_s > stale.stale_after_s,
-                "staleness.score_ttl_s",
-                f"must be greater than staleness.stale_after_s ({stale.stale_after_s:g}), got {stale.score_ttl_s:g}",
-            ),
-            (
-                stale.retain_s > stale.score_ttl_s,
-                "staleness.retain_s",
-                f"must be greater than staleness.score_ttl_s ({stale.score_ttl_s:g}), got {stale.retain_s:g}",
-            ),
-            (
-                events.lanes_total_bytes >= events.lane_bytes,
-                "events.lanes_total_bytes",
-                f"must be at least events.lane_bytes ({events.lane_bytes}), got {events.lanes_total_bytes}",
-            ),
-            (
-                events.lanes_total_bytes >= events.max_message_bytes,
-                "events.lanes_total_bytes",
-                f"must be at least events.max_message_bytes ({events.max_message_bytes})",
-            ),
-            (
-                events.reconnect_max_ms >= events.reconnect_ms,
-                "events.reconnect_max_ms",
-                f"must be at least events.reconnect_ms ({events.reconnect_ms}), got {events.reconnect_max_ms}",
-            ),
-            (
-                (tls.certificate is None) == (tls.key is None),
-                "auth.tls.key" if tls.key is None else "auth.tls.certificate",
-                "auth.tls.certificate and auth.tls.key come together",
-            ),
-            (
-                tls.client_ca is None or tls.certificate is not None,
-                "auth.tls.client_ca",
-                "needs auth.tls.certificate and auth.tls.key",
-            ),
-            (
-                len(self.sources) <= self.limits.sources,
-                "sources",
-                f"at most limits.sources ({self.limits.sources}), got {len(self.sources)}",
-            ),
-        )
-        return [(key, rule) for holds, key, rule in relations if not holds]

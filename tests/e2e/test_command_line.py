@@ -208,7 +208,9 @@ def test_a_service_that_cannot_start_says_why(deployment: Deployment) -> None:
     port = deployment.url.rpartition(":")[2]
     for arguments, environment, told in (
         (["--port", port], {}, f"server.port: {port} on 127.0.0.1 is in use"),
-        ([], {"KVINDEXER_REDIS__URL": "redis://h"}, "redis.url: this version keeps all in memory"),
+        ([], {"KVINDEXER_MODELS__TOKENIZER": "m"}, "models.tokenizer: this version takes token ids"),
+        (["--redis-url", "redis://u:hush@h:x"], {}, "redis.url: an address names hosts as host or host:port"),
+        (["--roles", "lookup"], {}, "server.roles: without collect a replica knows only what is in the store"),
         (["--source", "a=tcp://h:1,alias=x", "--source", "b=tcp://h:2,alias=x"], {}, "sources: "),
         (["--source", "a"], {}, "--source: NAME=tcp://HOST:PORT"),
     ):
@@ -240,12 +242,12 @@ def test_an_open_port_without_access_control_is_a_warning() -> None:
 
 def test_config_warns_of_what_serve_would_refuse() -> None:
     """It prints, and `--check` refuses."""
-    later = {"KVINDEXER_REDIS__URL": "redis://h"}
+    later = {"KVINDEXER_MODELS__TOKENIZER": "m"}
     printed, checked = (run("config", *flags, environment=later) for flags in ((), ("--check",)))
 
     assert (0, 2) == (printed.returncode, checked.returncode)
-    assert "redis:" in printed.stdout
-    assert printed.stderr.startswith("kvindexer: warning: serve would refuse redis.url: this version keeps all in")
+    assert "tokenizer: m" in printed.stdout
+    assert printed.stderr.startswith("kvindexer: warning: serve would refuse models.tokenizer: this version takes")
 
 
 def test_a_misspelt_flag_gets_the_nearest_one() -> None:
@@ -275,9 +277,9 @@ def test_config_prints_what_all_layers_come_to(tmp_path: Path) -> None:
 
     good = run("config", "--check", "--source", "a=tcp://h:1")
     assert (0, "settings are good: 1 sources\n") == (good.returncode, good.stdout)
-    bad = run("config", "--check", "--config", str(file))
+    bad = run("config", "--check", "--config", str(file), "--roles", "collect,epp,lookup")
     assert (2, "") == (bad.returncode, bad.stdout)
-    assert bad.stderr.startswith("kvindexer: redis.url: ")
+    assert bad.stderr.startswith("kvindexer: server.roles: ")
 
     file.write_text(run("config").stdout)
     assert run("config").stdout == run("config", "--config", str(file)).stdout
@@ -291,7 +293,7 @@ def test_help_and_version() -> None:
         assert f"kvindexer {command} " in run(command, "--help").stdout.partition("examples:")[2]
     for arguments in (
         ["serve", "--grpc-port", "1"],
-        ["serve", "--redis-url", "x"],
+        ["serve", "--epp-port", "1"],
         ["serve", "--sourc", "x"],
         ["x"],
         [],

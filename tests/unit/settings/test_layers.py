@@ -146,6 +146,20 @@ def test_environment_values_are_yaml_where_the_setting_is_no_text() -> None:
         ),
         ("sources: [{pod: a, endpoint: }]", "sources[0].endpoint: expected text, got None (kvindexer.yaml)"),
         ("sources: ['a=tcp://*:1']", "sources[0]: tcp://HOST:PORT or ipc://PATH wanted, got 'tcp://*:1'; to bind, use"),
+        (
+            "server: {roles: [lookup, x]}",
+            "server.roles: one or more of collect, lookup, epp wanted, got ['lookup', 'x']",
+        ),
+        ("server: {roles: []}", "server.roles: one or more of collect, lookup, epp wanted, got [] (kvindexer.yaml)"),
+        ("redis: {replica: 'a:b'}", "redis.replica: 1..64 letters, digits, `_`, `.` or `-` wanted, got 'a:b'"),
+        (
+            'redis: {namespace: "kvi\\n"}',
+            "redis.namespace: 1..64 letters, digits, `_`, `.` or `-` wanted, got 'kvi\\n'",
+        ),
+        (
+            "redis: {journal_bytes: 1}",
+            "redis.journal_bytes: expected a whole number >= 1048576, got 1 (kvindexer.yaml)",
+        ),
         ("[]", "kvindexer.yaml: the top level is a map of sections"),
         ("server: {port: 1, port: 2}", "kvindexer.yaml: 'port' is given twice, line 1, column 19"),
         ("a: [", "kvindexer.yaml: not YAML: while parsing"),
@@ -223,6 +237,24 @@ def test_all_errors_are_told_at_once() -> None:
             "sources: b: aliases: 'http://X/' already names pod 'a'",
         ),
         ("sources: ['a=tcp://h:1', 'a=tcp://h:2,rank=1,tenant=t']", "sources: a#1: tenant: pod 'a' belongs to another"),
+        (
+            "{redis: {url: 'redis://h', lease_s: 90}, staleness: {retain_s: 80}}",
+            "staleness.retain_s: must be greater than redis.lease_s (90), got 80: what is stored must outlive",
+        ),
+        (
+            "redis: {url: 'redis://h', lease_s: 1}",
+            "redis.lease_s: must be at least 4 times redis.timeout_ms (500), got 1: a renewal is tried up to 4 times",
+        ),
+        ("server: {roles: lookup}", "server.roles: without collect a replica knows only what is in the store: set"),
+        ("server: {roles: 'lookup,collect,lookup'}", "server.roles: each once, got lookup, collect, lookup"),
+        (
+            "{server: {roles: [lookup]}, redis: {url: 'redis://h'}, sources: ['a=tcp://h:1']}",
+            "sources: only a replica with the role collect subscribes to engines; this one follows the store",
+        ),
+        (
+            "{server: {roles: [lookup]}, redis: {url: 'redis://h'}, events: {source_bind: ['tcp://*:5557']}}",
+            "events.source_bind: only a replica with the role collect subscribes to engines",
+        ),
         ("{limits: {sources: 1}, sources: ['a=tcp://h:1,ranks=0-1']}", "sources: at most limits.sources (1), got 2"),
     ],
 )
@@ -233,6 +265,52 @@ def test_settings_are_checked_against_each_other(config: Path, text: str, compla
         load(config, {})
 
     assert [complaint] == [told[: len(complaint)] for told in complaints(caught)]
+
+
+def test_without_a_store_its_settings_need_not_agree() -> None:
+    """Nobody goes by them."""
+    environment = {"KVINDEXER_STALENESS__RETAIN_S": "9", "KVINDEXER_STALENESS__SCORE_TTL_S": "8"}
+
+    assert 9 == load(environment=environment | {"KVINDEXER_REDIS__LEASE_S": "0.5"}).staleness.retain_s
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("http://u:hush@h", "redis.url: an address begins with redis://, rediss://, unix://, redis+cluster://"),
+        ("redis://u:hush@a,b", "redis.url: an address names one host, or begins with redis+cluster://"),
+        ("redis://u:hush@h:x", "redis.url: an address names hosts as host or host:port"),
+        ("redis+sentinel://u:hush@h", "redis.url: an address names the service that the sentinels watch"),
+        ("redis://u:hush@[h", "redis.url: an address is a URL"),
+        ("redis://u:hu/sh@h", "redis.url: an address names hosts as host or host:port; in user and password / ? # [ ]"),
+    ],
+)
+def test_an_address_of_a_store_is_checked_at_once(url: str, told: str) -> None:
+    """The rule that it breaks; never the address."""
+    with pytest.raises(BadSettings) as caught:
+        load(environment={}, flags={"redis.url": url})
+
+    (complaint,) = complaints(caught)
+    assert complaint.startswith(told)
+    assert "hush" not in complaint
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"environment": {"KVINDEXER_ROLES": "lookup"}},
+        {"environment": {"KVINDEXER_SERVER__ROLES": "[lookup]"}},
+        {"environment": {"KVINDEXER_SERVER__ROLES": "lookup"}},
+        {"environment": {"KVINDEXER_ROLES": "collect,lookup"}, "flags": {"server.roles": "lookup"}},
+    ],
+)
+def test_roles_are_words_with_commas(given: dict[str, dict[str, str]]) -> None:
+    """Or a list, where there are lists."""
+    environment = given["environment"] | {"KVINDEXER_REDIS__URL": "redis://h"}
+
+    assert ("lookup",) == load(environment=environment, flags=given.get("flags")).server.roles
+    assert ("lookup", "collect") == load(environment={}, flags={"server.roles": "lookup, collect"}).server.roles
+    assert ("collect", "lookup") == load(environment={}).server.roles
 
 
 def test_sources_come_from_file_environment_and_flags(config: Path) -> None:
@@ -271,7 +349,7 @@ def test_secrets_are_masked_when_printed() -> None:
     shown = masked(
         load(
             environment={
-                "KVINDEXER_REDIS__URL": "rediss://user:p%40ss/w@ord@redis.example:6379/0",
+                "KVINDEXER_REDIS__URL": "rediss://user:p%40ss%2Fw@ord@redis.example:6379/0",
                 "KVINDEXER_AUTH__HASH_SECRET": "hush-hush",
             },
             source_flags=["a=tcp://h:1,model=m"],
@@ -301,7 +379,8 @@ def test_secrets_are_masked_in_errors(config: Path) -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "told"),
     [
-        ("KVINDEXER_REDIS__URL", "redis://:secret@h:6379", "redis.url: this version keeps all in memory"),
+        ("KVINDEXER_ROLES", "collect,lookup,epp", "server.roles: this version is no endpoint picker"),
+        ("KVINDEXER_ROLES", "collect", "server.roles: this version answers lookups in every role; add lookup"),
         ("KVINDEXER_AUTH__TOKENS_FILE", "/secret", "auth.tokens_file: this version has no access control"),
         ("KVINDEXER_MODELS__TOKENIZER", "m", "models.tokenizer: this version takes token ids"),
         ("KVINDEXER_MODELS__DISCOVER", "true", "models.discover: this version does not ask engines"),

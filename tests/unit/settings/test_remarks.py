@@ -52,6 +52,7 @@ def test_what_is_read_is_no_mistake() -> None:
     names = [
         "KVINDEXER_SERVER__PORT",
         "KVINDEXER_SOURCES",
+        "KVINDEXER_ROLES",
         "KVINDEXER_URL",
         "KVINDEXER_TOKEN",
         "KVINDEXERS",

@@ -1,0 +1,97 @@
+"""What must hold between settings that are well-formed alone. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from indexer.settings.sections import Settings
+
+TRIES: Final = 4
+"""Of a call to the store within a lease, at least."""
+
+Relation = tuple[bool, str, str]
+"""Whether it holds, the key to change, and the rule with the values."""
+
+
+def contradictions(settings: Settings) -> list[tuple[str, str]]:
+    """What is wrong together, as (key, rule with the values)."""
+    relations = (*_of_times(settings), *_of_events(settings), *_of_tls(settings), *_of_roles(settings))
+    return [(key, rule) for holds, key, rule in relations if not holds]
+
+
+def _of_times(settings: Settings) -> Iterator[Relation]:
+    stale, redis = settings.staleness, settings.redis
+    yield (
+        stale.score_ttl_s > stale.stale_after_s,
+        "staleness.score_ttl_s",
+        f"must be greater than staleness.stale_after_s ({stale.stale_after_s:g}), got {stale.score_ttl_s:g}",
+    )
+    yield (
+        stale.retain_s > stale.score_ttl_s,
+        "staleness.retain_s",
+        f"must be greater than staleness.score_ttl_s ({stale.score_ttl_s:g}), got {stale.retain_s:g}",
+    )
+    if redis.url is not None:
+        outlive = "what is stored must outlive the lease of its owner"
+        yield (
+            stale.retain_s > redis.lease_s,
+            "staleness.retain_s",
+            f"must be greater than redis.lease_s ({redis.lease_s:g}), got {stale.retain_s:g}: {outlive}",
+        )
+        again = f"a renewal is tried up to {TRIES} times"
+        yield (
+            redis.lease_s * 1000 >= TRIES * redis.timeout_ms,
+            "redis.lease_s",
+            f"must be at least {TRIES} times redis.timeout_ms ({redis.timeout_ms}), got {redis.lease_s:g}: {again}",
+        )
+
+
+def _of_events(settings: Settings) -> Iterator[Relation]:
+    events = settings.events
+    yield (
+        events.lanes_total_bytes >= events.lane_bytes,
+        "events.lanes_total_bytes",
+        f"must be at least events.lane_bytes ({events.lane_bytes}), got {events.lanes_total_bytes}",
+    )
+    yield (
+        events.lanes_total_bytes >= events.max_message_bytes,
+        "events.lanes_total_bytes",
+        f"must be at least events.max_message_bytes ({events.max_message_bytes})",
+    )
+    yield (
+        events.reconnect_max_ms >= events.reconnect_ms,
+        "events.reconnect_max_ms",
+        f"must be at least events.reconnect_ms ({events.reconnect_ms}), got {events.reconnect_max_ms}",
+    )
+    yield (
+        len(settings.sources) <= settings.limits.sources,
+        "sources",
+        f"at most limits.sources ({settings.limits.sources}), got {len(settings.sources)}",
+    )
+
+
+def _of_tls(settings: Settings) -> Iterator[Relation]:
+    tls = settings.auth.tls
+    yield (
+        (tls.certificate is None) == (tls.key is None),
+        "auth.tls.key" if tls.key is None else "auth.tls.certificate",
+        "auth.tls.certificate and auth.tls.key come together",
+    )
+    yield (
+        tls.client_ca is None or tls.certificate is not None,
+        "auth.tls.client_ca",
+        "needs auth.tls.certificate and auth.tls.key",
+    )
+
+
+def _of_roles(settings: Settings) -> Iterator[Relation]:
+    roles = settings.server.roles
+    yield len(set(roles)) == len(roles), "server.roles", f"each once, got {', '.join(roles)}"
+    if "collect" in roles:
+        return
+    empty = "without collect a replica knows only what is in the store: set redis.url (--redis-url)"
+    yield settings.redis.url is not None, "server.roles", empty
+    alone = "only a replica with the role collect subscribes to engines; this one follows the store: leave them out"
+    yield not settings.sources, "sources", alone
+    yield not settings.events.source_bind, "events.source_bind", alone

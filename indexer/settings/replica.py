@@ -1,0 +1,25 @@
+"""What a replica is called in the store. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from indexer.settings.sections import Settings
+
+NAME_MAX: Final = 64
+
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+def replica_name(settings: Settings, host: str, process: int) -> str:
+    """`redis.replica`, else host name and port; on a port that the system chooses, the process's number instead.
+
+    Never a colon in it, and at most 64 characters. The same replica started again has the same name where its port is
+    fixed; that two have one name does no harm but to who reads it.
+    """
+    if settings.redis.replica is not None:
+        return settings.redis.replica
+    place = f"-{settings.server.port}" if settings.server.port else f"-p{process}"
+    name = _UNSAFE.sub("-", host).strip("-")[: NAME_MAX - len(place)]
+    return f"{name or 'replica'}{place}"
