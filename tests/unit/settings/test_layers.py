@@ -282,7 +282,7 @@ def test_without_a_store_its_settings_need_not_agree() -> None:
         ("redis://u:hush@h:x", "redis.url: an address names hosts as host or host:port"),
         ("redis+sentinel://u:hush@h", "redis.url: an address names the service that the sentinels watch"),
         ("redis://u:hush@[h", "redis.url: an address is a URL"),
-        ("redis://u:hu/sh@h", "redis.url: an address names hosts as host or host:port; in user and password / ? # [ ]"),
+        ("redis://u:hu/sh@h", "redis.url: an address has a number as its database; in user and password / ? # [ ] are"),
     ],
 )
 def test_an_address_of_a_store_is_checked_at_once(url: str, told: str) -> None:
