@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from schemas.rest import (
         BlockView,
         HashResult,
+        PartitionView,
         Readiness,
         SourceRegistered,
         SourcesReplaced,
@@ -103,6 +104,10 @@ class NodePort(Protocol):
 
     async def find_block(self, pod: str, dp_rank: int | None, block_hash: int) -> list[BlockView]:
         """Entries under that engine hash or token hash; empty when not held. Raises `SourceUnknownError`."""
+        ...
+
+    async def partitions(self) -> list[PartitionView]:
+        """What this replica does with each partition of the store; empty in memory mode."""
         ...
 
     def readiness(self) -> Readiness:

@@ -67,6 +67,10 @@ def _command(parsed: argparse.Namespace) -> Callable[[], int]:
             from api.cli import sources
 
             return lambda: sources.run(parsed)
+        case "partitions":
+            from api.cli import partitions
+
+            return lambda: partitions.run(parsed)
         case "replay":
             from api.cli import replay
 

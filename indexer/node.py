@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from indexer.ports import Clock, EventSink
     from indexer.settings import Settings
     from schemas.lookup import LookupAnswer, LookupQuery
-    from schemas.rest import BlockView, SourcesReplaced, SourceView
+    from schemas.rest import BlockView, PartitionView, SourcesReplaced, SourceView
 
 LAYOUT: Final = "1"
 TIDY_PAUSE_S: Final = 0.002
@@ -208,6 +208,10 @@ class Node:
             if limit and len(views) == limit:
                 break
         return views
+
+    async def partitions(self) -> list[PartitionView]:
+        """What this replica does with each partition of the store; empty in memory mode."""
+        return []
 
     # -- health --------------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import generate_latest
@@ -20,7 +21,7 @@ from indexer.index.states import bound_of, state_of
 from indexer.model import TIER_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
     from prometheus_client.core import Metric
 
@@ -53,6 +54,11 @@ METRICS: Final[dict[str, str]] = {
     "kvindexer_events_skipped_total": "Events or batches that could not be used, by reason.",
     "kvindexer_blocks": "Distinct blocks held, by source and tier.",
     "kvindexer_limit_reached_total": "Times a limit was reached, by limit.",
+    "kvindexer_redis_up": "1 while the store answers, 0 while it does not; no series in memory mode.",
+    "kvindexer_redis_failures_total": "Calls to the store that failed for good, by kind.",
+    "kvindexer_partitions_owned": "Partitions of the store that this replica writes.",
+    "kvindexer_journal_lag_seconds": "Age of the newest journal entry written or applied here, by partition.",
+    "kvindexer_journal_pending_bytes": "Changes that wait to be written to the store, by partition.",
     "kvindexer_event_loop_lag_seconds": "Longest delay of the event loop since the last scrape.",
     "kvindexer_build_info": "1, with version, hash scheme and store layout.",
 }
@@ -80,6 +86,17 @@ class LookupTimes:
             self.states[api, state] += 1
 
 
+@dataclass(frozen=True, slots=True)
+class StoreHealth:
+    """How the store is doing, seen from here. `lags_s` and `pending_bytes` by partition; `failures` by kind, ever."""
+
+    up: bool
+    owned: int
+    lags_s: Mapping[int, float]
+    pending_bytes: Mapping[int, int]
+    failures: Mapping[str, int]
+
+
 class Telemetry:
     """Collects at scrape time; `departed` keeps totals of sources that left."""
 
@@ -90,6 +107,8 @@ class Telemetry:
         self.nobodys: Counter[str] = Counter()
         """What came on bound sockets and could be given to no source."""
         self.loop_lag_s = 0.0
+        self.store: StoreHealth | None = None
+        """Set before each scrape by who has a store; None in memory mode."""
         self._clock = clock
         self._state_limits = limits
         self._version = version
@@ -106,7 +125,14 @@ class Telemetry:
             totals.update(source.counters)
             waiting += source.map.waiting
             yield
-        text = _exposition([*self._lookup_metrics(), *self._event_metrics(totals, waiting), *self._own_metrics(lag_s)])
+        text = _exposition(
+            [
+                *self._lookup_metrics(),
+                *self._event_metrics(totals, waiting),
+                *_store_metrics(self.store),
+                *self._own_metrics(lag_s),
+            ]
+        )
         if not self._per_source or not sources:
             return text
         families: dict[bytes, list[bytes]] = {}
@@ -192,6 +218,27 @@ class Telemetry:
             for tier, count in blocks_by_tier(source).items():
                 blocks.add_metric([name, tier], count)
         yield from (state, bound, lag, last, blocks)
+
+
+def _store_metrics(store: StoreHealth | None) -> Iterator[Metric]:
+    if store is None:
+        return
+    for name, value in (("kvindexer_redis_up", store.up), ("kvindexer_partitions_owned", store.owned)):
+        plain = _gauge(name)
+        plain.add_metric([], value)
+        yield plain
+    failures = _counter("kvindexer_redis_failures", "kind")
+    for kind, count in sorted(store.failures.items()):
+        failures.add_metric([kind], count)
+    yield failures
+    for name, by_partition in (
+        ("kvindexer_journal_lag_seconds", store.lags_s),
+        ("kvindexer_journal_pending_bytes", store.pending_bytes),
+    ):
+        gauge = _gauge(name, "partition")
+        for partition, amount in sorted(by_partition.items()):
+            gauge.add_metric([str(partition)], amount)
+        yield gauge
 
 
 def source_label(source: SourceId) -> str:

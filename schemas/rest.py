@@ -306,11 +306,47 @@ class BlockList(msgspec.Struct, kw_only=True):
     blocks: list[BlockView]
 
 
+PartitionRole = Literal["owner", "follower", "none"]
+PartitionState = Literal["waiting", "loading", "live", "asserting", "stale"]
+
+
+class PartitionView(msgspec.Struct, kw_only=True):
+    """One partition of the store, as this replica sees it.
+
+    `role`: what this replica does with it. `owner`: the replica that writes it, where known; `epoch` is its term.
+    `position`: newest journal entry written (owner) or applied (follower), as EPOCH-NUMBER; `age_ms`: how old it is.
+    `pending_bytes`: what waits here to be written, null for who does not write. `sources`: registered in it.
+    """
+
+    partition: int
+    role: PartitionRole
+    state: PartitionState
+    owner: str | None = None
+    epoch: int | None = None
+    position: str | None = None
+    age_ms: int | None = None
+    pending_bytes: int | None = None
+    sources: int = 0
+
+
+class PartitionList(msgspec.Struct, kw_only=True):
+    """Answer of `GET /v1/partitions`, in their order. In mode `memory` there is no store, hence no partition."""
+
+    mode: Literal["memory", "redis"]
+    partitions: list[PartitionView]
+
+
+Progress = int | float | str | bool | None
+
+
 class Readiness(msgspec.Struct, kw_only=True):
-    """Answer of `GET /readyz`: 200 when `ready`, else 503. `detail` is the progress, e.g. sources by state."""
+    """Answer of `GET /readyz`: 200 when `ready`, else 503.
+
+    `detail` is the progress: sources by state, and with a store `redis` and `partitions`, one level deeper.
+    """
 
     ready: bool
-    detail: dict[str, int | str | bool]
+    detail: dict[str, Progress | dict[str, Progress]]
 
 
 class Health(msgspec.Struct, kw_only=True):

@@ -77,6 +77,18 @@ examples:
   kvindexer sources clear 10.0.0.1:8000       forget what it holds; what it announces after counts again
 """
 
+PARTITIONS: Final = """\
+states:
+  waiting    nothing of it is here: nobody owns it yet, another may still own it, or the store does not answer
+  loading    it is being read from the store
+  live       written or followed entry by entry
+  asserting  the store lost something of it: its maps are being written anew
+  stale      the store, or the owner, was not heard of for a while; answers come from what is in memory
+
+examples:
+  kvindexer partitions
+  kvindexer partitions --url http://replica-2:8080 --json
+"""
 
 CONFIG: Final = """\
 environment: KVINDEXER_SECTION__KEY=value, the value written as in YAML; deeper keys with __ again:

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from api.cli.help_texts import CONFIG, LOOKUP, OVERVIEW, REPLAY, SERVE, SOURCES
+from api.cli.help_texts import CONFIG, LOOKUP, OVERVIEW, PARTITIONS, REPLAY, SERVE, SOURCES
 from indexer.model import SourceState
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
@@ -26,6 +26,14 @@ def build_parser(version: str) -> argparse.ArgumentParser:
     _add_replay(commands.add_parser("replay", help="publish a recorded event stream as the engines did", epilog=REPLAY))
     _add_lookup(commands.add_parser("lookup", help="ask a running service about one prompt", epilog=LOOKUP))
     _add_sources(commands.add_parser("sources", help="what a running service listens to", epilog=SOURCES))
+    _add_client(
+        commands.add_parser(
+            "partitions",
+            help="who writes and who follows what of the store",
+            description="What a running service does with each partition of its store.",
+            epilog=PARTITIONS,
+        )
+    )
     _add_config(commands.add_parser("config", help="print the effective settings, secrets masked", epilog=CONFIG))
     return parser
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from api.rest.value_texts import ANSWER_STATES, BOUNDS, REASONS, SOURCE_STATES, listed
+from api.rest.value_texts import ANSWER_STATES, BOUNDS, PARTITION_STATES, REASONS, SOURCE_STATES, listed
 
 _POD = "The pod's name, as registered."
 _RANK = "Data-parallel rank of the engine process."
@@ -184,7 +184,25 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
         "copies": "Announced copies, by tier.",
         "parent": "The engine's hash of the block before, where it is kept.",
     },
-    "Readiness": {"ready": "Whether lookups may be sent here.", "detail": "The progress: sources by state."},
+    "PartitionList": {
+        "mode": "`redis`, or `memory`: there is no store, and what is known ends with the process.",
+        "partitions": "In their order; empty in mode `memory`.",
+    },
+    "PartitionView": {
+        "partition": "Its number, from 0.",
+        "role": "What this replica does with it: `owner` (it writes), `follower` (it reads), `none`.",
+        "state": f"As this replica sees it.{listed(PARTITION_STATES)}",
+        "owner": "The replica that writes it, where known.",
+        "epoch": "Of that ownership; it only grows.",
+        "position": "Newest entry of its journal written or applied here, as EPOCH-NUMBER.",
+        "age_ms": "How old that is, on this replica's own clock.",
+        "pending_bytes": "What waits here to be written; null for who does not write.",
+        "sources": "Sources registered in it.",
+    },
+    "Readiness": {
+        "ready": "Whether lookups may be sent here.",
+        "detail": "The progress: sources by state; with a store also `redis` and `partitions`.",
+    },
     "Health": {"status": "`ok` as long as it is answered."},
     "VersionAnswer": {
         "version": "Of the service.",

@@ -38,6 +38,7 @@ ROOTS: Final = (
     rest.SourcesTouched,
     rest.SourceList,
     rest.BlockList,
+    rest.PartitionList,
     rest.Readiness,
     rest.Health,
     rest.VersionAnswer,
@@ -219,6 +220,14 @@ def _paths() -> Json:
                 _answers("BlockList"),
                 parameters=rank,
             ),
+        },
+        "/v1/partitions": {
+            "get": _operation(
+                "list_partitions",
+                "service",
+                "Who owns and who follows what of the store",
+                _answers("PartitionList"),
+            )
         },
         "/v1/version": {"get": _operation("version", "service", "What runs here", _answers("VersionAnswer"))},
         "/healthz": {"get": _operation("healthz", "service", "Alive", _answers("Health"))},

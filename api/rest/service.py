@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from api.ports import NodePort
 from api.rest.exchange import Exchange
-from schemas.rest import Health, Readiness
+from schemas.rest import Health, PartitionList, Readiness
 
 NO_STORE: Final = {"cache-control": "no-store"}
 
@@ -37,6 +37,11 @@ class ServiceRoutes:
             readiness = Readiness(ready=False, detail={**readiness.detail, "stopping": True})
         status = HTTPStatus.OK if readiness.ready else HTTPStatus.SERVICE_UNAVAILABLE
         return self._exchange.answer(request, readiness, status)
+
+    async def partitions(self, request: Request) -> Response:
+        """`GET /v1/partitions`."""
+        views = await self._node.partitions()
+        return self._exchange.answer(request, PartitionList(mode="redis" if views else "memory", partitions=views))
 
     async def metrics(self, _request: Request) -> Response:
         """`GET /metrics`."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final, TypeVar
 
 from indexer.model import AnswerState, Bound, Reason, SourceState
+from schemas.rest import PartitionState
 
 Value = TypeVar("Value", bound=str)
 
@@ -50,6 +51,13 @@ ANSWER_STATES: Final[Mapping[AnswerState, str]] = {
     "exact": "every candidate is live with bound `exact`; take the order given",
     "degraded": "some are not; take the order given, or filter by `pods[].state`",
     "no_signal": "nothing is known; balance as if you had not asked",
+}
+PARTITION_STATES: Final[Mapping[PartitionState, str]] = {
+    "waiting": "nothing of it is here: nobody owns it yet, another may still own it, or the store does not answer",
+    "loading": "it is being read from the store; what is there is scored",
+    "live": "written or followed entry by entry",
+    "asserting": "the store lost something of it, or what waited was too much: its maps are being written anew",
+    "stale": "the store, or the owner, was not heard of for a while; answers come from what is in memory",
 }
 
 

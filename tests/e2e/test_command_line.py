@@ -173,6 +173,12 @@ def test_sources_come_and_go(deployment: Deployment) -> None:
     assert (1, True) == (unknown.returncode, "404 source.unknown" in unknown.stderr)
 
 
+def test_partitions_in_memory_mode_are_none(deployment: Deployment) -> None:
+    """Which is said, to people and to programs."""
+    assert deployment.command("partitions").stdout.startswith("memory mode: the service has no store")
+    assert {"mode": "memory", "partitions": []} == json.loads(deployment.command("partitions", "--json").stdout)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_service_cleanly(deployment: Deployment, number: signal.Signals) -> None:
     """Exit code 0, and nothing on stderr but the log of what became of sources."""
@@ -260,7 +266,7 @@ def test_a_misspelt_flag_gets_the_nearest_one() -> None:
 
 def test_client_commands_without_a_service() -> None:
     """One line on stderr, exit code 1."""
-    for arguments in (["sources"], ["lookup", "--tokens", "-"]):
+    for arguments in (["sources"], ["partitions"], ["lookup", "--tokens", "-"]):
         done = run(*arguments, "--url", "http://127.0.0.1:9", given=b"1")
         assert (1, "") == (done.returncode, done.stdout)
         assert "kvindexer: http://127.0.0.1:9 cannot be reached: connection refused\n" == done.stderr

@@ -26,6 +26,7 @@ from schemas.rest import (
     BlockView,
     Effect,
     HashResult,
+    PartitionView,
     Readiness,
     SourceRegistered,
     SourcesReplaced,
@@ -51,6 +52,7 @@ class FakeNode:
         self.cordoned: set[SourceId] = set()
         self.ready = True
         self.effect: Effect = "done"
+        self.stored: list[PartitionView] = []
         self.fault: Exception | None = None
 
     def lookup(self, query: LookupQuery, *, encoding: Encoding) -> LookupAnswer:
@@ -180,6 +182,10 @@ class FakeNode:
             for source in self._ids(pod, dp_rank)
             if block_hash == HELD_HASH
         ]
+
+    async def partitions(self) -> list[PartitionView]:
+        self._fail()
+        return self.stored
 
     def readiness(self) -> Readiness:
         self._fail()

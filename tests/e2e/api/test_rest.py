@@ -18,7 +18,7 @@ from api.server import ServerSettings
 from indexer.model import Descriptor, SourceId
 from indexer.store.failures import StoreFailure
 from schemas.lookup import LookupAnswer, LookupQuery
-from schemas.rest import BlockList, Effect, HashAnswer, Problem, SourceList
+from schemas.rest import BlockList, Effect, HashAnswer, PartitionList, PartitionView, Problem, SourceList
 from tests.support.fake_node import HELD_HASH, REFUSED, FakeNode
 from tests.support.serving import exchange, request, served_in_thread
 
@@ -368,6 +368,18 @@ def test_readiness_is_not_health(http_client: http.client.HTTPConnection, node: 
     assert 200 == request(http_client, "GET", "/readyz?verbose")[0]
 
 
+def test_partitions_are_listed(http_client: http.client.HTTPConnection, node: FakeNode) -> None:
+    """None without a store, which is said."""
+    status, _, body = request(http_client, "GET", "/v1/partitions")
+    assert (200, {"mode": "memory", "partitions": []}) == (status, json.loads(body))
+
+    node.stored = [
+        PartitionView(partition=0, role="owner", state="live", owner="a", epoch=7, position="7-1", sources=2)
+    ]
+    told = msgspec.json.decode(request(http_client, "GET", "/v1/partitions")[2], type=PartitionList)
+    assert PartitionList(mode="redis", partitions=node.stored) == told
+
+
 def test_metrics_and_version(http_client: http.client.HTTPConnection) -> None:
     """Text for Prometheus, JSON for the curious."""
     _, headers, text = request(http_client, "GET", "/metrics")
@@ -397,7 +409,6 @@ def test_head_is_answered_where_get_is(http_client: http.client.HTTPConnection, 
             "/v1/recommend",
             "/v1/routed",
             "/v1/feedback",
-            "/v1/partitions",
         ),
         *("/v1/reports/staleness", "/v1/config", "/v1/sources/p/history", "/query", "/register", "/lookup", "/workers"),
         *("/", "/v1", "/v1/lookup/", "/v1/sources/", "/v1/sources/a/b", "/docs", "/%ff", "//v1/lookup"),

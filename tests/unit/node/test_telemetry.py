@@ -10,15 +10,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from indexer.index.source import SourceIndex
 from indexer.index.states import StateLimits
 from indexer.slices import Slices
-from indexer.telemetry import METRICS, SOURCES_A_PIECE, Telemetry
+from indexer.telemetry import METRICS, SOURCES_A_PIECE, StoreHealth, Telemetry
 from tests.support.core import Core
 from tests.support.core_events import prompt, stored
 
 ODD = ["pod", "pod#1", "pod#1#1", "# HELP x", 'a"b\\c', "http://[::1]:80/", "\n# HELP y"]
 
 
-def _text(core: Core, *, per_source: bool = True) -> str:
+def _text(core: Core, *, per_source: bool = True, store: StoreHealth | None = None) -> str:
     telemetry = Telemetry(core.clock, StateLimits(), "0", per_source=per_source)
+    telemetry.store = store
     sources: list[SourceIndex] = [sink.source for sink in core.sinks.values()]
     return asyncio.run(Slices(core.clock).run(telemetry.text(sources))).decode()
 
@@ -71,6 +72,25 @@ def test_only_documented_metrics_are_shown() -> None:
     """METRICS is the list."""
     core = Core()
     core.engine("a").say()
+    store = StoreHealth(up=True, owned=0, lags_s={}, pending_bytes={}, failures={})
 
-    shown = {line.split()[2] for line in _text(core).splitlines() if line.startswith("# HELP")}
-    assert shown <= set(METRICS)
+    shown = {line.split()[2] for line in _text(core, store=store).splitlines() if line.startswith("# HELP")}
+    assert shown == set(METRICS)
+
+
+def test_a_store_is_shown_where_there_is_one() -> None:
+    """By partition; in memory mode there is nothing to alert on."""
+    store = StoreHealth(
+        up=False, owned=2, lags_s={0: 0.25, 11: 3.5}, pending_bytes={0: 0, 11: 900}, failures={"timeout": 4}
+    )
+    samples = {
+        "kvindexer_redis_up 0.0",
+        "kvindexer_partitions_owned 2.0",
+        'kvindexer_redis_failures_total{kind="timeout"} 4.0',
+        'kvindexer_journal_lag_seconds{partition="0"} 0.25',
+        'kvindexer_journal_lag_seconds{partition="11"} 3.5',
+        'kvindexer_journal_pending_bytes{partition="11"} 900.0',
+    }
+
+    assert samples <= set(_text(Core(), store=store).splitlines())
+    assert not samples & set(_text(Core()).splitlines())

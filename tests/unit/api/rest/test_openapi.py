@@ -11,7 +11,7 @@ from api.rest.app import create_app
 from api.rest.field_texts import FIELD_TEXTS
 from api.rest.lookup_request import HASH_BLOCKS_MAX
 from api.rest.openapi import openapi_document
-from api.rest.value_texts import ANSWER_STATES, BOUNDS, REASONS, SOURCE_STATES
+from api.rest.value_texts import ANSWER_STATES, BOUNDS, PARTITION_STATES, REASONS, SOURCE_STATES
 from indexer.model import AnswerState, Bound, Reason, SourceState
 from tests.support.fake_node import FakeNode
 
@@ -127,6 +127,7 @@ def test_every_value_has_a_line(texts: dict[str, str], values: object) -> None:
         ("PodEntry", "reason", REASONS),
         ("SourceView", "state", SOURCE_STATES),
         ("LookupAnswer", "state", ANSWER_STATES),
+        ("PartitionView", "state", PARTITION_STATES),
     ],
 )
 def test_closed_lists_are_explained_where_they_stand(schema: str, field: str, texts: dict[str, str]) -> None:
