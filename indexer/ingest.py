@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from indexer.index.reverse_map import ReverseMap
     from indexer.index.states import SourceFacts
     from indexer.model import Descriptor, Event, GapPolicy, RawBatch
-    from indexer.ports import Clock, CollectorCount, DoubtReason, RestartReason, SuspectReason
+    from indexer.ports import Clock, CollectorCount, DoubtReason, RestartReason, Resume, SuspectReason
 
 log = logging.getLogger("kvindexer.ingest")
 
@@ -335,12 +335,14 @@ class Ingest:
 class SourceSink:
     """What the collector holds for one registration: implements `ports.EventSink`. Closed for good once removed."""
 
-    __slots__ = ("_ingest", "open", "source")
+    __slots__ = ("_ingest", "open", "resume", "source")
 
     def __init__(self, ingest: Ingest, source: SourceIndex) -> None:
         self._ingest = ingest
         self.source = source
         self.open = True
+        self.resume: Resume | None = None
+        """Set before the collector starts, where the source's state was loaded from the store."""
 
     @property
     def descriptor(self) -> Descriptor:

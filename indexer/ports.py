@@ -7,6 +7,7 @@ step).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -36,6 +37,22 @@ DoubtReason = Literal["process_unproven"]
 SuspectReason = Literal["dropped", "replay_differs"]
 
 
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Where a source stood when its state was loaded from the store: the collector goes on from there."""
+
+    sequence: int
+    """The last applied batch; -1 where the history is known to be empty."""
+    stamp: float | None
+    """That batch's, as `decode.envelope.stamp` gives it. None with a batch: nothing can tell whose it was."""
+    away_s: float
+    """For how long nobody of us listened to the engine; may be infinite."""
+    as_of: float | None = None
+    """When `away_s` was right, on the boot-time clock. None: when the collector begins with the source."""
+    suspicions: frozenset[SuspectReason] = frozenset()
+    """What was suspected: the collector takes it back when it is over."""
+
+
 class EventSink(Protocol):
     """What the collector tells the core about ONE life of one registration; implemented by the ingest story.
 
@@ -56,6 +73,14 @@ class EventSink(Protocol):
     @property
     def cursor(self) -> int | None:
         """Sequence of the last applied batch of this generation; None before the first."""
+        ...
+
+    @property
+    def resume(self) -> Resume | None:
+        """Where a process before this one left off; None for a source that begins here.
+
+        It counts as long as it names the cursor: once anything is applied or forgotten it is of the past.
+        """
         ...
 
     def apply(self, batch: RawBatch) -> None:

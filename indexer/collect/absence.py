@@ -18,6 +18,7 @@ class Absence:
         "_down_since",
         "_leftovers",
         "_options",
+        "_resumed",
         "connected",
         "ever_connected",
         "leftovers_known",
@@ -30,6 +31,7 @@ class Absence:
         self._down_since: float | None = None
         self._leftovers = 0
         self._away_s = 0.0
+        self._resumed = False
         self.connected = False
         self.ever_connected = False
         self.unexamined = False
@@ -39,17 +41,22 @@ class Absence:
         self.unproven = False
         """And it was away for so long that another may be, whose numbers may just go on."""
 
+    def resume(self, left_at: float) -> None:
+        """A process before this one had the connection, and was heard of last at `left_at`."""
+        self._resumed = True
+        self._down_since = left_at
+
     def up(self, now: float) -> bool:
-        """The connection stands. True when it stood before: who is there now?"""
-        again = self.ever_connected
-        self.connected = self.ever_connected = True
+        """The connection stands. True when it, or that of a process of ours before, stood before: who is there now?"""
+        again = self.ever_connected or self._resumed
         if again:
             self._away_s = max(self._away_s, now - self._down_since if self._down_since is not None else 0.0)
-            self._leftovers = self._options.rcvhwm_messages
+            self._leftovers = self._options.rcvhwm_messages if self.ever_connected else 0
             self.leftovers_known = not self.unexamined
             self.unexamined = True
             self.unproven = self._away_s >= self._options.min_engine_restart_s
         self._down_since = None
+        self.connected = self.ever_connected = True
         return again
 
     def down(self, since: float) -> None:

@@ -18,7 +18,7 @@ from indexer.collect.stream import Phase, Stream
 from indexer.collect.trust import Trust
 from indexer.decode.envelope import stamp
 from indexer.model import RawBatch
-from indexer.ports import RestartReason
+from indexer.ports import RestartReason, Resume
 
 
 class Asking:
@@ -35,6 +35,12 @@ class Asking:
         self._asked_at = now
         self._replayed_at = now
         self._loss_told = False
+
+    def take_over(self, resume: Resume, out: list[Command]) -> None:
+        """Go on where a process before this one left off."""
+        self._trust.resume(resume.suspicions)
+        if self._trust.foreign:
+            out.append(remarks.REPLAY_FOREIGN)
 
     # --- questions ---
 

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import zmq
 
@@ -23,7 +24,7 @@ from indexer.collect.remarks import SHOWN_MAX
 from indexer.collect.session import Session
 from indexer.collect.sockets import Link, Monitor, attach, descriptor_of, open_subscriber
 from indexer.collect.subscriber import Shared
-from indexer.collect.telling import tell_core
+from indexer.collect.telling import left_off, tell_core
 from indexer.decode.envelope import peek_rank
 from indexer.decode.topic import parse_topic
 from indexer.errors import SettingsError
@@ -46,11 +47,11 @@ class BoundSocket:
         """Those that have something to work off. Few: a large batch is rare."""
         self._feeders = feeders
         self._refused = Refused(shared.options.refused_retry_s, shared.options.refused_topics_max)
-        self._connections: set[int] = set()  # descriptors of those that stand
+        self._connections: dict[int, float] = {}  # descriptors of those that stand, and when they were seen to come
         self._socket: zmq.Socket[bytes] | None = None
         self._monitor: Monitor | None = None
         self._descriptors: tuple[int, ...] = ()
-        self._looked_at = self._ticked_at = shared.clock.now()
+        self._looked_at = self._ticked_at = self._made_at = shared.clock.now()
         self._proven_at = self._looked_at
         self._from_before = False  # what is read may have come in before the pause
         self.counts = BoundCounts()
@@ -202,9 +203,9 @@ class BoundSocket:
 
     def _on_change(self, link: Link, connection: int, now: float) -> None:
         if link is Link.UP:
-            self._connections.add(connection)
+            self._connections[connection] = now
             return
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         since = now if now - self._looked_at <= 2 * self._shared.options.tick_s else self._looked_at
         for stream in self._streams.values():
             if stream.connection == connection:
@@ -224,8 +225,10 @@ class BoundSocket:
             self._refuse_beside(stream, publisher)
             return
         if connection in self._connections and connection != stream.connection:
+            # Of a source that begins it may have stood long before this message: its absence ended then.
+            up_at = self._connections[connection] if stream.had_none else now
             stream.connection = connection
-            self._perform(stream, stream.session.connection_up(now))
+            self._perform(stream, stream.session.connection_up(up_at))
             stream.sink.alive(connected=True)
         elif stream.connection == NO_CONNECTION and connection != stream.lost:
             stream.lost = connection
@@ -256,13 +259,19 @@ class BoundSocket:
             self._refuse(publisher, sink, now)
             return None
         self._refused.forget(publisher)
-        lane = Lane(self._shared.options.lane_bytes, self._shared.budget)
-        stream = BoundStream(publisher, self, sink, Session(self._shared.options, lane, now, replay=False))
+        stream = BoundStream(publisher, self, sink, self._session(sink, now))
         self._streams[publisher] = self._feeders[sink.descriptor.id] = stream
         self._perform(stream, stream.session.begin())
         if before is not None and changed:
             sink.warn(f"its topic changed from {_shown(before.publisher)} to {_shown(publisher)}", key="topic")
         return stream
+
+    def _session(self, sink: EventSink, now: float) -> Session:
+        options = self._shared.options
+        resume = left_off(sink)
+        if resume is not None and resume.as_of is None:
+            resume = replace(resume, as_of=self._made_at)  # not later than its state was loaded
+        return Session(options, Lane(options.lane_bytes, self._shared.budget), now, replay=False, resume=resume)
 
     def _refuse_beside(self, standing: BoundStream, newer: Publisher) -> None:
         """Another engine of that name is connected: it is not the same one anew, and two are never mixed."""

@@ -44,6 +44,11 @@ class BoundStream:
     proven: bool = True
     """Its connection is known to be answered: False after a pause of this process, until it is again."""
 
+    @property
+    def had_none(self) -> bool:
+        """No connection was known to be its own yet."""
+        return self.connection == self.lost == NO_CONNECTION
+
     def end(self) -> list[CoreCommand]:
         """Drop what waits to be applied."""
         self.waiting = []

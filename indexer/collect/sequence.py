@@ -104,6 +104,16 @@ class SequenceTracker:
         """This life's history is known to be empty: its first batch is 0, and anything above it leaves a gap."""
         self.expected = 0
 
+    def resume(self, sequence: int, stamp: float | None) -> None:
+        """Go on behind that batch, which a process before this one applied; -1: the history is known to be empty.
+
+        Without its stamp it cannot be told from another engine's: `last` stays None.
+        """
+        if sequence >= 0 and stamp is not None:
+            self.advance(sequence, stamp)
+        else:
+            self.expected = sequence + 1
+
     def trim(self, keep: int = MEMORY_MIN_BATCHES) -> None:
         """Forget all stamps but the newest `keep`."""
         surplus = len(self._stamps) - keep

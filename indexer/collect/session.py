@@ -21,16 +21,26 @@ from indexer.collect.silence import Silence
 from indexer.collect.stream import Phase, Stream
 from indexer.decode.envelope import stamp
 from indexer.model import RawBatch
+from indexer.ports import Resume
 
 
 class Session:
-    """One source's stream. `lane` holds live messages back; `replay` says whether there is an endpoint to ask."""
+    """One source's stream. `lane` holds live messages back; `replay` says whether there is an endpoint to ask.
 
-    def __init__(self, options: CollectOptions, lane: Lane, now: float, *, replay: bool) -> None:
+    `resume`: a process before this one left off there. Its connection is gone like one that was lost, and the first one
+    of this process is a reconnect: who is there is asked, or promise P6's rules apply.
+    """
+
+    def __init__(
+        self, options: CollectOptions, lane: Lane, now: float, *, replay: bool, resume: Resume | None = None
+    ) -> None:
         self._options = options
+        self._resume = resume
         self._stream = Stream(options, lane, replay=replay)
         self._silence = Silence(options, now)
         self._asking = Asking(options, self._stream, self._silence, now)
+        if resume is not None:
+            self._stream.resume(resume, (now if resume.as_of is None else resume.as_of) - resume.away_s)
 
     # --- what the sockets' owner needs to know ---
 
@@ -53,21 +63,25 @@ class Session:
 
     def begin(self) -> list[Command]:
         """The source starts."""
-        return [] if self._stream.replay else [remarks.NO_REPLAY]
+        out: list[Command] = [] if self._stream.replay else [remarks.NO_REPLAY]
+        if self._resume is not None:
+            self._asking.take_over(self._resume, out)
+        return out
 
     def connection_up(self, now: float) -> list[Command]:
         """A handshake succeeded. What the socket gives next may still be from before."""
         out: list[Command] = []
         stream = self._stream
+        if stream.absence.ever_connected:
+            out.append(Count("reconnects"))
         again = stream.absence.up(now)
         stream.held_over = again and bool(stream.lane) and stream.absence.unproven and not stream.replay
         self._asking.connection_changed()
         if again:
-            out.append(Count("reconnects"))
-        if again:
             self._asking.hang_up(out)
             if stream.phase is Phase.ASKING or self._asking.may_ask(now):
                 stream.hold(Phase.SETTLING, out)
+                self._settle(now, out)
             else:
                 stream.doubt_the_absent(out)
         elif self._asking.may_ask(now):
@@ -242,9 +256,13 @@ class Session:
         absence = self._stream.absence
         if self._stream.phase is not Phase.SETTLING or not (absence.connected and absence.settled):
             return
-        last = self._stream.tracker.last
+        tracker = self._stream.tracker
+        last = tracker.last
         if not self._asking.may_ask(now):
             self._asking.resume(out)
+        elif last is None and tracker.expected:
+            self._stream.doubt_the_absent(out)  # what it has of the past cannot be compared
+            self._asking.recover(Purpose.HEAL, tracker.expected, now, out)
         elif last is None:
             self._stream.lane.mark()
             self._asking.recover(Purpose.JOIN, 0, now, out)

@@ -14,7 +14,7 @@ from indexer.collect.options import CollectOptions
 from indexer.collect.sequence import SequenceTracker
 from indexer.decode.envelope import stamp
 from indexer.model import RawBatch
-from indexer.ports import RestartReason
+from indexer.ports import RestartReason, Resume
 
 
 class Phase(Enum):
@@ -57,6 +57,16 @@ class Stream:
         self.unvouched = False
         """Some came by replay from an endpoint of which it is not known yet that it speaks for this engine."""
         self._dropped_in = 0  # the newest conversation at that time: what it brings may have left the engine before
+
+    def resume(self, resume: Resume, left_at: float) -> None:
+        """Go on where a process of ours stood, which nobody of us has listened since `left_at`.
+
+        How that one's last batch came is not known: it may be the replay endpoint's, and then proves nothing of it.
+        """
+        self.tracker.resume(resume.sequence, resume.stamp)
+        self.absence.resume(left_at)
+        self.replayed_last = self.tracker.last
+        self.dropped = "dropped" in resume.suspicions
 
     def apply(self, batch: RawBatch, out: list[Command]) -> None:
         """It is next."""

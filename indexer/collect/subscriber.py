@@ -25,7 +25,7 @@ from indexer.collect.pulse import Pulse
 from indexer.collect.pump import Pump
 from indexer.collect.session import Session
 from indexer.collect.sockets import Link, Monitor, attach, attach_anew, descriptor_of, open_subscriber
-from indexer.collect.telling import tell_core
+from indexer.collect.telling import left_off, tell_core
 from indexer.model import RawBatch
 from indexer.ports import Clock, EventSink
 
@@ -62,7 +62,8 @@ class Subscriber:
         self._shared = shared
         self._lane = Lane(shared.options.lane_bytes, shared.budget)
         now = shared.clock.now()
-        self.session = Session(shared.options, self._lane, now, replay=self.descriptor.replay_endpoint is not None)
+        replay = self.descriptor.replay_endpoint is not None
+        self.session = Session(shared.options, self._lane, now, replay=replay, resume=left_off(sink))
         self._claims = Claims(self.descriptor)
         self._inbox = Inbox(shared.options.replay_inbox_bytes)
         self._socket: zmq.Socket[bytes] | None = None

@@ -1,4 +1,4 @@
-"""A session's commands that concern the core, told to its sink. Pure but for what the sink does."""
+"""What passes between a session and the core's sink: where it begins, and its commands. Pure but for the sink."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from typing import assert_never
 
 from indexer.collect.commands import BeginLife, CoreCommand, Count, Doubt, Prove, ReportGap, SetSyncing, Suspect, Warn
 from indexer.model import RawBatch
-from indexer.ports import EventSink
+from indexer.ports import EventSink, Resume
+
+
+def left_off(sink: EventSink) -> Resume | None:
+    """Where a process before this one left off, unless the sink was told anything since."""
+    resume = sink.resume
+    return resume if resume is not None and resume.sequence == sink.cursor else None
 
 
 def tell_core(command: CoreCommand, sink: EventSink) -> None:

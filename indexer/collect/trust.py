@@ -5,12 +5,15 @@ A port mistyped by one leads to the next engine's endpoint, which answers in the
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from indexer.collect import remarks
 from indexer.collect.commands import Command, Count, Suspect
 from indexer.collect.sequence import Duplicate
 from indexer.collect.stream import Stream
 from indexer.decode.envelope import stamp
 from indexer.model import RawBatch
+from indexer.ports import SuspectReason
 
 
 class Trust:
@@ -24,6 +27,10 @@ class Trust:
         """It was seen to speak for this engine, on this connection."""
         self.foreign = False
         """It was seen to speak for another, and not for this one since."""
+
+    def resume(self, suspicions: Collection[SuspectReason]) -> None:
+        """What a process before this one had seen of it."""
+        self.foreign = "replay_differs" in suspicions
 
     def anchor(self) -> int | None:
         """The batch to ask for first, so that the endpoint proves itself; None where it has or nothing can prove it."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 
 from indexer.model import Descriptor, RawBatch
-from indexer.ports import CollectorCount, DoubtReason, RestartReason, SuspectReason
+from indexer.ports import CollectorCount, DoubtReason, RestartReason, Resume, SuspectReason
 
 
 class RecordingSink:
     """Keeps the story as tuples, newest last, and what a core would make of it: numbers applied in this life."""
 
-    def __init__(self, descriptor: Descriptor) -> None:
+    def __init__(self, descriptor: Descriptor, resume: Resume | None = None) -> None:
+        """`resume`: its state is loaded, and the collector has to go on from there."""
         self._descriptor = descriptor
+        self.resume = resume
+        self._loaded = None if resume is None else resume.sequence
         self.open = True
         self.story: list[tuple[object, ...]] = []
         self.applied: list[int] = []
@@ -20,7 +23,7 @@ class RecordingSink:
         self.payloads: list[bytes] = []
         self.counts: Counter[CollectorCount] = Counter()
         self.warnings: dict[str, str] = {}
-        self.suspicions: set[SuspectReason] = set()
+        self.suspicions: set[SuspectReason] = set() if resume is None else set(resume.suspicions)
         self.is_syncing = False
         self.proofs = 0
         self.alive_calls: list[bool] = []
@@ -32,7 +35,7 @@ class RecordingSink:
 
     @property
     def cursor(self) -> int | None:
-        return self.applied[-1] if self.applied else None
+        return self.applied[-1] if self.applied else self._loaded
 
     @property
     def connected(self) -> bool:
@@ -52,6 +55,7 @@ class RecordingSink:
 
     def restart(self, reason: RestartReason) -> None:
         self.story.append(("restart", reason))
+        self._loaded = None
         self.applied = []
         self.payloads = []
 

@@ -3,22 +3,38 @@
 The engine publishes, loses messages, restarts (away for at least min_engine_restart_s, as P6 assumes) and keeps a short
 buffer; the wire queues up to a high-water mark and keeps what it queued over a reconnect; replay answers rightly, with
 holes, or not at all. The core only writes down what it is told and checks P1, P4 and P6 on it.
+
+Our process may end, too, and begin anew with what of the core was stored at some time before: the newest batches applied
+may be lost with it, and the engine may restart meanwhile.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from copy import deepcopy
 from dataclasses import replace
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from indexer.collect.commands import Ask, BeginLife, Command, Doubt, HangUp, ReplayEnd, ReportGap, SetSyncing, Suspect
+from indexer.collect.commands import (
+    Ask,
+    BeginLife,
+    Command,
+    Doubt,
+    HangUp,
+    Prove,
+    ReplayEnd,
+    ReportGap,
+    SetSyncing,
+    Suspect,
+)
 from indexer.collect.lanes import Lane, LaneBudget
 from indexer.collect.options import CollectOptions
 from indexer.collect.session import Session
 from indexer.decode.envelope import stamp
 from indexer.model import RawBatch
+from indexer.ports import Resume
 from tests.support.collect_batches import LIFE_S, batch
 
 RCVHWM = 4
@@ -36,6 +52,7 @@ class Core:
 
     def __init__(self) -> None:
         self.cursor: int | None = None
+        self.stamp: float | None = None
         self.lives: set[int] = set()
         self.newest_life = 0
         self.applied: set[int] = set()
@@ -53,7 +70,7 @@ class Core:
         if isinstance(command, RawBatch):
             self.apply(command)
         elif isinstance(command, BeginLife):
-            self.cursor = None
+            self.cursor = self.stamp = None
             self.lives, self.applied, self.lost = set(), set(), set()
             self.doubted = False
         elif isinstance(command, Doubt):
@@ -62,6 +79,8 @@ class Core:
             assert command.first == (0 if self.cursor is None else self.cursor + 1)
             self.lost |= set(range(command.first, command.last + 1))
             self.cursor = command.last
+        elif isinstance(command, Prove):
+            self.cursor = -1 if self.cursor is None else self.cursor
         elif isinstance(command, SetSyncing):
             assert command.active != self.syncing
             self.syncing = command.active
@@ -71,6 +90,7 @@ class Core:
 
     def apply(self, message: RawBatch) -> None:
         life = life_of(message)
+        self.stamp = stamp(message.payload)
         assert self.cursor is None or message.sequence == self.cursor + 1, "in order, each once, every hole reported"
         assert life >= self.newest_life, "nothing of an old life after the new one began"
         if self.lives and life not in self.lives:
@@ -82,6 +102,13 @@ class Core:
         self.cursor = message.sequence
 
 
+    def resume(self, away_s: float) -> Resume | None:
+        """What a session of the next process is told."""
+        if self.cursor is None:
+            return None
+        return Resume(self.cursor, self.stamp, away_s, suspicions=frozenset({"dropped"} if self.suspected else ()))
+
+
 class Machine(RuleBasedStateMachine):
     """One source and everything around it."""
 
@@ -90,6 +117,8 @@ class Machine(RuleBasedStateMachine):
         self.now = 1_000.0
         self.core = Core()
         self.core.guessed = self.core.must_doubt = not replay
+        self.stored = deepcopy(self.core)
+        self.seen_at = self.stored_at = self.now
         self.lane = Lane(OPTIONS.lane_bytes, LaneBudget(OPTIONS.lanes_total_bytes))
         self.session = Session(OPTIONS, self.lane, self.now, replay=replay)
         self.replay = replay
@@ -162,8 +191,43 @@ class Machine(RuleBasedStateMachine):
         self.publish(missed, reaches=False)
         self.connect()
 
+    # --- our process ---
+
+    @rule()
+    def store(self) -> None:
+        """What is known by now outlives us."""
+        self.stored = deepcopy(self.core)
+        self.stored_at = self.now if self.session.connected else self.seen_at
+
+    @rule(
+        away_s=st.sampled_from([0.1, 3.0, 5.0, 60.0]),
+        missed=st.integers(0, 6),
+        restarted=st.booleans(),
+        connected=st.booleans(),
+    )
+    def die(self, away_s: float, missed: int, restarted: bool, connected: bool) -> None:
+        """We end in the middle of anything. The engine goes on, or starts anew where there was time for that."""
+        self.queue.clear()
+        self.events.clear()
+        self.linked, self.asked = False, None
+        self.now += away_s
+        if restarted and away_s >= OPTIONS.min_engine_restart_s:
+            self.life += 1
+            self.next_number = 0
+            self.kept.clear()
+        self.publish(missed, reaches=False)
+        self.core, guessed = deepcopy(self.stored), self.core.guessed
+        self.core.guessed, self.core.syncing = guessed, False
+        self.lane = Lane(OPTIONS.lane_bytes, LaneBudget(OPTIONS.lanes_total_bytes))
+        resume = self.core.resume(self.now - self.stored_at)
+        self.session = Session(OPTIONS, self.lane, self.now, replay=self.replay, resume=resume)
+        self.perform(self.session.begin())
+        if connected:
+            self.connect()
+
     def cut(self) -> None:
         self.linked = False
+        self.seen_at = self.now
         self.events.append(False)
         self.perform_events_sometimes()
 
@@ -289,8 +353,8 @@ class Machine(RuleBasedStateMachine):
     def check_knowledge(self) -> None:
         core = self.core
         assert not len(self.lane)
-        if core.cursor is not None:
-            known = core.applied | core.lost
+        known = core.applied | core.lost
+        if core.cursor is not None and core.cursor >= 0:
             assert set(range(min(known), core.cursor + 1)) == known, "every number is applied or reported lost"
         if self.complete:
             assert not core.lost
