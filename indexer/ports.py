@@ -50,7 +50,10 @@ class Resume:
     as_of: float | None = None
     """When `away_s` was right, on the boot-time clock. None: when the collector begins with the source."""
     suspicions: frozenset[SuspectReason] = frozenset()
-    """What was suspected: the collector takes it back when it is over."""
+    """What was suspected: the collector takes it back when it is over.
+
+    A source that begins without a `Resume` begins without suspicions: nobody would take them back.
+    """
 
 
 class EventSink(Protocol):

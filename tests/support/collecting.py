@@ -12,7 +12,7 @@ import uvloop
 from indexer.clock import SystemClock
 from indexer.collect.fleet import Fleet
 from indexer.collect.options import CollectOptions
-from indexer.ports import TopicRegistrar
+from indexer.ports import Clock, TopicRegistrar
 from tests.support.recording_sink import RecordingSink
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
@@ -50,10 +50,13 @@ async def until(condition: Callable[[], bool], what: str, limit_s: float = 30.0)
 
 @asynccontextmanager
 async def collecting(
-    *sinks: RecordingSink, options: CollectOptions = QUICK, registrar: TopicRegistrar | None = None
+    *sinks: RecordingSink,
+    options: CollectOptions = QUICK,
+    registrar: TopicRegistrar | None = None,
+    clock: Clock | None = None,
 ) -> AsyncIterator[Fleet]:
     """A fleet that subscribes for these sinks until the block ends, and then is closed within a limit."""
-    fleet = Fleet(options, SystemClock(), registrar)
+    fleet = Fleet(options, SystemClock() if clock is None else clock, registrar)
     for sink in sinks:
         fleet.start(sink)
     stop = asyncio.Event()

@@ -4,7 +4,7 @@ The engine publishes, loses messages, restarts (away for at least min_engine_res
 buffer; the wire queues up to a high-water mark and keeps what it queued over a reconnect; replay answers rightly, with
 holes, or not at all. The core only writes down what it is told and checks P1, P4 and P6 on it.
 
-Our process may end, too, and begin anew with what of the core was stored at some time before: the newest batches applied
+Our process may end, too, and begin anew with what of the core was stored some time before: the newest batches applied
 may be lost with it, and the engine may restart meanwhile.
 """
 
@@ -100,7 +100,6 @@ class Core:
         self.lives.add(life)
         self.applied.add(message.sequence)
         self.cursor = message.sequence
-
 
     def resume(self, away_s: float) -> Resume | None:
         """What a session of the next process is told."""
@@ -220,6 +219,7 @@ class Machine(RuleBasedStateMachine):
         self.core.guessed, self.core.syncing = guessed, False
         self.lane = Lane(OPTIONS.lane_bytes, LaneBudget(OPTIONS.lanes_total_bytes))
         resume = self.core.resume(self.now - self.stored_at)
+        self.core.suspected = self.core.suspected and resume is not None
         self.session = Session(OPTIONS, self.lane, self.now, replay=self.replay, resume=resume)
         self.perform(self.session.begin())
         if connected:

@@ -121,6 +121,17 @@ def test_nothing_was_missed() -> None:
     assert story.live(8) == [batch(8)]
 
 
+def test_what_was_loaded_does_not_vouch_for_the_endpoint() -> None:
+    """It may have come from there: before anything else is fetched, the endpoint shows a batch that arrived."""
+    story = Story(stood_at(7))
+    story.up()
+    story.reply(7)
+    story.end()
+
+    assert story.live(8) == [batch(8)]
+    assert story.live(10) == [Count("gaps"), SYNC, Ask(2, 8)]
+
+
 @pytest.mark.parametrize("newest", [3, 7, 20])
 def test_another_process_answers(newest: int) -> None:
     """Wherever its numbers stand: nothing loaded counts any more, and its own history is fetched."""
