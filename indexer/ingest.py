@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from indexer.decode.large import LARGE_BYTES, decode_large
 from indexer.decode.vllm import decode
+from indexer.index.changes import Changes
 from indexer.index.plan import HEALED_IN_A_SLICE, Planner
 from indexer.index.source import SourceIndex
 from indexer.model import EventBatch, Tier
@@ -61,6 +62,7 @@ class Ingest:
         count_copies: bool = True,
         orphans_max: int = 65_536,
         tier_ttls: Mapping[Tier, float] = MappingProxyType({}),
+        durable: bool = False,
     ) -> None:
         self.mirror = mirror
         self.clock = clock
@@ -72,6 +74,7 @@ class Ingest:
         self.restarted: Callable[[SourceIndex, RestartReason, int], None] = _ignore_restart
         """Called with the source, the reason and the generation before."""
         self._tier_ttls = tier_ttls
+        self._durable = durable
         self._mortal: dict[int, SourceIndex] = {}
         self._look_for_due_at = 0.0
         self._planner = Planner(
@@ -89,19 +92,29 @@ class Ingest:
         self._healing: dict[int, SourceIndex] = {}
         self._under_way: dict[int, UnderWay] = {}
 
-    def open_source(self, descriptor: Descriptor) -> SourceSink:
-        """A new registration begins."""
+    def open_source(self, descriptor: Descriptor, generation: int | None = None) -> SourceSink:
+        """A registration begins, or with `generation` goes on where its store says."""
+        if generation is not None:
+            self.note_generation(generation)
         source = SourceIndex(
             descriptor,
             self.mirror,
-            generation=self.next_generation(),
+            generation=self.next_generation() if generation is None else generation,
             orphans_max=self._orphans_max,
             tier_ttls=self._tier_ttls,
         )
+        if self._durable:
+            source.changes = Changes()
         source.since = self.clock.now()
         if self._tier_ttls:
             self._mortal[id(source)] = source
         return SourceSink(self, source)
+
+    def resume(self, source: SourceIndex) -> None:
+        """A source whose map was restored: what can be placed now is placed in slices."""
+        self._note_waiting(source)
+        self.touched(source)
+        self.reshaped(source)
 
     def close_source(self, sink: SourceSink) -> None:
         """The registration ends: nothing of it is scored again, late events find a closed sink. O(1)."""
@@ -112,12 +125,13 @@ class Ingest:
         self._healing.pop(id(source), None)
         self._bury(source.leave(self.mirror))
 
-    def clear(self, sink: SourceSink) -> None:
+    def clear(self, sink: SourceSink, generation: int | None = None) -> None:
         """An operator's clear: forget what was applied; what the engine announces from here on counts again.
 
-        The engine may still hold what is forgotten, so the bound is `lower` until it says otherwise.
+        The engine may still hold what is forgotten, so the bound is `lower` until it says otherwise. `generation` is
+        the one that another replica or the store gave it.
         """
-        self._forget(sink.source, "cleared_by_operator")
+        self._forget(sink.source, "cleared_by_operator", generation)
         self.touched(sink.source)
         self.reshaped(sink.source)
 
@@ -132,10 +146,12 @@ class Ingest:
             self.reshaped(source)
         return True
 
-    def _forget(self, source: SourceIndex, why: str) -> None:
+    def _forget(self, source: SourceIndex, why: str, generation: int | None = None) -> None:
         """What was applied is forgotten here and not there: the stream goes on at its number, the bound is `lower`."""
         sequence = source.facts.sequence
-        self._new_generation(source, same_engine=True)
+        if generation is not None:
+            self.note_generation(generation)
+        self._new_generation(source, same_engine=True, generation=generation)
         source.facts.sequence = sequence
         if sequence is not None:
             source.facts.shortfalls.add(why)
@@ -144,6 +160,15 @@ class Ingest:
         """Only grows, also over a restart of this process (design.md section 3)."""
         self._last_generation = max(self._last_generation + 1, self.clock.wall_us())
         return self._last_generation
+
+    @property
+    def last_generation(self) -> int:
+        """The latest that is known here."""
+        return self._last_generation
+
+    def note_generation(self, generation: int) -> None:
+        """Another replica, or this one before it started anew, gave this one: those given here are later."""
+        self._last_generation = max(self._last_generation, generation)
 
     def tidy_slice(self) -> bool:
         """One slice of background work, under a millisecond; True while there is more."""
@@ -306,8 +331,9 @@ class Ingest:
         facts.sequence, facts.complete, facts.proof_at = sequence, True, message_at
         facts.doubts |= lasting
 
-    def _new_generation(self, source: SourceIndex, *, same_engine: bool) -> None:
-        generation = self.next_generation()
+    def _new_generation(self, source: SourceIndex, *, same_engine: bool, generation: int | None = None) -> None:
+        if generation is None:
+            generation = self.next_generation()
         self._bury(source.begin_generation(self.mirror, generation, same_engine=same_engine))
         source.since = self.clock.now()
 

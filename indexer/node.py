@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
+import os
 import random
+import socket
 from collections import Counter
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
@@ -25,10 +28,15 @@ from indexer.index.states import StateLimits
 from indexer.ingest import Ingest
 from indexer.lookup import Lookup, hash_block_size
 from indexer.model import TOKEN_BYTES, Descriptor, Tier
+from indexer.partitions.parts import Nonces, Parts, ReplicaOptions
+from indexer.partitions.replica import Replica
 from indexer.roster import Roster
+from indexer.settings import replica_name
 from indexer.slices import Slices
 from indexer.source_log import SourceLog
 from indexer.source_views import block_views, source_view
+from indexer.store.address import parse
+from indexer.store.client import Client, ClientOptions
 from indexer.telemetry import Telemetry
 from schemas.rest import HashResult, Readiness, SourceRegistered, SourcesTouched, VersionAnswer
 
@@ -40,7 +48,7 @@ if TYPE_CHECKING:
     from indexer.ports import Clock, EventSink
     from indexer.settings import Settings
     from schemas.lookup import LookupAnswer, LookupQuery
-    from schemas.rest import BlockView, PartitionView, SourcesReplaced, SourceView
+    from schemas.rest import BlockView, PartitionView, Progress, SourcesReplaced, SourceView
 
 LAYOUT: Final = "1"
 TIDY_PAUSE_S: Final = 0.002
@@ -74,6 +82,7 @@ class Node:
             orphans_max=settings.limits.orphans,
             count_copies=settings.events.copies == "count",
             tier_ttls=_tier_ttls(settings),
+            durable=settings.redis.url is not None,
         )
         memo_salt = chance.getrandbits(64)
         self.texts = TextMemo(memo_salt)
@@ -86,6 +95,7 @@ class Node:
             memo_salt=memo_salt,
             weights=(weights.gpu, weights.cpu, weights.storage, weights.remote, weights.unknown),
         )
+        self.replica: Replica | None = None
         self._waits = SequenceWaits(self.registry, self._watch_applied)
         self._watch_applied(waited_for=False)
         self.ingest.reshaped = self._reshaped
@@ -105,8 +115,11 @@ class Node:
         self.fleet = self.roster.fleet = Fleet(_collect_options(settings), clock, self.roster)
         self._was_ready = False
         self._started_at = clock.now()
-        for descriptor in settings.sources:
-            self.roster.add(descriptor)
+        if settings.redis.url is not None:
+            self.replica = self._on_store(settings.redis.url, chance, secret)
+        else:
+            for descriptor in settings.sources:
+                self.roster.add(descriptor)
 
     def bind(self) -> None:
         """Bind the sockets on which engines connect, before `run`. Raises `SettingsError`; then there is no `run`."""
@@ -117,11 +130,17 @@ class Node:
         gc.collect()
         gc.freeze()  # modules and code live as long as the process: no full collection needs to look at them
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.fleet.run(stop), name="fleet")
+            fleet = tasks.create_task(self.fleet.run(stop), name="fleet")
             tasks.create_task(self._keep_house(stop), name="housekeeping")
             following = tasks.create_task(self.roster.follow(), name="follow")
+            quiet = asyncio.Event()
+            if self.replica is not None:
+                await self.replica.check()
+                tasks.create_task(self.replica.run(stop, quiet), name="replica")
             await stop.wait()
             following.cancel()
+            await asyncio.wait([fleet])
+            quiet.set()
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
@@ -150,6 +169,8 @@ class Node:
 
     async def add_source(self, descriptor: Descriptor) -> SourceRegistered:
         """Register."""
+        if self.replica is not None:
+            return await self.replica.orders.add(descriptor)
         result = self.roster.add(descriptor)
         return SourceRegistered(pod=descriptor.pod, dp_rank=descriptor.dp_rank, result=result)
 
@@ -157,18 +178,26 @@ class Node:
         self, descriptors: Sequence[Descriptor], *, max_removals: int | None = None
     ) -> SourcesReplaced:
         """Make these the whole set of origin `api`: all or nothing."""
+        if self.replica is not None:
+            return await self.replica.orders.replace(descriptors, max_removals=max_removals)
         return self.roster.replace_api(descriptors, max_removals=max_removals)
 
     async def remove_source(self, pod: str, dp_rank: int | None) -> SourcesTouched:
         """Remove one rank or all."""
+        if self.replica is not None:
+            return await self.replica.orders.remove(pod, dp_rank)
         return SourcesTouched(pod=pod, sources=self.roster.remove(pod, dp_rank))
 
     async def clear_source(self, pod: str, dp_rank: int | None) -> SourcesTouched:
         """New generation, everything of it gone."""
+        if self.replica is not None:
+            return await self.replica.orders.clear(pod, dp_rank)
         return SourcesTouched(pod=pod, sources=self.roster.clear(pod, dp_rank))
 
     async def cordon_source(self, pod: str, dp_rank: int | None, *, cordoned: bool) -> SourcesTouched:
         """Set or lift the cordon."""
+        if self.replica is not None:
+            return await self.replica.orders.cordon(pod, dp_rank, cordoned=cordoned)
         return SourcesTouched(pod=pod, sources=self.roster.cordon(pod, dp_rank, cordoned=cordoned))
 
     def source_for_topic(self, pod: str, model: str | None, dp_rank: int) -> EventSink | None:
@@ -211,7 +240,7 @@ class Node:
 
     async def partitions(self) -> list[PartitionView]:
         """What this replica does with each partition of the store; empty in memory mode."""
-        return []
+        return [] if self.replica is None else self.replica.views()
 
     # -- health --------------------------------------------------------------------------------------------------------
 
@@ -221,17 +250,24 @@ class Node:
         states = Counter(self._lookup.view.prepared(s, now).state for s in self.registry.sources.values())
         waited = now - self._started_at
         waiting = states["syncing"] + states["new"]
+        if self.replica is not None:
+            waiting += self.replica.waiting_partitions
         # Once ready, a source that is added or comes back does not take the whole instance out of rotation.
         self._was_ready = self._was_ready or waiting == 0 or waited >= self.settings.server.ready_wait_s
         ready = self._was_ready
-        return Readiness(
-            ready=ready,
-            detail={"sources": len(self.registry.sources), "waiting": waiting, **dict(sorted(states.items()))},
-        )
+        detail: dict[str, Progress | dict[str, Progress]] = {
+            "sources": len(self.registry.sources),
+            "waiting": waiting,
+            **dict(sorted(states.items())),
+        }
+        if self.replica is not None:
+            detail |= self.replica.progress()
+        return Readiness(ready=ready, detail=detail)
 
     async def metrics_text(self) -> bytes:
         """The metrics."""
         self.telemetry.nobodys = Counter()
+        self.telemetry.store = None if self.replica is None else self.replica.health()
         for counts in self.fleet.bound_counts:
             self.telemetry.nobodys.update(
                 {
@@ -263,12 +299,59 @@ class Node:
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _watch_applied(self, *, waited_for: bool) -> None:
-        """Each batch goes through here: while no question waits for one, the read side alone is told."""
-        self.ingest.touched = self._touched if waited_for else self._lookup.view.touch
+        """Each batch goes through here: who has nothing to do with it is not told."""
+        if self.replica is not None:
+            self.ingest.touched = self._touched_on_store
+        else:
+            self.ingest.touched = self._touched if waited_for else self._lookup.view.touch
+        self._waited_for = waited_for
 
     def _touched(self, source: SourceIndex) -> None:
         self._lookup.view.touch(source)
         self._waits.applied(source)
+
+    def _touched_on_store(self, source: SourceIndex) -> None:
+        self._lookup.view.touch(source)
+        if self._waited_for:
+            self._waits.applied(source)
+        if self.replica is not None:
+            self.replica.touched(source)
+
+    def _on_store(self, url: str, chance: random.Random, secret: bytes) -> Replica:
+        """The part of this process that has to do with the store."""
+        settings = self.settings
+        redis = settings.redis
+        client = Client(parse(url), ClientOptions(timeout_s=redis.timeout_ms / 1000), self.clock, chance)
+        parts = Parts(
+            client=client,
+            clock=self.clock,
+            chance=chance,
+            mirror=self.mirror,
+            registry=self.registry,
+            ingest=self.ingest,
+            roster=self.roster,
+            configured={descriptor.id: descriptor for descriptor in settings.sources},
+            options=ReplicaOptions(
+                name=replica_name(settings, socket.gethostname(), os.getpid()),
+                lease_s=redis.lease_s,
+                retain_s=settings.staleness.retain_s,
+                pending_bytes=redis.pending_bytes,
+                journal_bytes=redis.journal_bytes,
+            ),
+            nonces=Nonces(chance),
+            partitions=redis.partitions,
+        )
+        replica = Replica(
+            parts,
+            namespace=redis.namespace,
+            collects="collect" in settings.server.roles,
+            secret_digest=_digest(secret),
+        )
+        self.ingest.touched = self._touched_on_store
+        self.roster.appeared = replica.appeared
+        self.roster.gone_for_good = replica.gone_for_good
+        self.roster.may_appear = replica.may_appear
+        return replica
 
     def _reshaped(self, _: SourceIndex) -> None:
         self.registry.version += 1
@@ -317,3 +400,8 @@ def _collect_options(settings: Settings) -> CollectOptions:
         replay_overall_s=max(60.0, 6 * events.replay_timeout_s),
         min_engine_restart_s=events.min_engine_restart_s,
     )
+
+
+def _digest(secret: bytes) -> str:
+    """What tells two secrets apart and does not tell the secret, also where that is a weak one."""
+    return hashlib.pbkdf2_hmac("sha256", secret, b"kvindexer", 200_000).hex()[:16] if secret else ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -18,7 +18,7 @@ from indexer.source_log import named, names
 from schemas.rest import SourcesReplaced
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
     from indexer.demands import SequenceWaits
     from indexer.index.registry import Registry
@@ -32,6 +32,16 @@ if TYPE_CHECKING:
 
 CLEARS_WINDOW_S: Final = 60.0
 _LOCKED_ORIGINS: Final[tuple[Origin, ...]] = ("flag", "config")
+
+
+class Exchange(NamedTuple):
+    """What a whole list changes: `gone` leave or are registered anew, `removed` of them altogether."""
+
+    gone: list[SourceId]
+    removed: list[SourceId]
+    fresh: list[Descriptor]
+    cordoned: frozenset[SourceId]
+    answer: SourcesReplaced
 
 
 class Roster:
@@ -64,6 +74,12 @@ class Roster:
         self._clears: deque[float] = deque()
         self._to_follow: dict[SourceId, None] = {}
         self._followed_anew = asyncio.Event()
+        self.appeared: Callable[[SourceSink], None] = _ignore_sink
+        """Called when a source came by its topic."""
+        self.gone_for_good: Callable[[SourceId], None] = _ignore_key
+        """Called when one that came by its topic leaves altogether."""
+        self.may_appear: Callable[[SourceId], bool] = _always
+        """Whether a source that is not known may come by its topic now."""
         self.left = False
         """Set when a source leaves; whoever gives memory back takes it away."""
 
@@ -87,16 +103,26 @@ class Roster:
 
         An equal registration is a no-op; one that differs is refused, as are names that another pod has.
         """
-        known = self._sinks.get(descriptor.id)
-        if known is not None:
-            if _same(known.descriptor, descriptor):
-                return "same"
-            raise _differs(known.descriptor, descriptor)
-        self._check(descriptor)
+        if self.stands(descriptor):
+            return "same"
         self._open(descriptor)
+        self.say_registered(descriptor)
+        return "created"
+
+    def stands(self, descriptor: Descriptor) -> bool:
+        """Whether it is registered so; raises where it cannot be."""
+        known = self._sinks.get(descriptor.id)
+        if known is None:
+            self._check(descriptor)
+            return False
+        if _same(known.descriptor, descriptor):
+            return True
+        raise _differs(known.descriptor, descriptor)
+
+    def say_registered(self, descriptor: Descriptor) -> None:
+        """For the operator."""
         if descriptor.origin == "api":
             self._log.say("source %s: registered by a caller, events at %s", named(descriptor.id), descriptor.endpoint)
-        return "created"
 
     def replace_api(self, descriptors: Sequence[Descriptor], *, max_removals: int | None = None) -> SourcesReplaced:
         """Make these the whole set of origin `api`: all or nothing.
@@ -104,6 +130,17 @@ class Roster:
         `max_removals`: so many sources may be removed or registered anew and no more; of so many blocks may be
         forgotten, whatever `max_clears_per_minute` says.
         """
+        exchange = self.plan_exchange(descriptors, max_removals=max_removals)
+        for key in exchange.gone:
+            self._leave(key)
+        for descriptor in exchange.fresh:
+            self._enter(descriptor).source.facts.cordoned = descriptor.id in exchange.cordoned
+        self._follow([*exchange.gone, *(descriptor.id for descriptor in exchange.fresh)])
+        self.say_exchanged(exchange)
+        return exchange.answer
+
+    def plan_exchange(self, descriptors: Sequence[Descriptor], *, max_removals: int | None) -> Exchange:
+        """What a whole list of origin `api` changes; raises where it may not."""
         wanted: dict[SourceId, Descriptor] = {}
         for descriptor in descriptors:
             if descriptor.id in wanted:
@@ -116,56 +153,76 @@ class Roster:
         gone = [key for key in present if key not in kept]
         self._check_all(gone, fresh)
         self._allow_removals(gone, max_removals)
-        cordoned = {key for key in gone if self._sinks[key].source.facts.cordoned}
-        for key in gone:
-            self._leave(key)
-        for descriptor in fresh:
-            self._enter(descriptor).source.facts.cordoned = descriptor.id in cordoned  # an operator's word stays
-        self._follow([*gone, *(descriptor.id for descriptor in fresh)])
+        cordoned = frozenset(key for key in gone if self._sinks[key].source.facts.cordoned)  # a word that stays
         removed = [key for key in gone if key not in wanted]
-        if gone or fresh:
+        answer = SourcesReplaced(added=len(fresh), kept=len(wanted) - len(fresh), removed=len(removed))
+        return Exchange(gone, removed, fresh, cordoned, answer)
+
+    def say_exchanged(self, exchange: Exchange) -> None:
+        """For the operator."""
+        if exchange.gone or exchange.fresh:
             self._log.say(
                 "a caller's list of sources: %d added or changed%s, %d removed%s",
-                len(fresh),
-                _listed(fresh_one.id for fresh_one in fresh),
-                len(removed),
-                _listed(removed),
+                len(exchange.fresh),
+                _listed(descriptor.id for descriptor in exchange.fresh),
+                len(exchange.removed),
+                _listed(exchange.removed),
             )
-        return SourcesReplaced(added=len(fresh), kept=len(wanted) - len(fresh), removed=len(removed))
 
     def remove(self, pod: str, dp_rank: int | None) -> int:
         """Remove one rank or all; sources of flags and configuration stay."""
+        keys = self.may_remove(pod, dp_rank)
+        for key in keys:
+            self._close(key)
+        self._log.say("source %s: removed by a caller", names(keys))
+        return len(keys)
+
+    def may_remove(self, pod: str, dp_rank: int | None) -> list[SourceId]:
+        """The sources of that name; raises where they may not be removed. Counts as having removed them."""
         sources = self._registry.named(pod, dp_rank)
         for source in sources:
             if source.descriptor.origin in _LOCKED_ORIGINS:
                 raise SourceConflictError(
                     "origin", f"{source.descriptor.id} comes from a {source.descriptor.origin}: remove it there"
                 )
-        self._allow_clears(self._pods_with_blocks([source.descriptor.id for source in sources]))
-        for source in sources:
-            self._close(source.descriptor.id)
-        self._log.say("source %s: removed by a caller", names(source.descriptor.id for source in sources))
-        return len(sources)
+        keys = [source.descriptor.id for source in sources]
+        self._allow_clears(self._pods_with_blocks(keys))
+        return keys
 
     def clear(self, pod: str, dp_rank: int | None) -> int:
         """New generation, everything of it gone."""
+        keys = self.may_clear(pod, dp_rank)
+        for key in keys:
+            self.clear_one(key)
+        self._log.say("source %s: cleared by a caller", names(keys))
+        return len(keys)
+
+    def may_clear(self, pod: str, dp_rank: int | None) -> list[SourceId]:
+        """The sources of that name; raises where too much was cleared just now. Counts as having cleared them."""
         sources = self._registry.named(pod, dp_rank)
         self._allow_clears(1)
-        for source in sources:
-            source.counters["cleared_by_operator"] += 1
-            self._ingest.clear(self._sinks[source.descriptor.id])
-        self._log.say("source %s: cleared by a caller", names(source.descriptor.id for source in sources))
-        return len(sources)
+        return [source.descriptor.id for source in sources]
+
+    def clear_one(self, key: SourceId, generation: int | None = None) -> None:
+        """As an operator says, maybe through another replica, which gave the generation."""
+        sink = self._sinks[key]
+        sink.source.counters["cleared_by_operator"] += 1
+        self._ingest.clear(sink, generation)
 
     def cordon(self, pod: str, dp_rank: int | None, *, cordoned: bool) -> int:
         """Set or lift the cordon: a cordoned source goes on learning and is listed with score 0."""
         sources = self._registry.named(pod, dp_rank)
         for source in sources:
-            source.facts.cordoned = cordoned
-            self._view.touch(source)
+            self.cordon_one(source.descriptor.id, cordoned=cordoned)
         what = "cordoned" if cordoned else "uncordoned"
         self._log.say("source %s: %s by a caller", names(source.descriptor.id for source in sources), what)
         return len(sources)
+
+    def cordon_one(self, key: SourceId, *, cordoned: bool) -> None:
+        """Of one source."""
+        source = self._sinks[key].source
+        source.facts.cordoned = cordoned
+        self._view.touch(source)
 
     def source_for_topic(self, pod: str, model: str | None, dp_rank: int) -> EventSink | None:
         """The sink of a publisher on a bound socket; a source registered otherwise wins over its topic.
@@ -176,6 +233,8 @@ class Roster:
         if known is not None and (known.descriptor.origin != "topic" or known.descriptor.model == model):
             return known
         descriptor = Descriptor(pod=pod, dp_rank=dp_rank, model=model, origin="topic")
+        if not self.may_appear(descriptor.id):
+            return None
         try:
             self._check(descriptor)
         except (LimitReachedError, SourceConflictError):
@@ -185,7 +244,34 @@ class Roster:
         sink = self._enter(descriptor)
         self._log.say("source %s: appeared by its topic", named(descriptor.id))
         sink.source.facts.cordoned = known is not None and known.source.facts.cordoned
+        self.appeared(sink)
         return sink
+
+    def put(self, sink: SourceSink) -> None:
+        """A source as its store has it, in place of what went by that name."""
+        source_id = sink.descriptor.id
+        if self._sinks.get(source_id) is sink:
+            return
+        if source_id in self._sinks:
+            self._close(source_id)
+        self._place(sink)
+
+    def drop(self, source_id: SourceId) -> None:
+        """A source that its store no longer has."""
+        if source_id in self._sinks:
+            self._close(source_id)
+
+    def sink(self, source_id: SourceId) -> SourceSink | None:
+        """Of a registered source."""
+        return self._sinks.get(source_id)
+
+    def follow_soon(self, keys: Iterable[SourceId]) -> None:
+        """Have subscribers begin for these."""
+        self._follow(keys)
+
+    def unfollow(self, source_id: SourceId) -> None:
+        """Its subscriber ends; the source stays."""
+        self.fleet.stop(source_id)
 
     def forget_lost(self) -> Generator[None, None, None]:
         """Sources gone for `retain_s`: their memory comes back, and those that came by topic leave altogether."""
@@ -198,6 +284,7 @@ class Roster:
                 lost = self._clock.now() - source.since >= self._retain_s
             if lost and source.descriptor.origin == "topic":
                 self._close(key)
+                self.gone_for_good(key)
                 self._log.say("source %s: removed, gone for staleness.retain_s", named(key))
 
     def _check(self, descriptor: Descriptor) -> None:
@@ -225,11 +312,14 @@ class Roster:
 
     def _enter(self, descriptor: Descriptor) -> SourceSink:
         sink = self._ingest.open_source(descriptor)
-        self._sinks[descriptor.id] = sink
+        self._place(sink)
+        return sink
+
+    def _place(self, sink: SourceSink) -> None:
+        self._sinks[sink.descriptor.id] = sink
         self._registry.add(sink.source)
         self._waits.reshaped()
         self._view.fit(len(self._registry.sources))
-        return sink
 
     def _close(self, source_id: SourceId) -> None:
         self._leave(source_id)
@@ -272,6 +362,18 @@ class Roster:
             turn = self._clears[min(beyond, len(self._clears)) - 1] if self._clears else now
             raise LimitReachedError("limits.max_clears_per_minute", limit, retry_s=turn + CLEARS_WINDOW_S - now)
         self._clears.extend([now] * pods)
+
+
+def _ignore_sink(_: SourceSink) -> None:
+    """Memory mode."""
+
+
+def _ignore_key(_: SourceId) -> None:
+    """Memory mode."""
+
+
+def _always(_: SourceId) -> bool:
+    return True
 
 
 def _same(known: Descriptor, new: Descriptor) -> bool:

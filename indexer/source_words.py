@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from indexer.index.states import NEVER
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -31,6 +33,7 @@ DOUBTS: Final[Mapping[str, str]] = {
 """Reasons of `SourceFacts.doubts` and `suspicions`."""
 
 SHORTFALLS: Final[Mapping[str, str]] = {
+    "store": "a part of its map was gone from the store",
     "waiting": "blocks wait for the announcement of the block before them, or of their tokens",
     "orphans": "more blocks waited for the block before them than limits.orphans allows",
     "cleared_by_operator": "an operator cleared it, and what it held before is not announced again",
@@ -52,7 +55,11 @@ def reason_in_words(facts: SourceFacts, view: Prepared) -> str | None:
     if view.state == "new":
         return "connected, and no message yet" if facts.connected else "not connected yet"
     if view.state == "syncing":
-        return "a replay or probe is under way"
+        return "its map is being read from the store" if facts.loading else "a replay or probe is under way"
+    if view.state == "stale" and facts.reloading:
+        return "what is known may be behind the store's journal, and is read anew"
+    if view.state == "stale" and facts.connected and facts.lease_until != NEVER:
+        return "the store does not confirm that this replica still owns it: others may know more"
     if view.state in {"stale", "down"}:
         return "the connection is lost" if not facts.connected else "the connection was not seen up lately"
     if facts.in_doubt:

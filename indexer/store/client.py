@@ -8,6 +8,7 @@ that they were done already. One client belongs to one event loop.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import msgspec
@@ -111,6 +112,8 @@ class Client:
         self._turns = asyncio.Semaphore(options.calls_at_once)
         self._connection = connect(address, options)
         self.breaker = Breaker(options.breaker)
+        self.failures: Counter[str] = Counter()
+        """Calls that failed for good, by kind."""
         self.is_cluster = address.kind == "cluster"
 
     async def close(self) -> None:
@@ -157,6 +160,11 @@ class Client:
         entries: list[StreamEntry] = await self._call("XRANGE", key, b"(" + after, b"+", "COUNT", count)
         return entries
 
+    async def last_entries(self, key: bytes, count: int) -> list[StreamEntry]:
+        """The newest entries of a stream, the last one first."""
+        entries: list[StreamEntry] = await self._call("XREVRANGE", key, b"+", b"-", "COUNT", count)
+        return entries
+
     async def await_entries(
         self, after: Mapping[bytes, bytes], count: int, block_s: float
     ) -> dict[bytes, list[StreamEntry]]:
@@ -190,6 +198,7 @@ class Client:
             except StoreFailure as failure:
                 unsure = failure.may_be_done = unsure or failure.may_be_done  # an earlier try may be on its way still
                 if failure.kind not in _UNANSWERED or attempt > self._options.retries:
+                    self.failures[failure.kind] += 1
                     raise
             except _ScriptUnknown as unknown:
                 unknown.unsure = unsure

@@ -85,7 +85,7 @@ class Journal:
     ) -> None:
         self._client = client
         self._keys = keys
-        self._token = token
+        self.token = token
         self._budget = budget
         self._retain_ms = retain_ms
         self._unsettled: _Call | None = None
@@ -153,13 +153,13 @@ class Journal:
     async def lay(self, source: SourceId, where: Whereabouts, segment: SegmentChanges) -> Laid | Refusal:
         """Write a part of a copy that is not in use yet. No entry; in any order, and again without harm."""
         keys = (self._keys.owner, self._keys.source(source), segment.key)
-        words = (self._token, where.generation, where.copy, self._retain_ms, segment.packed)
+        words = (self.token, where.generation, where.copy, self._retain_ms, segment.packed)
         return laid(await self._client.run(lua.LAY, keys, words))
 
     async def keep(self, source: SourceId, where: Whereabouts) -> Done | Refusal:
         """Renew the time to live of a source's keys, and see that they are there. No entry."""
         keys = (self._keys.owner, self._keys.source(source), *self._segments(source, where))
-        words = (self._token, where.generation, where.copy, self._retain_ms)
+        words = (self.token, where.generation, where.copy, self._retain_ms)
         return done(await self._client.run(lua.KEEP, keys, words))
 
     async def unlink(self, source: SourceId, where: Whereabouts) -> None:
@@ -188,7 +188,7 @@ class Journal:
             raise Unsettled("settle the call before first")
         position, encoded = self.position.next, encode_entry(entry)
         common: tuple[Word, ...] = (
-            self._token,
+            self.token,
             str(self.position).encode(),
             str(position).encode(),
             str(self._budget.keep_from).encode(),

@@ -164,6 +164,11 @@ class PartitionKeys:
         """
         return self._prefix + b"map:%b:%d:%d:%d" % (source_name(source), generation, copy, segment)
 
+    def belongs(self, key: bytes, source: SourceId) -> bool:
+        """Whether a key is this source's own: its state, or a segment."""
+        name = source_name(source)
+        return key == self.source(source) or key.startswith(self._prefix + b"map:%b:" % name)
+
     def copy(self, source: SourceId, generation: int, copy: int, segments: int) -> Iterator[bytes]:
         """All segments of one copy."""
         return (self.segment(source, generation, copy, number) for number in range(segments))

@@ -24,7 +24,7 @@ def test_every_reason_has_words() -> None:
     """Also one that is added: what is set anywhere in the code, and what the ports allow."""
     doubts = _in_code(r'doubts\.add\("(\w+)"\)') | _in_code(r'Skipped\("(\w+)", suspect=True\)')
     shortfalls = _in_code(r'shortfalls\.add\("(\w+)"\)') | _in_code(r'_shortfall\(source, "(\w+)"')
-    shortfalls |= _in_code(r'_forget\([\w.]+, "(\w+)"\)')
+    shortfalls |= _in_code(r'_forget\([\w.]+, "(\w+)"[,)]')
 
     assert doubts | {*get_args(DoubtReason), *get_args(SuspectReason)} == set(DOUBTS)
     assert shortfalls == set(SHORTFALLS)

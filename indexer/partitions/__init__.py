@@ -1,0 +1,1 @@
+"""What a replica does with the partitions of a store: own them, or follow them."""

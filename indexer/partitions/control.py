@@ -1,0 +1,112 @@
+"""[I/O] Commands about sources of owned partitions, as the control streams tell them: from whatever replica they come.
+
+Everything that a command does here is done when it comes out of the stream, for the commands of this replica, too: one
+order for all. A command whose generation is not later than what is known was overtaken, and has no effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from indexer.partitions.owned import OwnedSource
+from indexer.store.commands import read_command
+from indexer.store.failures import DamagedValue, StoreFailure
+from indexer.store.registered import unpack_registered
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from indexer.partitions.owner import Owner
+    from indexer.partitions.parts import Parts
+    from indexer.store.client import StreamEntry
+    from indexer.store.commands import Given
+    from indexer.store.layout import PartitionKeys
+
+log = logging.getLogger("kvindexer.store")
+
+BLOCK_S: Final = 0.5
+POLL_S: Final = 0.05
+"""In a cluster, which has no common wait."""
+READ_MAX: Final = 256
+RETRY_S: Final = 0.2
+
+
+class Control:
+    """Follows the control streams of partitions that this replica owns."""
+
+    def __init__(self, parts: Parts, keys: Mapping[int, PartitionKeys], owners: Mapping[int, Owner]) -> None:
+        self._parts = parts
+        self._keys = keys
+        self._owners = owners
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            owners = [owner for owner in self._owners.values() if owner.role == "owner"]
+            if not owners:
+                await asyncio.sleep(POLL_S)
+                continue
+            after = {self._keys[owner.number].control: owner.control_after for owner in owners}
+            try:
+                found = await self._read(after)
+            except StoreFailure:
+                await asyncio.sleep(RETRY_S)
+                continue
+            for owner in owners:
+                for entry in found.get(self._keys[owner.number].control, ()):
+                    if owner.role == "owner":
+                        self._take(owner, entry)
+                await asyncio.sleep(0)
+
+    async def _read(self, after: Mapping[bytes, bytes]) -> Mapping[bytes, list[StreamEntry]]:
+        client = self._parts.client
+        if not client.is_cluster:
+            return await client.await_entries(after, READ_MAX, BLOCK_S)
+        await asyncio.sleep(POLL_S)
+        return {key: await client.entries_after(key, position, READ_MAX) for key, position in after.items()}
+
+    def _take(self, owner: Owner, entry: StreamEntry) -> None:
+        entry_id, fields = entry
+        owner.control_after = entry_id
+        try:
+            given = read_command(fields)
+            self._obey(owner, given)
+        except DamagedValue as damaged:
+            log.warning("partition %d: a command is not in this version's form: %s", owner.number, damaged)
+
+    def _obey(self, owner: Owner, given: Given) -> None:
+        roster, sink = self._parts.roster, self._parts.roster.sink(given.source)
+        self._parts.ingest.note_generation(given.generation)
+        known = -1 if sink is None else sink.source.facts.generation
+        match given.verb:
+            case "put":
+                self._put(owner, given)
+            case "edit" if sink is not None:
+                roster.cordon_one(given.source, cordoned=unpack_registered(given.descriptor).cordoned)
+                owner.touched(sink.source)
+            case "clear" if sink is not None and given.generation > known:
+                roster.clear_one(given.source, given.generation)
+            case "remove" if sink is not None and given.generation > known:
+                owner.leave(sink.source)
+                roster.drop(given.source)
+            case _:
+                pass  # overtaken, or of a source that is gone
+
+    def _put(self, owner: Owner, given: Given) -> None:
+        """Registered, or registered otherwise."""
+        registered = unpack_registered(given.descriptor)
+        known = self._parts.roster.sink(given.source)
+        generation: int | None = given.generation
+        if known is not None:
+            if known.descriptor == registered.descriptor:
+                return
+            owner.leave(known.source)
+            if given.generation <= known.source.facts.generation:
+                generation = None
+        sink = self._parts.ingest.open_source(registered.descriptor, generation)
+        sink.source.facts.cordoned = registered.cordoned
+        self._parts.roster.put(sink)
+        owner.enter(OwnedSource(sink, where=None, written=None, facts=b""))
+        self._parts.roster.follow_soon([given.source])

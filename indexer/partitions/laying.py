@@ -1,0 +1,79 @@
+"""[I/O] Laying a source's map into a new copy, which nobody reads before it is whole."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from indexer.store.maps import encode_all
+from indexer.store.outcomes import Laid
+from indexer.store.segments import Change, SegmentChanges, by_segment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from indexer.partitions.owned import OwnedSource
+    from indexer.store.journal import Journal
+    from indexer.store.layout import PartitionKeys
+    from indexer.store.outcomes import Refusal, Whereabouts
+
+LAID_AT_ONCE: Final = 500
+"""Fields of a segment in one call: half a millisecond of the server's time."""
+CHUNK: Final = 1_000
+"""Changes sorted in one piece: under a millisecond."""
+
+Counts = dict[bytes, int]
+"""Fields of each segment, as the store told last."""
+
+
+class Layer:
+    """Lays parts of one copy; what it raises or returns beside None ends the attempt."""
+
+    def __init__(self, journal: Journal, keys: PartitionKeys, owned: OwnedSource, where: Whereabouts) -> None:
+        self._journal = journal
+        self._source = owned.id
+        self._where = where
+        self._segments = list(keys.copy(owned.id, where.generation, where.copy, where.segments))
+        self.counts: Counts = {}
+
+    async def whole(self, owned: OwnedSource) -> Refusal | None:
+        """The whole map, as it is while this goes on: what changes meanwhile has to be laid behind it."""
+        waiting: dict[bytes, SegmentChanges] = {}
+        for step in encode_all(owned.source):
+            await asyncio.sleep(0)
+            self._sort(step, waiting)
+            for key in [key for key, part in waiting.items() if len(part.sets) >= 2 * LAID_AT_ONCE]:
+                refused = await self._lay(waiting.pop(key))
+                if refused is not None:
+                    return refused
+        return await self._rest(waiting)
+
+    async def changes(self, late: Mapping[bytes, bytes | None]) -> Refusal | None:
+        """These on top."""
+        waiting: dict[bytes, SegmentChanges] = {}
+        changes = [Change(field, value) for field, value in late.items()]
+        for start in range(0, len(changes), CHUNK):
+            self._sort(changes[start : start + CHUNK], waiting)
+            await asyncio.sleep(0)
+        return await self._rest(waiting)
+
+    def _sort(self, changes: Iterable[Change], waiting: dict[bytes, SegmentChanges]) -> None:
+        for part in by_segment(changes, self._segments):
+            known = waiting.setdefault(part.key, part)
+            if known is not part:
+                known.sets.extend(part.sets)
+                known.outs.extend(part.outs)
+
+    async def _rest(self, waiting: Mapping[bytes, SegmentChanges]) -> Refusal | None:
+        for part in waiting.values():
+            refused = await self._lay(part)
+            if refused is not None:
+                return refused
+        return None
+
+    async def _lay(self, part: SegmentChanges) -> Refusal | None:
+        reply = await self._journal.lay(self._source, self._where, part)
+        if not isinstance(reply, Laid):
+            return reply
+        self.counts[part.key] = reply.fields
+        return None

@@ -1,0 +1,199 @@
+"""[I/O] What an owner does before it applies anything: the registry as configured, then all sources as they were left.
+
+Sources of flags and of the configuration are put into the registry, where an equal registration changes nothing, and
+those that came from there and no longer stand there are taken out. Then the partition is loaded, and each source goes
+on at its cursor: its subscriber starts where the one before it stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from indexer.partitions.owned import OwnedSource
+from indexer.ports import Resume
+from indexer.store.commands import Command, Commanded, give
+from indexer.store.entries import Ticked, decode_entry
+from indexer.store.facts import restore_facts, unpack_facts
+from indexer.store.failures import DamagedValue
+from indexer.store.layout import source_id, source_name
+from indexer.store.loading import parse_state
+from indexer.store.maps import Restoring
+from indexer.store.outcomes import Whereabouts
+from indexer.store.rebuild import LoadOptions, load
+from indexer.store.registered import Registered, pack_registered, unpack_registered
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from indexer.ingest import SourceSink
+    from indexer.model import Descriptor, SourceId
+    from indexer.partitions.parts import Parts
+    from indexer.store.client import Client
+    from indexer.store.layout import PartitionKeys
+    from indexer.store.loading import SourceState
+
+log = logging.getLogger("kvindexer.store")
+
+NOBODY_LISTENED: Final = float("inf")
+LONG_AGO_S: Final = 31_536_000.0
+"""As long ago as matters."""
+LOOKED_BACK: Final = 64
+"""Entries looked at for the last tick: one comes every 250 ms."""
+LOCKED: Final = ("flag", "config")
+
+
+class Opened(NamedTuple):
+    """A source that is loaded. `incomplete`: a part of its map was gone, so a new copy is due."""
+
+    owned: OwnedSource
+    incomplete: bool = False
+
+
+class Opening:
+    """Implements `rebuild.Shelf`. `open` is called once."""
+
+    def __init__(self, parts: Parts, keys: PartitionKeys) -> None:
+        self._parts = parts
+        self._keys = keys
+        self._begun: dict[SourceId, _Begun] = {}
+
+    async def open(self, configured: Mapping[SourceId, Descriptor]) -> list[Opened]:
+        """Every source of the partition, in the registry of the process, and its subscriber about to start.
+
+        Raises StoreFailure, and DamagedValue where something is not in this layout's form.
+        """
+        client = self._parts.client
+        await self._configure(configured)
+        last_seen = await _last_seen(client, self._keys)
+        loaded = await load(client, self._keys, self, LoadOptions())
+        opened: list[Opened] = []
+        for source, outcome in loaded.outcomes.items():
+            if outcome == "unfinished":
+                one = await self._fresh(source)
+            else:
+                one = await self._finish(source, last_seen.get(source), whole=outcome == "whole")
+            if one is not None:
+                opened.append(one)
+        return opened
+
+    # -- rebuild.Shelf ------------------------------------------------------------------------------------------------
+
+    def begin(self, source: SourceId, descriptor: bytes, state: SourceState) -> None:
+        """A source is about to be read, or read anew."""
+        self._drop(source)
+        registered = unpack_registered(descriptor)
+        sink = self._parts.ingest.open_source(registered.descriptor, state.generation)
+        sink.source.facts.loading = True
+        sink.source.facts.cordoned = registered.cordoned
+        restore_facts(sink.source, unpack_facts(state.facts), self._parts.mirror)
+        restoring = Restoring(sink.source, self._parts.mirror, self._parts.clock.now())
+        self._begun[source] = _Begun(sink, state, restoring)
+        if source not in self._parts.registry.sources:
+            self._parts.roster.put(sink)
+
+    def take(self, source: SourceId, fields: Mapping[bytes, bytes]) -> None:
+        """Fields of its map."""
+        self._begun[source].restoring.take(fields)
+
+    # -- how ----------------------------------------------------------------------------------------------------------
+
+    async def _finish(self, source: SourceId, last_seen_us: int | None, *, whole: bool) -> Opened:
+        sink, state, restoring = self._begun.pop(source)
+        for _ in iter(lambda: restoring.finish_slice() or None, None):
+            await asyncio.sleep(0)
+        facts, now = sink.source.facts, self._parts.clock.now()
+        facts.sequence = state.cursor
+        facts.loading = False
+        self._parts.ingest.resume(sink.source)
+        if not whole:
+            log.error("source %s: a part of its map was gone from the store: what is there counts, bound lower", source)
+            facts.shortfalls.add("store")
+        if state.cursor is not None:
+            wall_us = max(unpack_facts(state.facts).wall_us, last_seen_us or 0)
+            away_s = max(0.0, (self._parts.clock.wall_us() - wall_us) / 1e6) if wall_us else NOBODY_LISTENED
+            facts.alive_at = facts.proof_at = now - min(away_s, LONG_AGO_S)
+            sink.resume = Resume(
+                state.cursor,
+                facts.engine_ts,
+                away_s,
+                as_of=now,
+                suspicions=frozenset(facts.suspicions),  # type: ignore[arg-type]  # words of the port, as stored
+            )
+        where = Whereabouts(state.generation, state.copy, state.segments)
+        owned = OwnedSource(sink, where=where, written=state.cursor, facts=state.facts)
+        self._parts.roster.put(sink)
+        return Opened(owned, incomplete=not whole)
+
+    async def _fresh(self, source: SourceId) -> Opened | None:
+        """Registered, and no owner took it up: its generation begins here."""
+        self._drop(source)
+        client, keys = self._parts.client, self._keys
+        descriptor = (await client.fields(keys.sources)).get(source_name(source))
+        if descriptor is None:
+            return None
+        state = parse_state(await client.fields(keys.source(source)))
+        registered = unpack_registered(descriptor)
+        sink = self._parts.ingest.open_source(registered.descriptor, None if state is None else state.generation)
+        sink.source.facts.cordoned = registered.cordoned
+        self._parts.roster.put(sink)
+        return Opened(OwnedSource(sink, where=None, written=None, facts=b""))
+
+    def _drop(self, source: SourceId) -> None:
+        begun = self._begun.pop(source, None)
+        if begun is None:
+            return
+        if self._parts.registry.sources.get(source) is begun.sink.source:
+            self._parts.roster.drop(source)
+        else:
+            self._parts.ingest.close_source(begun.sink)
+
+    async def _configure(self, configured: Mapping[SourceId, Descriptor]) -> None:
+        client, keys = self._parts.client, self._keys
+        known: dict[SourceId, Registered] = {}
+        for name, packed in (await client.fields(keys.sources)).items():
+            known[source_id(name)] = unpack_registered(packed)
+        for source, descriptor in configured.items():
+            stands = known.get(source)
+            if stands is None or stands.descriptor != descriptor:
+                cordoned = stands is not None and stands.cordoned
+                await self._give("put", source, pack_registered(Registered(descriptor, cordoned)))
+        for source, registered in known.items():
+            if registered.descriptor.origin in LOCKED and source not in configured:
+                log.info("source %s: no longer configured, removed", source)
+                await self._give("remove", source)
+
+    async def _give(self, verb: str, source: SourceId, descriptor: bytes = b"") -> None:
+        command = Command(
+            verb=verb,  # type: ignore[arg-type]
+            source=source,
+            nonce=self._parts.nonces.next(),
+            descriptor=descriptor,
+            known_generation=self._parts.ingest.last_generation,
+        )
+        reply = await give(self._parts.client, self._keys, command, self._parts.options.retain_ms)
+        if isinstance(reply, Commanded) and reply.before is not None:
+            await self._parts.client.unlink(
+                list(
+                    self._keys.copy(source, reply.before.generation, reply.before.copy, reply.before.segments),
+                )
+            )
+
+
+class _Begun(NamedTuple):
+    sink: SourceSink
+    state: SourceState
+    restoring: Restoring
+
+
+async def _last_seen(client: Client, keys: PartitionKeys) -> dict[SourceId, int]:
+    """When the owner before saw each engine connected, in microseconds of wall time, as its last tick tells."""
+    for _, fields in await client.last_entries(keys.log, LOOKED_BACK):
+        try:
+            entry = decode_entry(fields[b"e"]) if b"e" in fields else None
+        except DamagedValue:
+            continue
+        if isinstance(entry, Ticked):
+            return {source_id(each.source): entry.wall_us - each.silent_ms * 1000 for each in entry.sources}
+    return {}

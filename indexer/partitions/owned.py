@@ -1,0 +1,162 @@
+"""One source of a partition that this process owns: where its durable map stands, and what is not written yet. Pure.
+
+What changed is encoded after each batch, as absolute values: what changes again before it is written replaces what
+waits, so that a slow store makes runs longer and never queues. A run is what changed up to one batch, whole: a map that
+is ahead of its cursor would count copies twice when the batches behind the cursor come again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from indexer.index.changes import Changes
+from indexer.store.entries import SourceChange, pack_presence
+from indexer.store.facts import pack_facts, same_facts
+from indexer.store.layout import SEGMENT_FIELDS, source_name
+from indexer.store.maps import encode_changes, encode_presence
+from indexer.store.segments import Change
+
+if TYPE_CHECKING:
+    from indexer.index.mirror import Mirror
+    from indexer.ingest import SourceSink
+    from indexer.store.outcomes import Whereabouts
+
+FIELD_BYTES: Final = 160
+"""What a changed field takes while it waits, with its dict entry."""
+PRESENCE_BYTES: Final = 120
+FULL_NUM, FULL_DEN = 3, 4
+"""A copy whose segments are so full on average is laid anew with more."""
+
+Wish = Literal["lost", "outgrown"]
+"""Why a whole new copy is wanted: the store does not have what it should, or the copy has too few segments."""
+
+
+class Run(NamedTuple):
+    """What is to be written in one step."""
+
+    fields: dict[bytes, bytes | None]
+    presence: dict[int, int]
+    generation: int
+    sequence: int | None
+    facts: bytes
+    since: float | None
+
+    @property
+    def changes(self) -> list[Change]:
+        """As the journal takes them."""
+        return [Change(field, value) for field, value in self.fields.items()]
+
+    def told(self, name: bytes) -> SourceChange:
+        """As followers are told."""
+        hashes, lanes = pack_presence(list(self.presence.items()))
+        return SourceChange(name, self.generation, self.sequence, self.facts, hashes, lanes)
+
+
+class OwnedSource:
+    """`where` is None until a copy of its present generation is in the store."""
+
+    def __init__(self, sink: SourceSink, *, where: Whereabouts | None, written: int | None, facts: bytes) -> None:
+        self.sink = sink
+        self.source = sink.source
+        self.id = sink.descriptor.id
+        self.name = source_name(self.id)
+        self.where = where
+        self.written = written
+        """The cursor as it stands in the store."""
+        self.facts = facts
+        """As they stand in the store."""
+        self.wish: Wish | None = None
+        self.rests_until = 0.0
+        """Something of another kind lies at one of its keys: not tried again before."""
+        self.late: dict[bytes, bytes | None] | None = None
+        """While a new copy is laid: what changed since that began."""
+        self._fields: dict[bytes, bytes | None] = {}
+        self._presence: dict[int, int] = {}
+        self._generation = self.source.facts.generation
+        self._since: float | None = None
+
+    # -- what is not written yet --------------------------------------------------------------------------------------
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What waits, about."""
+        late = 0 if self.late is None else len(self.late)
+        return (len(self._fields) + late) * FIELD_BYTES + len(self._presence) * PRESENCE_BYTES
+
+    def unwritten_s(self, now: float) -> float:
+        """For how long the oldest of it waits; 0 for nothing."""
+        return 0.0 if self._since is None else now - self._since
+
+    def take_in(self, mirror: Mirror, now: float) -> None:
+        """After a batch, or whatever else changed something: encode it while the map is at that batch."""
+        source = self.source
+        if source.facts.generation != self._generation:
+            self._begin(source.facts.generation)
+        changes = source.changes
+        if not changes:
+            return
+        source.changes = Changes()
+        if self.wish == "lost" and self.late is None:  # a whole copy will be laid: it holds all of this
+            return
+        fields = encode_changes(source, changes)
+        if self.late is not None:
+            self.late.update(fields)
+        if self.wish != "lost":
+            self._fields.update(fields)
+            self._presence.update(encode_presence(source, mirror, changes.tokens))
+            if self._since is None:
+                self._since = now
+
+    def _begin(self, generation: int) -> None:
+        """What waited is of a generation that is over; nothing of it is wanted any more."""
+        self._generation = generation
+        self.forget()
+        self.late = None
+
+    def forget(self) -> None:
+        """Drop what waits."""
+        self._fields, self._presence, self._since = {}, {}, None
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    @property
+    def wants_turn(self) -> bool:
+        """Whether its generation is not begun in the store."""
+        return self.where is None or self.where.generation != self.source.facts.generation
+
+    def take(self, wall_us: int) -> Run | None:
+        """What is to be written now; None where all is. Only between two batches, and where its copy stands."""
+        source = self.source
+        facts = pack_facts(source, wall_us)
+        if not self._fields and source.facts.sequence == self.written and same_facts(facts, self.facts):
+            return None
+        run = Run(self._fields, self._presence, self._generation, source.facts.sequence, facts, self._since)
+        self.forget()
+        return run
+
+    def put_back(self, run: Run) -> None:
+        """It was not written: it waits again, under what changed since."""
+        if run.generation != self._generation or self.wish == "lost":
+            return
+        self._fields = {**run.fields, **self._fields}
+        self._presence = {**run.presence, **self._presence}
+        self._since = run.since
+
+    def wrote(self, run: Run) -> None:
+        """It is in the store."""
+        self.written = run.sequence
+        self.facts = run.facts
+        where = self.where
+        if where is not None and self.wish is None:
+            full = where.segments * SEGMENT_FIELDS * FULL_NUM // FULL_DEN
+            if self.source.pairs + self.source.map.waiting > full:
+                self.wish = "outgrown"
+
+    def stop_collecting(self) -> None:
+        """No new copy is laid any more."""
+        self.late = None
+
+    def lose(self) -> None:
+        """The store does not have what it should, or too much waits: a whole copy will be laid."""
+        self.wish = "lost"
+        self.forget()

@@ -1,0 +1,320 @@
+"""[I/O] Owning one partition, from one epoch to the next.
+
+Acquire, load, then apply. What follows a loss depends on what the journal says of the time between: nobody wrote, and
+what waits is written on; somebody else wrote, and all is read anew, since who was fenced never overwrites; the store is
+not as it was left, and everything is asserted anew out of memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Final, Literal
+
+from indexer.partitions.opening import Opening
+from indexer.partitions.writing import EpochOver, Writing
+from indexer.store.budget import JournalBudget
+from indexer.store.commands import Command, give
+from indexer.store.entries import Position
+from indexer.store.failures import DamagedValue, StoreFailure
+from indexer.store.journal import Journal
+from indexer.store.lease import Acquired, Held, acquire, release
+from indexer.store.registered import Registered, pack_registered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from indexer.index.source import SourceIndex
+    from indexer.partitions.owned import OwnedSource
+    from indexer.partitions.parts import Parts
+    from indexer.store.layout import PartitionKeys
+
+log = logging.getLogger("kvindexer.store")
+
+RETRY_S: Final = 0.1
+RETRY_MAX_S: Final = 2.0
+NOTHING: Final = Position(0, 0)
+
+Then = Literal["load", "go_on", "assert"]
+Role = Literal["none", "waiting", "loading", "owner"]
+
+
+class Owner:
+    """One partition. `run` until cancelled; `stop` at the end of a clean stop."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        keys: PartitionKeys,
+        number: int,
+        *,
+        on_owned: Callable[[int], None],
+        on_lost: Callable[[int], None],
+    ) -> None:
+        self.number = number
+        self.role: Role = "none"
+        self.holder = ""
+        """The replica that owned it when last asked."""
+        self.control_after = b"0-0"
+        """The last command that is known here."""
+        self.owned: dict[int, OwnedSource] = {}
+        """By the identity of their SourceIndex."""
+        self._parts = parts
+        self._keys = keys
+        self._on_owned = on_owned
+        self._on_lost = on_lost
+        self._token = b""
+        self._writing: Writing | None = None
+        self._journal: Journal | None = None
+        self.has_loaded = False
+        """What the store has of its sources is known here."""
+        self._takes_over = True
+        """This process may take the place of one of the same name: once, at its start."""
+        self._trouble_at = float("-inf")
+
+    # -- what others see ----------------------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> Position:
+        """Of the last entry known to be written."""
+        return NOTHING if self._journal is None else self._journal.position
+
+    @property
+    def age_s(self) -> float:
+        """Since the journal last took an entry."""
+        return 0.0 if self._writing is None else self._parts.clock.now() - self._writing.wrote_at
+
+    @property
+    def pending_bytes(self) -> int:
+        """What waits to be written, about."""
+        return sum(each.waiting_bytes for each in self.owned.values())
+
+    @property
+    def lease_until(self) -> float:
+        """On our clock."""
+        return float("-inf") if self._writing is None else self._writing.lease_until
+
+    # -- what happens to sources --------------------------------------------------------------------------------------
+
+    def touched(self, source: SourceIndex) -> None:
+        """Something of it changed. Called with every batch."""
+        owned = self.owned.get(id(source))
+        if owned is None:
+            return
+        parts = self._parts
+        before = owned.waiting_bytes
+        owned.take_in(parts.mirror, parts.clock.now())
+        parts.unwritten.bytes += owned.waiting_bytes - before
+        if parts.unwritten.bytes > parts.options.pending_bytes and owned.wish != "lost":
+            log.warning("source %s: too much waits for the store: its map will be written anew", owned.id)
+            before = owned.waiting_bytes
+            owned.lose()
+            parts.unwritten.bytes += owned.waiting_bytes - before
+        if self._writing is not None:
+            self._writing.touch(owned)
+
+    def enter(self, owned: OwnedSource) -> None:
+        """A source of this partition that begins, or is loaded."""
+        self.owned[id(owned.source)] = owned
+        if self._writing is not None:
+            owned.source.facts.lease_until = self._writing.lease_until
+            self._writing.touch(owned)
+
+    def leave(self, source: SourceIndex) -> None:
+        """It is removed."""
+        owned = self.owned.pop(id(source), None)
+        if owned is not None:
+            self._parts.unwritten.bytes -= owned.waiting_bytes
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Acquire and own, again and again; until cancelled."""
+        due: Then = "load"
+        while True:
+            acquired, lease_until = await self._acquire()
+            due = _later(due, self._what_now(acquired))
+            self._settle(acquired.after)
+            journal = self._journal = await self._open_journal(acquired)
+            try:
+                if due == "load":
+                    self.role = "loading"
+                    await self._load()
+                elif due == "assert":
+                    log.warning("partition %d: the store is not as it was left: written anew from memory", self.number)
+                    await self._restore_registry()
+                    for owned in self.owned.values():
+                        owned.lose()
+            except (StoreFailure, DamagedValue) as failure:
+                log.warning("partition %d: %s", self.number, failure)
+                await self._rest(RETRY_S)
+                continue
+            due = "go_on"
+            self.has_loaded = True
+            self.role = "owner"
+            self._takes_over = False
+            self._on_owned(self.number)
+            self._writing = Writing(self._parts, self._keys, self.owned, journal, lease_until)
+            try:
+                await self._writing.run()
+            except EpochOver as over:
+                log.warning("partition %d: %s", self.number, over.why)
+            self.role = "waiting"
+
+    async def stop(self, until: float) -> bool:
+        """Write what waits and give the partition up; True where all was written. `run` is cancelled by now."""
+        writing = self._writing
+        if writing is None or self.role != "owner":
+            return True
+        flushed = False
+        with contextlib.suppress(StoreFailure, EpochOver, TimeoutError):
+            async with asyncio.timeout(max(0.0, until - self._parts.clock.now())):
+                for _ in iter(int, 1):
+                    flushed = await writing.flush()
+                    if flushed:
+                        break
+                    await asyncio.sleep(RETRY_S)
+                await release(self._parts.client, self._keys, self._token)
+        self.role = "none"
+        return flushed
+
+    # -- how ----------------------------------------------------------------------------------------------------------
+
+    async def _acquire(self) -> tuple[Acquired, float]:
+        """Ask until the partition is ours; until when, at least, on our clock."""
+        options, clock = self._parts.options, self._parts.clock
+        nonce, rest = self._parts.nonces.next(), RETRY_S
+        held = self._token
+        while True:
+            asked_at = clock.now()
+            try:
+                reply = await acquire(
+                    self._parts.client,
+                    self._keys,
+                    replica=options.name,
+                    nonce=nonce,
+                    lease_ms=options.lease_ms,
+                    retain_ms=options.retain_ms,
+                    held=held,
+                    known_epoch=self.position.epoch,
+                )
+            except StoreFailure:
+                self._trouble_at = clock.now()
+                await self._rest(rest)
+                rest = min(2 * rest, RETRY_MAX_S)
+                continue
+            if isinstance(reply, Acquired):
+                told = reply if reply.after != reply.position else await self._told_before(reply)
+                if told is None:
+                    continue
+                self._token = told.token
+                self.holder = options.name
+                return told, asked_at + options.lease_s
+            rest = RETRY_S
+            if isinstance(reply, Held):
+                self.holder = _replica_of(reply.holder)
+                nonce = self._parts.nonces.next()
+                if self._takes_over and self.holder == options.name:
+                    held = reply.holder  # the process before this one, of the same name
+                    self._takes_over = False
+                    continue
+                self._on_lost(self.number)
+                self.role = "waiting"
+                await self._rest(min(reply.left_ms / 1000 + RETRY_S, options.lease_s / 4))
+            else:
+                log.error("the store: the key %s is in use for something else", reply.key.decode(errors="replace"))
+                await self._rest(RETRY_MAX_S)
+
+    async def _told_before(self, acquired: Acquired) -> Acquired | None:
+        """The attempt was made twice: what stood before it is told by the epoch's first entry. None: ask again."""
+        first = Position(acquired.position.epoch, 0)
+        try:
+            entries = await self._parts.client.entries_after(self._keys.log, str(first).encode(), 1)
+            return Acquired(acquired.token, acquired.position, Position.parse(entries[0][1][b"a"]))
+        except (StoreFailure, DamagedValue, IndexError, KeyError):
+            return None
+
+    def _what_now(self, acquired: Acquired) -> Then:
+        """What the last entry before ours says of the time between."""
+        if self._journal is None:
+            return "load"
+        last = {self.position}
+        if self._writing is not None and self._writing.open_call is not None:
+            last.add(self._writing.open_call.position)
+        if acquired.after in last:
+            return "go_on"
+        return "load" if acquired.after > max(last) else "assert"
+
+    def _settle(self, after: Position) -> None:
+        """The call of which it was not known whether it was done: the journal tells."""
+        writing = self._writing
+        if writing is None or writing.open_call is None:
+            return
+        call, writing.open_call = writing.open_call, None
+        if after == call.position:
+            call.was_done()
+        else:
+            call.was_not()
+
+    async def _open_journal(self, acquired: Acquired) -> Journal:
+        options = self._parts.options
+        inherited = 0
+        with contextlib.suppress(StoreFailure):
+            inherited = await self._parts.client.bytes_used(self._keys.log)
+        return Journal(
+            self._parts.client,
+            self._keys,
+            token=acquired.token,
+            position=acquired.position,
+            budget=JournalBudget(options.journal_bytes, inherited),
+            retain_ms=options.retain_ms,
+        )
+
+    async def _load(self) -> None:
+        """All sources of the partition as the store has them. What this process knew of them is void."""
+        configured = {
+            source: descriptor
+            for source, descriptor in self._parts.configured.items()
+            if self._parts.partition_of(source) == self.number
+        }
+        before = dict(self.owned)
+        newest = await self._parts.client.last_entries(self._keys.control, 1)
+        self.control_after = newest[0][0] if newest else b"0-0"
+        opened = await Opening(self._parts, self._keys).open(configured)
+        for owned in before.values():
+            self.leave(owned.source)
+        for one in opened:
+            self.enter(one.owned)
+            if one.incomplete:
+                one.owned.lose()
+        known = {one.owned.id for one in opened}
+        for owned in before.values():
+            if owned.id not in known and self._parts.registry.sources.get(owned.id) is owned.source:
+                self._parts.roster.drop(owned.id)
+        self._parts.roster.follow_soon([one.owned.id for one in opened])
+
+    async def _restore_registry(self) -> None:
+        """Put back registrations that the store lost."""
+        for owned in list(self.owned.values()):
+            registered = Registered(owned.sink.descriptor, owned.source.facts.cordoned)
+            command = Command(
+                verb="restore",
+                source=owned.id,
+                nonce=self._parts.nonces.next(),
+                descriptor=pack_registered(registered),
+                known_generation=owned.source.facts.generation,
+            )
+            await give(self._parts.client, self._keys, command, self._parts.options.retain_ms)
+
+    async def _rest(self, seconds: float) -> None:
+        await asyncio.sleep(seconds * (0.5 + 0.5 * self._parts.chance.random()))
+
+
+def _later(due: Then, now: Then) -> Then:
+    """What is to be done when something else was due and not done yet: whoever was between makes all of it void."""
+    return "load" if "load" in {due, now} else due if due != "go_on" else now
+
+
+def _replica_of(token: bytes) -> str:
+    return token.split(b":", 2)[1].decode(errors="replace") if token.count(b":") >= 2 else ""  # noqa: PLR2004  epoch:replica:nonce

@@ -1,0 +1,90 @@
+"""What the parts of a replica have in common: the store, the core, and how long things may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from indexer.store.layout import partition_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from random import Random
+
+    from indexer.index.mirror import Mirror
+    from indexer.index.registry import Registry
+    from indexer.ingest import Ingest
+    from indexer.model import Descriptor, SourceId
+    from indexer.ports import Clock
+    from indexer.roster import Roster
+    from indexer.store.client import Client
+
+
+class ReplicaOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Times in seconds, sizes in bytes. `name` has no colon and is this replica's alone."""
+
+    name: str
+    lease_s: float = 10.0
+    retain_s: float = 3_600.0
+    tick_s: float = 0.25
+    pace_s: float = 0.002
+    """Rest between two runs of a partition: what comes meanwhile goes in one."""
+    pending_bytes: int = 64 * 1024**2
+    journal_bytes: int = 64 * 1024**2
+    stop_s: float = 5.0
+    """At the stop, so long the rest may take to be written."""
+
+    @property
+    def lease_ms(self) -> int:
+        """Of a partition."""
+        return max(1, round(self.lease_s * 1000))
+
+    @property
+    def retain_ms(self) -> int:
+        """Time to live of keys."""
+        return max(1, round(self.retain_s * 1000))
+
+
+class Nonces:
+    """Names of attempts and commands: never the same twice, also not in two processes."""
+
+    def __init__(self, chance: Random) -> None:
+        self._process = f"{chance.getrandbits(64):016x}"
+        self._count = 0
+
+    def next(self) -> str:
+        """A new one, without a colon."""
+        self._count += 1
+        return f"{self._process}.{self._count}"
+
+
+@dataclass(slots=True)
+class Unwritten:
+    """Bytes that wait for the store, over all partitions of the process."""
+
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """One a process."""
+
+    client: Client
+    clock: Clock
+    chance: Random
+    mirror: Mirror
+    registry: Registry
+    ingest: Ingest
+    roster: Roster
+    configured: Mapping[SourceId, Descriptor]
+    """Sources of flags and of the configuration."""
+    options: ReplicaOptions
+    nonces: Nonces
+    partitions: int
+    unwritten: Unwritten = field(default_factory=Unwritten)
+
+    def partition_of(self, source: SourceId) -> int:
+        """Where a source belongs."""
+        return partition_of(source, self.partitions)

@@ -1,0 +1,237 @@
+"""[I/O] One replica of a deployment on a store: which partitions it owns and follows, and how that is going.
+
+Nothing here is on the path of a lookup. While the store is away, what is owned goes on being applied in memory, and is
+written when it is back; what is followed ages, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING, Final, Literal
+
+from indexer.errors import SettingsError
+from indexer.hashing.chain import SCHEME
+from indexer.partitions.control import Control
+from indexer.partitions.orders import Orders
+from indexer.partitions.owned import OwnedSource
+from indexer.partitions.owner import Owner
+from indexer.store.deployment import agree
+from indexer.store.failures import StoreFailure
+from indexer.store.fitness import judge
+from indexer.store.layout import PartitionKeys, tags
+from indexer.telemetry import StoreHealth
+from schemas.rest import PartitionView
+
+if TYPE_CHECKING:
+    from indexer.index.source import SourceIndex
+    from indexer.ingest import SourceSink
+    from indexer.model import SourceId
+    from indexer.partitions.parts import Parts
+    from schemas.rest import PartitionState, Progress
+
+log = logging.getLogger("kvindexer.store")
+
+RETRY_S: Final = 0.2
+RETRY_MAX_S: Final = 2.0
+FIRST_TRY_S: Final = 5.0
+"""At the start, so long an answer of the store is waited for; then the service begins without."""
+LOOK_S: Final = 0.5
+State = Literal["waiting", "up", "down"]
+
+
+class Replica:
+    """`collects`: whether it owns what it can; else it only follows."""
+
+    def __init__(self, parts: Parts, *, namespace: str, collects: bool, secret_digest: str) -> None:
+        self._parts = parts
+        self._namespace = namespace
+        self._facts = {"scheme": SCHEME, "partitions": str(parts.partitions), "secret": secret_digest}
+        self._keys = {number: PartitionKeys(namespace, tag) for number, tag in enumerate(tags(parts.partitions))}
+        self.orders = Orders(parts, self._keys)
+        self.owners: dict[int, Owner] = {}
+        if collects:
+            self.owners = {
+                number: Owner(parts, keys, number, on_owned=self._owned, on_lost=self._lost)
+                for number, keys in self._keys.items()
+            }
+        self._control = Control(parts, self._keys, self.owners)
+        self._followed: set[int] = set()
+        self._agreed = asyncio.Event()
+        self.trouble = ""
+        """Why the store cannot be used now; empty where it can."""
+
+    # -- what others see ----------------------------------------------------------------------------------------------
+
+    @property
+    def waiting_partitions(self) -> int:
+        """Of which it is not known yet what the store has."""
+        return sum(not owner.has_loaded and owner.number not in self._followed for owner in self.owners.values())
+
+    def progress(self) -> dict[str, Progress | dict[str, Progress]]:
+        """For `/readyz`."""
+        roles: Counter[str] = Counter(owner.role for owner in self.owners.values())
+        return {
+            "redis": {"up": not self.trouble and self._agreed.is_set(), "trouble": self.trouble or None},
+            "partitions": {"total": self._parts.partitions, **roles},
+        }
+
+    def views(self) -> list[PartitionView]:
+        """For `GET /v1/partitions`."""
+        return [self._view(owner) for owner in self.owners.values()]
+
+    def _view(self, owner: Owner) -> PartitionView:
+        owns = owner.role == "owner"
+        return PartitionView(
+            partition=owner.number,
+            role="owner" if owns else "none",
+            state=_state_of(owner, self._parts.clock.now()),
+            owner=owner.holder or None,
+            epoch=owner.position.epoch or None,
+            position=str(owner.position) if owner.position.epoch else None,
+            age_ms=round(owner.age_s * 1000) if owns else None,
+            pending_bytes=owner.pending_bytes if owns else None,
+            sources=len(owner.owned),
+        )
+
+    def health(self) -> StoreHealth:
+        """For `/metrics`."""
+        owned = [owner for owner in self.owners.values() if owner.role == "owner"]
+        return StoreHealth(
+            up=self._agreed.is_set() and not self.trouble,
+            owned=len(owned),
+            lags_s={owner.number: owner.age_s for owner in owned},
+            pending_bytes={owner.number: owner.pending_bytes for owner in owned},
+            failures=dict(self._parts.client.failures),
+        )
+
+    # -- what happens to sources --------------------------------------------------------------------------------------
+
+    def touched(self, source: SourceIndex) -> None:
+        """Something of it changed. Called with every batch."""
+        owner = self.owners.get(self._parts.partition_of(source.descriptor.id))
+        if owner is not None:
+            owner.touched(source)
+
+    def appeared(self, sink: SourceSink) -> None:
+        """A source came by its topic."""
+        owner = self.owners.get(self._parts.partition_of(sink.descriptor.id))
+        if owner is not None:
+            owner.enter(OwnedSource(sink, where=None, written=None, facts=b""))
+            self.orders.register_later(sink.descriptor, cordoned=sink.source.facts.cordoned)
+
+    def may_appear(self, source: SourceId) -> bool:
+        """Whether a source may come by its topic now: not before it is known what the store has of it."""
+        owner = self.owners.get(self._parts.partition_of(source))
+        return owner is not None and owner.has_loaded
+
+    def gone_for_good(self, source: SourceId) -> None:
+        """One that came by its topic is not there any more."""
+        self.orders.remove_later(source)
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        """At the start: whether the store serves, and others agree. Raises SettingsError where it says no.
+
+        Where it says nothing, the service starts without and asks on.
+        """
+        try:
+            async with asyncio.timeout(FIRST_TRY_S):
+                await self._agree()
+        except StoreFailure as failure:
+            if failure.kind == "unfit":
+                raise SettingsError("redis.url", str(failure)) from None
+            self._say(failure)
+        except TimeoutError:
+            self._say(StoreFailure("timeout"))
+
+    async def run(self, stop: asyncio.Event, quiet: asyncio.Event) -> None:
+        """Until `stop` is set; then, when `quiet` says that nothing is applied any more, write the rest and give up."""
+        async with asyncio.TaskGroup() as tasks:
+            running = [
+                tasks.create_task(self._ask_on(), name="store: agree"),
+                tasks.create_task(self._watch(), name="store: watch"),
+                tasks.create_task(self.orders.run(), name="store: orders"),
+                tasks.create_task(self._control.run(), name="store: control"),
+            ]
+            owning = [
+                tasks.create_task(self._own(owner), name=f"store: own {owner.number}") for owner in self.owners.values()
+            ]
+            await stop.wait()
+            await quiet.wait()
+            for task in [*owning, *running]:
+                task.cancel()
+            await asyncio.wait([*owning, *running])
+            await self._end()
+        await self._parts.client.close()
+
+    async def _end(self) -> None:
+        until = self._parts.clock.now() + self._parts.options.stop_s
+        async with asyncio.TaskGroup() as tasks:
+            ends = [tasks.create_task(owner.stop(until), name="store: end") for owner in self.owners.values()]
+        left = sum(not end.result() for end in ends)
+        if left:
+            log.warning("the store: what waited for it in %d partitions was not written", left)
+
+    async def _own(self, owner: Owner) -> None:
+        await self._agreed.wait()
+        await owner.run()
+
+    async def _ask_on(self) -> None:
+        rest = RETRY_S
+        while not self._agreed.is_set():
+            try:
+                await self._agree()
+            except StoreFailure as failure:
+                self._say(failure)
+                await asyncio.sleep(rest * (0.5 + 0.5 * self._parts.chance.random()))
+                rest = min(2 * rest, RETRY_MAX_S)
+
+    async def _agree(self) -> None:
+        client = self._parts.client
+        fitness = judge(await client.reports(), as_cluster=client.is_cluster)
+        await agree(client, self._namespace, self._facts)
+        self._agreed.set()
+        log.info("the store: %s %s, %d partitions", fitness.kind, fitness.version, self._parts.partitions)
+        self.trouble = ""
+
+    async def _watch(self) -> None:
+        """Whether the store answers, for whoever asks how it is."""
+        await self._agreed.wait()
+        while True:
+            try:
+                await self._parts.client.string(self._keys[0].epoch)
+            except StoreFailure as failure:
+                self._say(failure)
+            else:
+                if self.trouble:
+                    log.info("the store: it answers again")
+                self.trouble = ""
+            await asyncio.sleep(LOOK_S)
+
+    def _say(self, failure: StoreFailure) -> None:
+        text = str(failure)
+        if text != self.trouble and failure.kind != "circuit_open":
+            log.warning("%s", text)
+            self.trouble = text
+
+    # -- partitions come and go ---------------------------------------------------------------------------------------
+
+    def _owned(self, number: int) -> None:
+        self._followed.discard(number)
+
+    def _lost(self, number: int) -> None:
+        """Somebody else owns it: what they write is followed."""
+        self._followed.add(number)
+
+
+def _state_of(owner: Owner, now: float) -> PartitionState:
+    if owner.role == "loading":
+        return "loading"
+    if owner.role != "owner":
+        return "stale" if owner.has_loaded else "waiting"
+    if now >= owner.lease_until:
+        return "stale"
+    return "asserting" if any(each.wish == "lost" for each in owner.owned.values()) else "live"
