@@ -56,12 +56,8 @@ def reason_in_words(facts: SourceFacts, view: Prepared) -> str | None:
         return "connected, and no message yet" if facts.connected else "not connected yet"
     if view.state == "syncing":
         return "its map is being read from the store" if facts.loading else "a replay or probe is under way"
-    if view.state == "stale" and facts.reloading:
-        return "what is known may be behind the store's journal, and is read anew"
-    if view.state == "stale" and facts.connected and facts.lease_until != NEVER:
-        return "the store does not confirm that this replica still owns it: others may know more"
     if view.state in {"stale", "down"}:
-        return "the connection is lost" if not facts.connected else "the connection was not seen up lately"
+        return _why_stale(facts, view)
     if facts.in_doubt:
         return "something claimed may be false: " + _told(facts.doubts | facts.suspicions, DOUBTS)
     if facts.rule_missing:
@@ -69,6 +65,16 @@ def reason_in_words(facts: SourceFacts, view: Prepared) -> str | None:
     if facts.shortfalls:
         return "something held may be missing: " + _told(facts.shortfalls, SHORTFALLS)
     return None if facts.complete else "its history before our first message is not known"
+
+
+def _why_stale(facts: SourceFacts, view: Prepared) -> str:
+    if view.state == "stale" and facts.reloading:
+        return "what is known may be behind the store's journal, and is read anew"
+    if not facts.connected:
+        return "the connection is lost"
+    if view.state == "stale" and facts.lease_until != NEVER:
+        return "the store does not confirm that this replica still owns it: others may know more"
+    return "the connection was not seen up lately"
 
 
 def warnings_of(source: SourceIndex, registry: Registry) -> dict[str, str]:
