@@ -42,6 +42,10 @@ $(VENV)/.project: pyproject.toml $(VENV)/.deps
 run: setup ## the service with a demo fleet of three engines, as a live table; Ctrl-C ends it
 	$(VENV)/bin/kvindexer demo
 
+.PHONY: run-redis
+run-redis: setup ## the same with a store, a Valkey from a wheel; the service is killed and started again on the way
+	$(VENV)/bin/kvindexer demo --redis
+
 # --- what every change passes ------------------------------------------------------------------------------------------
 
 .PHONY: check

@@ -10,12 +10,15 @@ import asyncio
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import uvloop
 
 from api.cli.serve import run_service
 from indexer.settings import BadSettings, load
+
+LEASE_S: Final = 2.0
+"""The one that is killed holds on to what it owns for so long: shorter than it takes to start another."""
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,13 +26,22 @@ if TYPE_CHECKING:
     from indexer.settings import Settings
 
 
-def main(port: int, sources: Sequence[str]) -> int:
-    """Serve until standard input ends. Nothing of the user's environment or files changes the demo."""
+def main(port: int, store_url: str, sources: Sequence[str]) -> int:
+    """Serve until standard input ends. Nothing of the user's environment or files changes the demo.
+
+    `store_url` empty: memory mode.
+    """
     logging.basicConfig(level="WARNING")
     try:
         settings = load(
             environment={},
-            flags={"server.port": port, "events.probe_interval_s": 1.0},
+            flags={
+                "server.port": port,
+                "events.probe_interval_s": 1.0,
+                "redis.url": store_url or None,
+                "redis.replica": "demo",
+                "redis.lease_s": LEASE_S,
+            },
             source_flags=sources,
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

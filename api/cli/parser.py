@@ -111,6 +111,12 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
         "Three engines replay recorded vLLM traffic through real sockets into a service; lookups go on."
     )
     parser.add_argument("--port", type=int, default=8080, help="port of the service, 0 for a free one (default 8080)")
+    parser.add_argument(
+        "--redis",
+        action="store_true",
+        help="with a store (a Valkey or Redis of its own, started for the demo); the service is killed and started "
+        "again on the way",
+    )
     parser.add_argument("--seconds", type=_positive, metavar="N", help="end by itself after so long")
 
 

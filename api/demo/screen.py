@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from api.demo.show import LookupFacts, Show, SourceFacts
+    from api.demo.facts import LookupFacts, SourceFacts
+    from api.demo.show import Show
 
 STATE_STYLES: Final = {
     "new": "dim",
@@ -32,6 +33,8 @@ PHASES: Final = {
     "settling": "engines pause until all is indexed",
     "checking": "answers held against the engines' own",
     "resting": "recording at its end, engines restart soon",
+    "killed": "the service was killed, engines go on",
+    "starting": "the service starts again, engines go on",
     "restarting": "engines restarted as new processes, their caches are empty",
 }
 ECHO_WIDTH: Final = len("^C")
@@ -40,6 +43,7 @@ other half above what is drawn next."""
 BAR_WIDTH: Final = 16
 WIDE: Final = 100
 """Columns of a terminal from which on everything has room."""
+SAID_SHOWN: Final = 3
 NARROW: Final = 74
 """Below it only the most important has."""
 
@@ -55,8 +59,17 @@ def draw(show: Show, url: str, width: int) -> RenderableType:
         ("   ", ""),
         PHASES[show.phase],
     )
+    parts: list[RenderableType] = [
+        title,
+        Text(),
+        _engines(show, width),
+        Text(),
+        _lookups(show, width),
+        Text(),
+        _totals(show),
+    ]
     return Panel(
-        Group(title, Text(), _engines(show, width), Text(), _lookups(show, width), Text(), _totals(show)),
+        Group(*parts, *_said(show)),
         title=f"kvindexer demo  {url}",
         subtitle="Ctrl-C ends",
         border_style="blue",
@@ -107,12 +120,14 @@ def _table(columns: Sequence[Column], rows: Iterable[Sequence[RenderableType]], 
 
 def _engines(show: Show, width: int) -> Table:
     most = max((sum(facts.blocks.values()) for facts in show.sources.values()), default=0)
-    rows = [_engine(pod, sent, show.sources.get(pod), most) for pod, sent in show.sent.items()]
+    rows = [_engine(pod, sent, show.sources.get(pod), most, away=show.away) for pod, sent in show.sent.items()]
     return _table(ENGINE_COLUMNS, rows, width)
 
 
-def _engine(pod: str, sent: int, facts: SourceFacts | None, most: int) -> Sequence[RenderableType]:
+def _engine(pod: str, sent: int, facts: SourceFacts | None, most: int, *, away: bool) -> Sequence[RenderableType]:
     published = _number(sent) if sent >= 0 else "-"
+    if away:
+        return (Text(pod), Text("no service", style="dim"), "", published, "", "", "", "")
     if facts is None:
         return (Text(pod), Text("unknown", style="dim"), "", published, "", "", "", "")
     if facts.sequence is not None and facts.sequence > sent:  # of the process before: the service has yet to notice
@@ -170,6 +185,15 @@ def _totals(show: Show) -> Text:
         (f"{totals.messages:,}", "bold"),
         f" batches published, {totals.lost} of them lost on the way and fetched again",
     )
+
+
+def _said(show: Show) -> list[RenderableType]:
+    """What happened to the service last; always so many lines, so that the picture does not jump."""
+    if not show.kills:
+        return []
+    last = show.said[-SAID_SHOWN:]
+    lines = [*last, *[""] * (SAID_SHOWN - len(last))]
+    return [Text(), *(Text(line, style="cyan", overflow="ellipsis", no_wrap=True) for line in lines)]
 
 
 def _state(name: str) -> Text:

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
+
+from api.demo.facts import Every, LookupFacts, SourceFacts, Totals
+from api.demo.outage import Outage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from api.cli.client import ServiceClient
     from api.demo.fleet import TraceFleet
+    from api.demo.outage import Killable
     from api.demo.trace import Probe, Trace, TraceMessage, Truth
 
 MESSAGES_PER_S: Final = 40.0
@@ -29,20 +32,12 @@ LOOK_EVERY_S: Final = 0.4
 SETTLE_MAX_S: Final = 30.0
 REST_S: Final = 3.0
 LOOKUPS_SHOWN: Final = 9
+KILL_AFTER: Final = 20
+"""Batches after every third position at which answers are checked the service is killed, where there is a store."""
+AWAY_S: Final = 1.5
+"""So long nobody starts it again: longer than it takes to see."""
 
-Phase = Literal["playing", "settling", "checking", "resting", "restarting"]
-
-
-class SourceFacts(msgspec.Struct):
-    """What the service says of a source, as far as it is shown."""
-
-    pod: str
-    state: str = "new"
-    bound: str = "?"
-    sequence: int | None = None
-    lag_ms: int | None = None
-    blocks: dict[str, int] = {}
-    generation: str = ""
+Phase = Literal["playing", "settling", "checking", "resting", "restarting", "killed", "starting"]
 
 
 class _SourceList(msgspec.Struct):
@@ -63,57 +58,20 @@ class _Answer(msgspec.Struct):
     took_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class LookupFacts:
-    """One lookup. `expected` is what the engines say themselves, a pod, where they were asked at this very moment."""
-
-    prompt_tokens: int
-    best_pod: str | None
-    matched_tokens: int
-    score: float
-    state: str
-    took_us: int
-    got: tuple[int, ...]
-    expected: tuple[int, ...] | None
-    agrees: bool
-
-
-@dataclass(slots=True)
-class Totals:
-    """Since the demo began. `compared` counts pods in answers that were held against the engines' own."""
-
-    messages: int = 0
-    lost: int = 0
-    lookups: int = 0
-    compared: int = 0
-    agreeing: int = 0
-    unsettled: int = 0
-    rounds: int = 1
-    took_us: deque[int] = field(default_factory=lambda: deque(maxlen=200))
-
-
-class Every:
-    """Says yes once a period."""
-
-    def __init__(self, period_s: float, now: Callable[[], float]) -> None:
-        """Due at once."""
-        self._period_s, self._now, self._at = period_s, now, now()
-
-    def due(self) -> bool:
-        """Whether the period is over; the next one begins then."""
-        if self._now() < self._at:
-            return False
-        self._at = self._now() + self._period_s
-        return True
-
-
 class Show:
     """The demo's course of events. `now` is a monotonic clock in seconds."""
 
     def __init__(
-        self, trace: Trace, truth: Truth, fleet: TraceFleet, client: ServiceClient, now: Callable[[], float]
+        self,
+        trace: Trace,
+        truth: Truth,
+        fleet: TraceFleet,
+        client: ServiceClient,
+        now: Callable[[], float],
+        *,
+        killable: Killable | None = None,
     ) -> None:
-        """Nothing is published or asked before `step`."""
+        """Nothing is published or asked before `step`. With `killable` it is killed on the way and started again."""
         self.phase: Phase = "playing"
         self.totals = Totals()
         self.sources: dict[str, SourceFacts] = {}
@@ -128,6 +86,12 @@ class Show:
             self._probes.setdefault(probe.n, []).append(probe)
         self._chance = random.Random(7)  # noqa: S311  which prompt is asked next
         self._position = 0
+        self._killable = killable
+        places = sorted(self._probes)[::3] if killable is not None else []
+        self._kill_at = {place + KILL_AFTER for place in places if place + KILL_AFTER < len(self._messages)}
+        self.outages: list[Outage] = []
+        self.said: list[str] = []
+        """What happened to the service, a sentence each."""
         self._to_check: deque[Probe] = deque()
         self._since = self._publish_at = now()
         self._asking, self._looking = Every(ASK_EVERY_S, now), Every(LOOK_EVERY_S, now)
@@ -143,8 +107,28 @@ class Show:
         """Number of the last batch that each engine published; -1 before its first."""
         return {self.pods[number]: engine.sequence for number, engine in self._fleet.engines.items()}
 
+    @property
+    def kills(self) -> bool:
+        """Whether the service is killed on the way."""
+        return self._killable is not None
+
+    @property
+    def away(self) -> bool:
+        """Whether the service is not there, as we know since we killed it."""
+        return self.phase in {"killed", "starting"}
+
     def step(self) -> None:
         """Do what is due now. Raises `CommandFailed` when the service does not answer."""
+        if self.away:
+            self._play_on()
+            return
+        self._advance()
+        if self._looking.due() and not self.away:
+            self._look()
+        if self._asking.due() and not self.away:
+            self._ask(self._chance.randrange(len(self._truth.prompts)), None)
+
+    def _advance(self) -> None:
         match self.phase:
             case "playing":
                 self._play()
@@ -161,10 +145,6 @@ class Show:
                 self._enter("playing")
             case _:
                 pass
-        if self._looking.due():
-            self._look()
-        if self._asking.due():
-            self._ask(self._chance.randrange(len(self._truth.prompts)), None)
 
     def popular_prefix(self, length: int) -> list[int]:
         """The beginning that most prompts share: what to try by hand."""
@@ -182,15 +162,48 @@ class Show:
                 self._enter("resting")
                 return
             lost = self._chance.random() < LOSS
-            self._fleet.publish(self._messages[self._position], lost=lost)
-            self._position += 1
-            self._publish_at += 1 / MESSAGES_PER_S
-            self.totals.messages += 1
-            self.totals.lost += lost
+            self._publish(lost=lost)
+            if self._position in self._kill_at:
+                self._kill()
+                return
             if self._position in self._probes:
                 self._to_check.extend(self._probes[self._position])
                 self._enter("settling")
                 return
+
+    def _publish(self, *, lost: bool = False) -> None:
+        self._fleet.publish(self._messages[self._position], lost=lost)
+        self._position += 1
+        self._publish_at += 1 / MESSAGES_PER_S
+        self.totals.messages += 1
+        self.totals.lost += lost
+
+    def _kill(self) -> None:
+        """What it knew just before is what must be there again."""
+        assert self._killable is not None  # noqa: S101  else there is no position to kill it at
+        self._look()
+        self.outages.append(Outage.begin(self.sources, self._now()))
+        self.said.append(self.outages[-1].said_killed())
+        self._killable.kill()
+        self.phase = "killed"
+
+    def _play_on(self) -> None:
+        """The engines do not wait for the service; only where answers are to be checked do they."""
+        outage, killable = self.outages[-1], self._killable
+        assert killable is not None  # noqa: S101  as above
+        while self._now() >= self._publish_at and self._position + 1 < len(self._messages):
+            if self._position + 1 in self._probes:
+                self._publish_at = self._now()
+                break
+            self._publish()
+            outage.missed += 1
+        if self.phase == "killed" and self._now() - outage.killed_at >= AWAY_S:
+            killable.start()
+            self.phase = "starting"
+        elif self.phase == "starting" and killable.listens():
+            outage.away_s = self._now() - outage.killed_at
+            self.said.append(outage.said_back())
+            self.phase = "playing"
 
     def _settle(self) -> None:
         """The engines pause until the service has applied all they sent: the truth is about this very position."""
@@ -198,11 +211,17 @@ class Show:
         sent = self.sent
         known = {pod: facts.sequence for pod, facts in self.sources.items() if facts.state == "live"}
         if all(known.get(pod) == sequence for pod, sequence in sent.items()):
+            self._judge_outage()
             self._enter("checking")
         elif self._now() - self._since >= SETTLE_MAX_S:
             self.totals.unsettled += 1
             self._to_check.clear()
             self._enter("playing")
+
+    def _judge_outage(self) -> None:
+        if self.outages and self.outages[-1].kept is None:
+            self.outages[-1].judge(self.sources)
+            self.said.append(self.outages[-1].said_judged(self.sources))
 
     def _check(self) -> None:
         if not self._to_check:

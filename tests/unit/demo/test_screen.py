@@ -9,9 +9,10 @@ import pytest
 from rich.console import Console
 
 from api.cli.client import ServiceClient
+from api.demo.facts import LookupFacts, SourceFacts
 from api.demo.fleet import TraceFleet
 from api.demo.screen import NARROW, WIDE, draw
-from api.demo.show import LookupFacts, Show, SourceFacts
+from api.demo.show import Show
 from api.demo.trace import Trace, read_truth
 
 PACKAGE = files("api.demo")
