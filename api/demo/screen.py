@@ -126,13 +126,14 @@ def _engines(show: Show, width: int) -> Table:
 
 def _engine(pod: str, sent: int, facts: SourceFacts | None, most: int, *, away: bool) -> Sequence[RenderableType]:
     published = _number(sent) if sent >= 0 else "-"
-    if away:
-        return (Text(pod), Text("no service", style="dim"), "", published, "", "", "", "")
     if facts is None:
         return (Text(pod), Text("unknown", style="dim"), "", published, "", "", "", "")
     if facts.sequence is not None and facts.sequence > sent:  # of the process before: the service has yet to notice
         return (Text(pod), Text("restarted", style="dim"), "", published, "-", "", "-", "")
     blocks = sum(facts.blocks.values())
+    if away:  # as it stood, which is how it must come back
+        stood = [Text(_number(value), style="dim") for value in (facts.sequence, None, blocks)]
+        return (Text(pod), Text("no service", style="dim"), "", published, *stood, "")
     bar = ProgressBar(total=max(most, 1), completed=blocks, width=BAR_WIDTH)
     return (
         Text(pod),

@@ -39,9 +39,9 @@ def server_program() -> Path:
 class StoreProcess:
     """A running server, reached by a Unix socket only. Also a context manager; nothing is left of it afterwards."""
 
-    def __init__(self) -> None:
-        """Start, and wait until it answers. Raises `StoreFailed`."""
-        program = server_program()
+    def __init__(self, program: Path | None = None) -> None:
+        """Start `program`, else what is found, and wait until it answers. Raises `StoreFailed`."""
+        program = program or server_program()
         folder = Path(tempfile.mkdtemp(prefix="kvindexer-demo-"))
         self._process = subprocess.Popen(  # noqa: S603  ourselves
             [sys.executable, "-c", _START.format(path=sys.path), str(program), str(folder)],

@@ -69,6 +69,11 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def descendants(pid: int) -> list[int]:
+    """Its children and theirs."""
+    return [each for child in children(pid) for each in (child, *descendants(child))]
+
+
 def gone(pid: int) -> bool:
     """No such process, or only what its parent has not collected yet."""
     try:
@@ -131,6 +136,42 @@ def test_a_signal_ends_all_of_it(started: list[subprocess.Popen[str]], number: s
     with socket.socket() as again:
         again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         again.bind(("127.0.0.1", int(port)))
+
+
+def test_with_a_store_it_goes_on_where_it_stood(started: list[subprocess.Popen[str]]) -> None:
+    """The service is killed and comes back; answers agree before and after; at the end nothing is left."""
+    process = demo(started, "--redis")
+    folder = Path(read_until(process, r"unix://(/\S+)/socket")[1])
+    read_until(process, r"the service is killed \(SIGKILL\) while it knows [1-9]")
+    read_until(process, r"nothing was lost: the same generations")
+    compared = int(read_until(process, r"agree with the engines \d+ of (\d+)")[1])
+    read_until(process, rf"agree with the engines \d+ of (?!{compared}\b)")
+    family = descendants(process.pid)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=DEADLINE_S)
+    summary = SUMMARY.search(output)
+
+    assert (0, "") == (process.returncode, errors)
+    assert summary, output
+    assert compared < int(summary["agreeing"]) == int(summary["compared"])
+    assert "the service was killed and started again 1 times: each time every engine went on where it stood" in output
+    assert 3 == len(family)  # the service, the store, and who keeps the store
+    assert all(map(gone, family))
+    assert not folder.exists()
+
+
+def test_a_killed_demo_leaves_no_store(started: list[subprocess.Popen[str]]) -> None:
+    """Neither the server nor its folder."""
+    process = demo(started, "--redis")
+    folder = Path(read_until(process, r"unix://(/\S+)/socket")[1])
+    family = descendants(process.pid)
+    process.kill()
+    process.wait()
+    for each in family:
+        wait_until_gone(each)
+
+    assert 3 == len(family)
+    assert not folder.exists()
 
 
 def test_a_killed_demo_leaves_no_service(started: list[subprocess.Popen[str]]) -> None:

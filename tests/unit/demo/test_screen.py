@@ -11,6 +11,7 @@ from rich.console import Console
 from api.cli.client import ServiceClient
 from api.demo.facts import LookupFacts, SourceFacts
 from api.demo.fleet import TraceFleet
+from api.demo.outage import Killable
 from api.demo.screen import NARROW, WIDE, draw
 from api.demo.show import Show
 from api.demo.trace import Trace, read_truth
@@ -29,11 +30,24 @@ LOOKUP = LookupFacts(
 )
 
 
-def _show() -> Show:
+class Never:
+    """A service that nobody kills here."""
+
+    def kill(self) -> None:
+        raise AssertionError
+
+    start = kill
+
+    def listens(self) -> bool:
+        raise AssertionError
+
+
+def _show(killable: Killable | None = None) -> Show:
     """Nothing published or asked: the engines are as after a restart."""
     trace = Trace(PACKAGE / "demo.kvt.gz")
     fleet = TraceFleet(trace.header, "tcp://127.0.0.1:0", None)
-    return Show(trace, read_truth(PACKAGE / "demo.truth.gz"), fleet, ServiceClient("http://127.0.0.1:1"), lambda: 0.0)
+    client = ServiceClient("http://127.0.0.1:1")
+    return Show(trace, read_truth(PACKAGE / "demo.truth.gz"), fleet, client, lambda: 0.0, killable=killable)
 
 
 def _drawn(show: Show, width: int) -> list[str]:
@@ -61,6 +75,21 @@ def test_what_is_shown_is_shown_whole(width: int) -> None:
         assert always in text
     assert (width >= NARROW) == ("estimate" in text) == ("0.75" in text)
     assert (width >= WIDE) == ("12345 23456 34567" in text)
+
+
+def test_while_the_service_is_away_the_table_stands() -> None:
+    """As it was when it was killed; what happened is said below it."""
+    show = _show(killable=Never())
+    show.sources = {pod: SourceFacts(pod, "live", "exact", sequence=-1, blocks={"gpu": 815}) for pod in show.sent}
+    before = _drawn(show, 120)
+    show.phase = "killed"
+    show.said = [f"sentence {number}" for number in range(5)]
+    lines = _drawn(show, 120)
+    text = "\n".join(lines)
+
+    assert len(before) == len(lines)
+    assert (3, 3, 0) == (text.count("no service"), text.count(" 815 "), text.count(" live "))
+    assert ["sentence 2", "sentence 3", "sentence 4"] == [line.strip("│ ") for line in lines[-4:-1]]
 
 
 def test_a_restarted_engine_shows_nothing_of_its_life_before() -> None:
