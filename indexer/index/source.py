@@ -39,6 +39,8 @@ VACATED_AT_ONCE: Final = 32
 """Pairs taken out of the mirror when their generation ends: 30 us, less than storing them took, and little even where
 a thousand sources end in one step. The slot goes on at once, so that an engine which clears and fills again without end
 takes no slot after the other."""
+_OF_THE_STREAM: Final = ("suspicions", "syncing", "connected", "cordoned", "alive_at", "message_at", "proof_at")
+_OF_THE_REGISTRATION: Final = frozenset({"descriptor", "rendezvous_name", "counters", "warnings", "since"})
 SLOTS_WAITING_MIN: Final = 256
 """So many slots, and two more for each source, may wait for the scrub. Beyond, what a generation held is taken out of
 the mirror however much it is: masks must not grow with the number of clears (P9). All sources may restart at once."""
@@ -76,6 +78,8 @@ class SourceIndex:
         self.counters: Counter[str] = Counter()
         self.warnings: dict[str, str] = {}
         self.slot = mirror.open_slot(self.lane_table)
+        self.shown = False
+        """The mirror has presence of this generation that the map knows nothing of: a source that another replica owns."""
         self.since = 0.0
         self.ghosts: Ghosts | None = None
         self.most_copies = 0
@@ -117,6 +121,7 @@ class SourceIndex:
         else:
             mirror.retire(self.slot)
             self.slot = mirror.open_slot(self.lane_table)
+            self.shown = False
         self.map = ReverseMap(orphans_max=self._orphans_max)
         if self.changes is not None:
             self.changes = Changes()
@@ -134,12 +139,24 @@ class SourceIndex:
             mirror.retire(self.slot)
         return self.map
 
+    def stand_as(self, loaded: SourceIndex, mirror: Mirror) -> ReverseMap:
+        """Stand as `loaded` does, which was read beside this one and is no more used. O(1).
+
+        Its generation, history, slot and lanes are this one's from now on. Who it is stays, and how its stream is doing.
+        The map of before comes back to be freed in slices.
+        """
+        old, facts = self.leave(mirror), loaded.facts
+        for name in _OF_THE_STREAM:
+            setattr(facts, name, getattr(self.facts, name))
+        vars(self).update({name: value for name, value in vars(loaded).items() if name not in _OF_THE_REGISTRATION})
+        return old
+
     def _vacate(self, mirror: Mirror, most: int) -> bool:
         """Take out of the mirror what this generation holds, at most so much; False where the slot must retire.
 
-        After a fault of ours the map may not say all that the mirror knows.
+        After a fault of ours, or where another replica has the map, it may not say all that the mirror knows.
         """
-        if self.pairs > most or "fault" in self.facts.doubts:
+        if self.pairs > most or self.shown or "fault" in self.facts.doubts:
             return False
         for lane in self.map.lanes.values():
             if lane.pairs:

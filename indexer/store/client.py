@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
 import msgspec
 from redis import exceptions as theirs
@@ -165,6 +165,18 @@ class Client:
         entries: list[StreamEntry] = await self._call("XREVRANGE", key, b"+", b"-", "COUNT", count)
         return entries
 
+    async def has_entry(self, key: bytes, entry_id: bytes) -> bool:
+        """Whether a stream has that entry (still)."""
+        return bool(await self._call("XRANGE", key, entry_id, entry_id))
+
+    async def entries_of_each(self, after: Mapping[bytes, bytes], count: int) -> dict[bytes, list[StreamEntry]]:
+        """Entries behind an id of each stream, without waiting: one message to each server, whatever the number."""
+        if not self.is_cluster:
+            found = await self._call("XREAD", "COUNT", count, "STREAMS", *after, *after.values())
+            return dict(found or ())
+        asked = [("XRANGE", key, b"(" + position, b"+", "COUNT", count) for key, position in after.items()]
+        return dict(zip(after, await self._call(*asked), strict=True))
+
     async def await_entries(
         self, after: Mapping[bytes, bytes], count: int, block_s: float
     ) -> dict[bytes, list[StreamEntry]]:
@@ -233,11 +245,21 @@ class Client:
                 if block_s:
                     return await self._connection.execute_command(*words, **options)
                 async with self._turns:
+                    if isinstance(words[0], tuple):
+                        return await self._ask_together(words)
                     return await self._connection.execute_command(*words, **options)
         except theirs.NoScriptError as error:
             raise _ScriptUnknown from error
         except _ALL as error:
             raise translated(error) from error
+
+
+    async def _ask_together(self, commands: Sequence[Any]) -> list[Any]:
+        """Several commands to a cluster in one message to each server."""
+        together = cast("RedisCluster", self._connection).pipeline()
+        for command in commands:
+            together.execute_command(*command)
+        return await together.execute()
 
 
 class _ScriptUnknown(Exception):

@@ -71,13 +71,17 @@ class Follower:
         except DamagedValue:
             return Reload("damaged")
 
-    def observe_head(self, head: bytes | None) -> Reload | None:
-        """The id of the journal's last entry, asked for when nothing came: did the store go back in time?"""
-        if self._lost is None and self.position.epoch:
+    def observe_head(self, head: bytes | None, asked_at: Position | None = None) -> Reload | None:
+        """The id of the journal's last entry, asked for when nothing came: did the store go back in time?
+
+        `asked_at`: the position when the question was sent, where entries may have come since.
+        """
+        least = self.position if asked_at is None else asked_at
+        if self._lost is None and least.epoch:
             try:
                 if head is None:
                     self._lost = Reload("gone")
-                elif Position.parse(head) < self.position:
+                elif Position.parse(head) < least:
                     self._lost = Reload("ahead")
             except DamagedValue:
                 self._lost = Reload("damaged")

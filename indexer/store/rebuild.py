@@ -50,6 +50,23 @@ class Shelf(Protocol):
         ...
 
 
+class Survey(msgspec.Struct, frozen=True):
+    """A partition before its maps are read: where its journal and its control stream end, noted before the registry
+    was read, so that whatever changes it later is told by them."""
+
+    position: Position
+    control: bytes
+    registry: dict[bytes, bytes]
+    """Source as `layout.source_name` → registration."""
+
+
+class Read(msgspec.Struct, frozen=True):
+    """What came of reading a source, and its state before; None where the store has none."""
+
+    outcome: Outcome
+    state: SourceState | None
+
+
 class Loaded(msgspec.Struct, frozen=True):
     """Follow from `position`. Only sources that are `whole` may answer."""
 
@@ -57,72 +74,89 @@ class Loaded(msgspec.Struct, frozen=True):
     outcomes: dict[SourceId, Outcome]
 
 
-async def load(client: Client, keys: PartitionKeys, shelf: Shelf, options: LoadOptions) -> Loaded:
-    """Read a partition. Raises StoreFailure; DamagedValue where a state is not in this layout's form."""
+async def survey(client: Client, keys: PartitionKeys) -> Survey:
+    """What is to be read of a partition. Raises StoreFailure; DamagedValue where the journal's head is none."""
+    last = await client.last_entries(keys.control, 1)
     head = await client.string(keys.head)
     position = START if head is None else Position.parse(head)
-    loader = _Loader(client, keys, shelf, options)
-    registry = await client.fields(keys.sources)
-    sources = {source_id(name): descriptor for name, descriptor in registry.items()}
+    control = last[0][0] if last else str(START).encode()
+    return Survey(position, control, await client.fields(keys.sources))
+
+
+async def load(client: Client, keys: PartitionKeys, shelf: Shelf, options: LoadOptions) -> Loaded:
+    """Read a partition. Raises StoreFailure; DamagedValue where a state is not in this layout's form."""
+    found = await survey(client, keys)
+    reader = SourceReader(client, options)
+    sources = {source_id(name): descriptor for name, descriptor in found.registry.items()}
     try:
         async with asyncio.TaskGroup() as tasks:
-            loads = {
-                source: tasks.create_task(loader.source(source, descriptor), name="load source")
+            reads = {
+                source: tasks.create_task(reader.read(keys, source, descriptor, shelf), name="load source")
                 for source, descriptor in sources.items()
             }
     except BaseExceptionGroup as failures:
         raise _first(failures) from None
-    return Loaded(position, {source: task.result() for source, task in loads.items()})
+    return Loaded(found.position, {source: task.result().outcome for source, task in reads.items()})
 
 
-class _Loader:
-    def __init__(self, client: Client, keys: PartitionKeys, shelf: Shelf, options: LoadOptions) -> None:
+class SourceReader:
+    """Reads maps of sources, `options.in_flight` steps under way at once over all who share the reader."""
+
+    def __init__(self, client: Client, options: LoadOptions) -> None:
         self._client = client
-        self._keys = keys
-        self._shelf = shelf
         self._options = options
         self._turns = asyncio.Semaphore(options.in_flight)
         self._at_once = asyncio.Semaphore(options.in_flight)
+        self._taking = asyncio.Lock()
 
-    async def source(self, source: SourceId, descriptor: bytes) -> Outcome:
+    async def read(self, keys: PartitionKeys, source: SourceId, descriptor: bytes, shelf: Shelf) -> Read:
+        """Read one source. Raises StoreFailure, DamagedValue, and what the shelf raises."""
         async with self._at_once:  # a task for each segment of these, not of all sources
-            return await self._source(source, descriptor)
+            return await self._read(keys, source, descriptor, shelf)
 
-    async def _source(self, source: SourceId, descriptor: bytes) -> Outcome:
+    async def state(self, keys: PartitionKeys, source: SourceId) -> SourceState | None:
+        """How a source stands in the store. Raises StoreFailure, DamagedValue."""
+        async with self._turns:
+            return parse_state(await self._client.fields(keys.source(source)))
+
+    async def _read(self, keys: PartitionKeys, source: SourceId, descriptor: bytes, shelf: Shelf) -> Read:
+        before = None
         for _ in range(self._options.tries):
-            before = await self._state(source)
+            before = await self.state(keys, source)
             if before is None or not before.complete:
-                return "unfinished"
-            self._shelf.begin(source, descriptor, before)
-            read = await self._map(source, before)
-            match verdict(before, await self._state(source), read):
+                return Read("unfinished", before)
+            shelf.begin(source, descriptor, before)
+            read = await self._map(keys, source, before, shelf)
+            after = await self.state(keys, source)
+            match verdict(before, after, read):
                 case "whole":
-                    return "whole"
+                    return Read("whole", before)
                 case "unfinished":
-                    return "unfinished"
+                    return Read("unfinished", after)
                 case "again":
                     pass
-        return "restless"
+        return Read("restless", before)
 
-    async def _state(self, source: SourceId) -> SourceState | None:
-        async with self._turns:
-            return parse_state(await self._client.fields(self._keys.source(source)))
-
-    async def _map(self, source: SourceId, state: SourceState) -> int:
+    async def _map(self, keys: PartitionKeys, source: SourceId, state: SourceState, shelf: Shelf) -> int:
         """Read all segments; how many different fields there were."""
-        segments = self._keys.copy(source, state.generation, state.copy, state.segments)
-        async with asyncio.TaskGroup() as tasks:
-            reads = [tasks.create_task(self._segment(source, key), name="load segment") for key in segments]
+        segments = keys.copy(source, state.generation, state.copy, state.segments)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                reads = [tasks.create_task(self._segment(source, key, shelf), name="load segment") for key in segments]
+        except BaseExceptionGroup as failures:
+            raise _first(failures) from None
         return sum(read.result() for read in reads)
 
-    async def _segment(self, source: SourceId, key: bytes) -> int:
+    async def _segment(self, source: SourceId, key: bytes, shelf: Shelf) -> int:
         seen: set[bytes] = set()
         cursor = 0
         async with self._turns:
             while True:
                 cursor, fields = await self._client.scan(key, cursor, self._options.count)
                 seen.update(fields)
-                self._shelf.take(source, fields)
+                async with self._taking:  # replies may come together: one step a turn of the loop
+                    shelf.take(source, fields)
+                    await asyncio.sleep(0)
                 if not cursor:
                     return len(seen)
 
@@ -146,7 +180,7 @@ async def read_on(
     after = {key: str(follower.position).encode() for key, follower in followers.items()}
     entries: Mapping[bytes, Sequence[StreamEntry]]
     if client.is_cluster:
-        entries = await _ask_each(client, after, count)
+        entries = await client.entries_of_each(after, count)
     else:
         entries = await client.await_entries(after, count, block_s)
     return {
@@ -154,18 +188,6 @@ async def read_on(
         for key, found in entries.items()
         if found
     }
-
-
-async def _ask_each(client: Client, after: Mapping[bytes, bytes], count: int) -> Mapping[bytes, Sequence[StreamEntry]]:
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            asked = {
-                key: tasks.create_task(client.entries_after(key, position, count), name="read journal")
-                for key, position in after.items()
-            }
-    except BaseExceptionGroup as failures:
-        raise _first(failures) from None
-    return {key: task.result() for key, task in asked.items()}
 
 
 def _steps(steps: Iterable[Step]) -> list[Step]:

@@ -1,0 +1,232 @@
+"""One followed partition: the journal's entries, commands and readings of maps, in their order. Does no I/O.
+
+Steps of the generators are short, and others may run between them. Whoever runs one holds `turn`, so that one ends
+before the next begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from indexer.partitions.followed_sources import AT_ONCE, FollowedSources
+from indexer.partitions.options import PartitionProgress
+from indexer.partitions.reading import Place
+from indexer.store.entries import START, Changed, Position, Reasserted, SourceChange, Ticked, Turned
+from indexer.store.failures import DamagedValue
+from indexer.store.following import Follower, Next, Reload
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Sequence
+
+    from indexer.index.mirror import Mirror
+    from indexer.partitions.followed import FollowedSource
+    from indexer.partitions.options import PartitionState
+    from indexer.partitions.reading import Reading
+    from indexer.partitions.shelves import Shelves
+    from indexer.store.client import StreamEntry
+    from indexer.store.entries import Entry, SourceTick
+    from indexer.store.layout import PartitionKeys
+    from indexer.store.loading import SourceState
+    from indexer.store.rebuild import Survey
+
+log = logging.getLogger("kvindexer.followers")
+
+
+class FollowedPartition:
+    """Told by whoever does the I/O, who also does what `sources.wanted` and `registry_due` ask for."""
+
+    def __init__(self, number: int, keys: PartitionKeys, shelves: Shelves, mirror: Mirror) -> None:
+        self.number = number
+        self.keys = keys
+        self.turn = asyncio.Lock()
+        self.sources = FollowedSources(shelves, mirror)
+        self.follower: Follower | None = None
+        """None: where its journal ends and what its registry is, is to be found out (anew)."""
+        self.control = START
+        """Of the command obeyed last: an id of the server's own, which has the same form."""
+        self.registry_due = False
+        """Commands were missed, or the store went back: the registry is to be read again."""
+        self.is_reached = False
+        self.is_left = False
+        self.due_at = 0.0
+        """When to try again to find out, where that came to nothing."""
+        self.tries = 0
+        self.end_seen_at = 0.0
+        """A moment at which nothing lay in the journal that is not entered here."""
+        self.entry_at: float | None = None
+        self.reloads: Counter[str] = Counter()
+        self._catching_up: dict[FollowedSource, None] = {}
+
+    @property
+    def position(self) -> Position:
+        """Of the entry entered last."""
+        return START if self.follower is None else self.follower.position
+
+    # -- where it begins, and ends -------------------------------------------------------------------------------------
+
+    def begin(self, found: Survey, now: float) -> Generator[None, None, None]:
+        """Follow from there on. All maps are to be read; what is known stands, and answers as stale until then."""
+        if self.is_left:
+            return
+        self.follower, self.control = Follower(found.position), Position.parse(found.control)
+        self.end_seen_at, self.is_reached, self.registry_due = now, True, False
+        yield from self.sources.want_all()
+        yield from self.sources.register_all(found.registry, now)
+
+    def lose(self, why: str) -> None:
+        """The journal does not go on from here."""
+        if self.follower is not None:
+            self.reloads[why] += 1
+            self.follower = None
+            log.info("partition %d is read anew: %s", self.number, why)
+
+    def look(self, head: bytes | None, asked_at: Position, *, is_missing: bool) -> None:
+        """Did the store lose something? `head`: the id of the journal's last entry; `asked_at`: the position when that
+        was asked for; `is_missing`: nothing lies behind that position, though the head does."""
+        if self.follower is not None:
+            reload = self.follower.observe_head(head, asked_at)
+            if reload is not None:
+                self.lose(reload.why)
+            elif is_missing and self.position == asked_at:
+                self.lose("hole")
+
+    def leave(self) -> None:
+        """Nobody follows it any more. Its sources stay as they are."""
+        self.is_left, self.follower = True, None
+        self.sources.leave()
+
+    # -- commands and entries ------------------------------------------------------------------------------------------
+
+    def obey(self, commands: Iterable[StreamEntry]) -> Generator[None, None, None]:
+        """Commands, in their order."""
+        for entry_id, fields in commands:
+            if self.is_left:
+                return
+            try:
+                self.control = Position.parse(entry_id)
+                self.sources.obey(fields)
+            except DamagedValue as damage:
+                self.sources.refuse(damage.what)
+                self.registry_due = True
+            yield
+
+    def hear(self, entries: Sequence[StreamEntry], heard_at: float) -> Generator[None, None, None]:
+        """Entries of the journal, in their order. `heard_at`: none of them was written long before."""
+        for entry_id, fields in entries:
+            if self.follower is None:
+                return
+            step = self.follower.observe(entry_id, fields)
+            if isinstance(step, Reload):
+                self.lose(step.why)
+                return
+            if isinstance(step, Next):
+                yield from self._enter(step.entry, heard_at)
+            self.entry_at = heard_at
+            self._stand()
+            yield
+
+    def _enter(self, entry: Entry, heard_at: float) -> Generator[None, None, None]:
+        known = self.sources.by_name
+        match entry:
+            case Changed(changes):
+                for change in changes:
+                    source = known.get(change.source)
+                    if source is not None:
+                        yield from self._change(source, change)
+            case Turned(name, generation):
+                if name in known:
+                    known[name].turned(generation)
+            case Reasserted(name, generation, copy):
+                if name in known and known[name].reasserted(Place(generation, copy)):
+                    self.sources.want(known[name], Place(generation, copy))
+            case Ticked(_, ticks):
+                for nth, tick in enumerate(ticks):
+                    if tick.source in known:
+                        self._tick(known[tick.source], tick, heard_at)
+                    if nth % AT_ONCE == AT_ONCE - 1:
+                        yield
+
+    def _change(self, source: FollowedSource, change: SourceChange) -> Generator[None, None, None]:
+        try:
+            is_wanted = yield from source.change(change)
+        except DamagedValue as damage:
+            self.sources.refuse(damage.what)
+            is_wanted = True
+        if is_wanted and not source.gone:
+            self.sources.want(source)
+
+    def _tick(self, source: FollowedSource, tick: SourceTick, heard_at: float) -> None:
+        try:
+            if source.tick(tick, heard_at):
+                self.sources.want(source)
+        except DamagedValue as damage:
+            self.sources.refuse(damage.what)
+
+    # -- readings of maps ----------------------------------------------------------------------------------------------
+
+    def has_read(
+        self, source: FollowedSource, reading: Reading, until: Position, due_at: float
+    ) -> Generator[None, None, None]:
+        """A map was read whole; the journal ended at `until` by then. `due_at`: when to try again, if it is of no use."""
+        if source.reading is not reading or source.refuses(reading):
+            return
+        try:
+            is_of_use = yield from source.catch_up(reading, until)
+        except DamagedValue as damage:
+            self.sources.refuse(damage.what)
+            if source.reading is reading:
+                source.give_up(due_at)
+            return
+        if source.reading is not reading:
+            return
+        if is_of_use:
+            self._catching_up[source] = None
+            self._stand()
+        else:
+            self._again(source, reading, due_at)
+
+    def has_no_copy(self, source: FollowedSource, reading: Reading, state: SourceState | None, due_at: float) -> None:
+        """There is no whole copy, or none that stands still: its owner will make one, and the journal will tell."""
+        if source.reading is not reading:
+            return
+        if state is not None and state.generation > source.generation:
+            source.turn(state.generation, whole=False)
+            source.due_at = due_at
+        else:
+            self._again(source, reading, due_at)
+
+    def _again(self, source: FollowedSource, reading: Reading, due_at: float) -> None:
+        """What was read is of no use: at once where the journal tells of a later copy, else in a while."""
+        if reading.is_outdated:
+            self.sources.want(source)
+        else:
+            source.give_up(due_at)
+
+    def _stand(self) -> None:
+        """Whatever has caught up takes its place."""
+        for source in list(self._catching_up):
+            if not source.is_catching_up or source.stand_if_caught_up(self.position):
+                del self._catching_up[source]
+
+    # -- what is told of it --------------------------------------------------------------------------------------------
+
+    def progress(self, now: float) -> PartitionProgress:
+        """How far it is."""
+        sources = self.sources.by_name.values()
+        state: PartitionState = "following"
+        if not self.is_reached:
+            state = "lost"
+        elif self.follower is None or any(source.reading is not None for source in sources):
+            state = "loading"
+        return PartitionProgress(
+            partition=self.number,
+            state=state,
+            sources=len(sources),
+            loaded=sum(source.whole for source in sources),
+            position=str(self.position),
+            age_s=None if self.entry_at is None else max(0.0, now - self.entry_at),
+            reloads=dict(self.reloads),
+        )

@@ -1,0 +1,178 @@
+"""The sources of one followed partition: what its registry and commands say. Does no I/O.
+
+The registry of a store that was emptied, or restored from before a source came, has lost it. Its owner will put it back,
+and until then nobody can say that it is gone: it stands, answers as stale, and goes only when a command takes it out,
+when a command that was missed left its mark (a later generation without a map), or when nobody put it back for as long
+as a source is retained.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from indexer.errors import IndexerError
+from indexer.partitions.followed import FollowedSource
+from indexer.partitions.reading import NOWHERE, Held
+from indexer.store.commands import read_command
+from indexer.store.failures import DamagedValue
+from indexer.store.layout import source_name
+from indexer.store.registered import unpack_registered
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+
+    from indexer.index.mirror import Mirror
+    from indexer.partitions.reading import Place, Reading
+    from indexer.partitions.shelves import Shelves
+    from indexer.store.commands import Given
+    from indexer.store.loading import SourceState
+    from indexer.store.registered import Registered
+
+AT_ONCE: Final = 32
+"""Sources that are gone through in one step."""
+
+
+class FollowedSources:
+    """By `layout.source_name`."""
+
+    def __init__(self, shelves: Shelves, mirror: Mirror) -> None:
+        self.by_name: dict[bytes, FollowedSource] = {}
+        self.wanted: list[tuple[FollowedSource, Reading]] = []
+        """Readings of maps, to be begun by whoever does the I/O."""
+        self.refusals: Counter[str] = Counter()
+        """What could not be understood or entered, by its kind."""
+        self.held = Held()
+        self._are_left = False
+        self._shelves = shelves
+        self._mirror = mirror
+
+    # -- the registry --------------------------------------------------------------------------------------------------
+
+    def register_all(self, registry: Mapping[bytes, bytes], now: float) -> Generator[None, None, None]:
+        """The registry as it is."""
+        for nth, (name, data) in enumerate(registry.items()):
+            if self._are_left:
+                return
+            try:
+                self._register(name, unpack_registered(data), 0)
+            except DamagedValue as damage:
+                self.refuse(damage.what)
+            if nth % AT_ONCE == AT_ONCE - 1:
+                yield
+        for name, source in self.by_name.items():
+            if name in registry:
+                source.missing_since = None
+            elif source.missing_since is None:
+                source.missing_since = now
+
+    def missing(self) -> list[tuple[bytes, FollowedSource]]:
+        """Those that the registry does not name, though no command said so."""
+        return [(name, source) for name, source in self.by_name.items() if source.missing_since is not None]
+
+    def forget_if_removed(self, name: bytes, source: FollowedSource, state: SourceState | None) -> None:
+        """How a missing source stands in the store: was it removed?"""
+        is_removed = state is not None and not state.complete and state.generation > source.generation
+        if is_removed and self.by_name.get(name) is source and source.missing_since is not None:
+            self._forget(name, source)
+
+    def forget_lost(self, now: float, retain_s: float) -> None:
+        """Those that nobody put back for so long."""
+        for name, source in self.missing():
+            if source.missing_since is not None and now - source.missing_since >= retain_s and not source.whole:
+                self._forget(name, source)
+
+    # -- commands ------------------------------------------------------------------------------------------------------
+
+    def obey(self, command: Mapping[bytes, bytes]) -> None:
+        """A command of the control stream, in force at once. Raises DamagedValue: then read the registry anew."""
+        given = read_command(command)
+        name = source_name(given.source)
+        source = self.by_name.get(name)
+        is_later = source is None or given.generation > source.generation
+        if given.verb in {"edit", "restore"} or (given.verb == "put" and is_later):
+            self._register(name, unpack_registered(given.descriptor), given.generation)
+        elif source is not None and is_later:
+            self._end(name, source, given)
+
+    def _end(self, name: bytes, source: FollowedSource, given: Given) -> None:
+        if given.verb == "remove":
+            self._forget(name, source)
+        else:
+            source.turn(given.generation, whole=False)
+
+    def _register(self, name: bytes, registered: Registered, generation: int) -> None:
+        """A registration stands. With another descriptor it is another source, of which nothing is known yet."""
+        if source_name(registered.descriptor.id) != name:
+            raise DamagedValue("registration")
+        source = self.by_name.get(name)
+        if source is None or source.registered.descriptor != registered.descriptor:
+            source = self._enter(name, registered, max(generation, 0 if source is None else source.generation))
+            if source is None:
+                return
+        source.missing_since = None
+        source.register(registered)
+        if generation > source.generation:
+            source.turn(generation, whole=False)
+        if not source.whole and source.reading is None:
+            self.want(source)
+
+    def _enter(self, name: bytes, registered: Registered, generation: int) -> FollowedSource | None:
+        known = self.by_name.pop(name, None)
+        if known is not None:
+            known.leave()
+        standing = self._shelves.get(registered.descriptor.id)
+        if standing is None or standing.descriptor != registered.descriptor:
+            try:
+                standing = self._shelves.enter(registered, generation)
+            except IndexerError as error:  # it contradicts another, or there are too many
+                self.refuse(type(error).__name__)
+                if known is not None:
+                    self._shelves.leave(registered.descriptor.id)
+                return None
+        source = self.by_name[name] = FollowedSource(standing, registered, self._mirror, self._shelves)
+        return source
+
+    def _forget(self, name: bytes, source: FollowedSource) -> None:
+        del self.by_name[name]
+        source.leave()
+        self._shelves.leave(source.registered.descriptor.id)
+
+    # -- readings of maps ----------------------------------------------------------------------------------------------
+
+    def want(self, source: FollowedSource, least: Place = NOWHERE) -> None:
+        """Its map is to be read (anew), and no copy older than `least` is of use."""
+        if source.reading is not None:
+            least = max(least, source.reading.least)
+        self.wanted.append((source, source.want(least, self.held)))
+
+    def want_all(self) -> Generator[None, None, None]:
+        """Nothing is known to be whole any more."""
+        for nth, source in enumerate(list(self.by_name.values())):
+            if not source.gone:
+                self.want(source)
+            if nth % AT_ONCE == AT_ONCE - 1:
+                yield
+
+    def want_due(self, now: float) -> None:
+        """Those whose reading came to nothing, and whose time has come."""
+        for source in self.by_name.values():
+            if not source.whole and source.reading is None and now >= source.due_at:
+                self.want(source)
+
+    def take_wanted(self) -> list[tuple[FollowedSource, Reading]]:
+        """Readings to be begun."""
+        wanted, self.wanted = self.wanted, []
+        return wanted
+
+    def refuse(self, kind: str) -> None:
+        """Count something that could not be understood or entered."""
+        self.refusals[kind] += 1
+
+    def leave(self) -> None:
+        """Nobody follows them any more. What stands stays as it is."""
+        self._are_left = True
+        for source in self.by_name.values():
+            source.leave()
+        self.by_name.clear()
+        self.wanted.clear()

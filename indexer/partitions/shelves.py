@@ -1,0 +1,42 @@
+"""Where followed sources stand: the process's registry, as followers see it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from indexer.index.reverse_map import ReverseMap
+    from indexer.index.source import SourceIndex
+    from indexer.model import SourceId
+    from indexer.store.registered import Registered
+
+
+class Shelves(Protocol):
+    """The sources of this process. All calls come on the loop and return at once."""
+
+    def enter(self, registered: Registered, generation: int) -> SourceIndex:
+        """A followed source appears: listed, without a subscriber. It takes the place of one of the same identity.
+
+        Raises IndexerError where it cannot stand beside the others.
+        """
+        ...
+
+    def leave(self, source: SourceId) -> None:
+        """It is gone: nothing of it is scored from now on (P4)."""
+        ...
+
+    def changed(self, source: SourceIndex) -> None:
+        """A fact of it changed."""
+        ...
+
+    def reshaped(self, source: SourceIndex) -> None:
+        """It got another slot, block size or adapter."""
+        ...
+
+    def bury(self, left: ReverseMap) -> None:
+        """A map that is no longer used: to be freed in slices."""
+        ...
+
+    def get(self, source: SourceId) -> SourceIndex | None:
+        """The source as it stands, whoever entered it."""
+        ...
