@@ -79,7 +79,7 @@ class SourceIndex:
         self.warnings: dict[str, str] = {}
         self.slot = mirror.open_slot(self.lane_table)
         self.shown = False
-        """The mirror has presence of this generation that the map knows nothing of: a source that another replica owns."""
+        """The mirror has presence of it that the map knows nothing of: another replica has the map."""
         self.since = 0.0
         self.ghosts: Ghosts | None = None
         self.most_copies = 0
@@ -142,7 +142,7 @@ class SourceIndex:
     def stand_as(self, loaded: SourceIndex, mirror: Mirror) -> ReverseMap:
         """Stand as `loaded` does, which was read beside this one and is no more used. O(1).
 
-        Its generation, history, slot and lanes are this one's from now on. Who it is stays, and how its stream is doing.
+        Its generation, history, slot and lanes are this one's from now on. Who it is stays, and how its stream is.
         The map of before comes back to be freed in slices.
         """
         old, facts = self.leave(mirror), loaded.facts

@@ -187,15 +187,11 @@ class FollowedSource:
 
     def _enter(self, change: SourceChange, reading: Reading | None) -> Generator[None, None, None]:
         """Facts first: they name the lanes. Raises DamagedValue."""
-        source = self.standing if reading is None else reading.loaded
-        if source is None or change.generation < source.facts.generation:
-            return
-        if reading is not None and change.generation > source.facts.generation:
-            reading.least = max(reading.least, Place(change.generation, 0))
+        source = self._source_of(change, reading)
+        if source is None:
             return
         shape = source.shape
-        if change.facts:
-            self._learn(source, change.facts)
+        self._learn(source, change.facts)
         presence = unpack_presence(change)
         for start in range(0, len(presence), PIECE):
             if start:
@@ -211,8 +207,18 @@ class FollowedSource:
             if source.shape != shape:
                 self._shelves.reshaped(source)
 
+    def _source_of(self, change: SourceChange, reading: Reading | None) -> SourceIndex | None:
+        """Where a change goes; None where its generation is another."""
+        if reading is None:
+            return self.standing if change.generation == self.generation else None
+        if change.generation > reading.place.generation:
+            reading.least = max(reading.least, Place(change.generation, 0))
+        return reading.loaded if change.generation == reading.place.generation else None
+
     def _learn(self, source: SourceIndex, facts: bytes) -> None:
         """Facts that know fewer lanes than we do are older than those that were read with the map."""
+        if not facts:
+            return  # nothing new
         stored = unpack_facts(facts)
         if source is self.standing and same_facts(facts, self._facts):
             source.facts.engine_ts = stored.engine_ts
@@ -241,8 +247,7 @@ class FollowedSource:
         return self._vouched and self.reading is None
 
     def _prove(self, tick: SourceTick, told: TickFacts, heard_at: float) -> None:
-        """A tick stands in the journal behind all that it speaks of; where something of that is not applied here, it
-        proves nothing."""
+        """A tick stands in the journal behind all that it speaks of: only where that is applied here it proves much."""
         reading, facts = self.reading, self.standing.facts
         if reading is not None and reading.stage == "catching_up" and reading.place.generation == tick.generation:
             assert reading.loaded is not None  # noqa: S101  while it catches up
@@ -281,5 +286,3 @@ class FollowedSource:
     def _bury(self, left: ReverseMap) -> None:
         if left.lanes or left.waiting:
             self._shelves.bury(left)
-
-

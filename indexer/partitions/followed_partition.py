@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from indexer.partitions.followed_sources import AT_ONCE, FollowedSources
 from indexer.partitions.options import PartitionProgress
 from indexer.partitions.reading import Place
-from indexer.store.entries import START, Changed, Position, Reasserted, SourceChange, Ticked, Turned
+from indexer.store.entries import START, Changed, Moved, Position, Reasserted, Ticked, Turned
 from indexer.store.failures import DamagedValue
 from indexer.store.following import Follower, Next, Reload
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from indexer.partitions.reading import Reading
     from indexer.partitions.shelves import Shelves
     from indexer.store.client import StreamEntry
-    from indexer.store.entries import Entry, SourceTick
+    from indexer.store.entries import SourceChange, SourceTick
     from indexer.store.layout import PartitionKeys
     from indexer.store.loading import SourceState
     from indexer.store.rebuild import Survey
@@ -84,8 +84,11 @@ class FollowedPartition:
             log.info("partition %d is read anew: %s", self.number, why)
 
     def look(self, head: bytes | None, asked_at: Position, *, is_missing: bool) -> None:
-        """Did the store lose something? `head`: the id of the journal's last entry; `asked_at`: the position when that
-        was asked for; `is_missing`: nothing lies behind that position, though the head does."""
+        """Did the store lose something?
+
+        `head`: the id of the journal's last entry; `asked_at`: the position when that was asked for; `is_missing`:
+        nothing lies behind that position, though the head does.
+        """
         if self.follower is not None:
             reload = self.follower.observe_head(head, asked_at)
             if reload is not None:
@@ -123,54 +126,61 @@ class FollowedPartition:
                 self.lose(step.why)
                 return
             if isinstance(step, Next):
-                yield from self._enter(step.entry, heard_at)
+                match step.entry:
+                    case Changed(changes):
+                        yield from self._change(changes)
+                    case Ticked(_, ticks):
+                        yield from self._tick(ticks, heard_at)
+                    case entry:
+                        self._renew(entry)
             self.entry_at = heard_at
             self._stand()
             yield
 
-    def _enter(self, entry: Entry, heard_at: float) -> Generator[None, None, None]:
-        known = self.sources.by_name
-        match entry:
-            case Changed(changes):
-                for change in changes:
-                    source = known.get(change.source)
-                    if source is not None:
-                        yield from self._change(source, change)
-            case Turned(name, generation):
-                if name in known:
-                    known[name].turned(generation)
-            case Reasserted(name, generation, copy):
-                if name in known and known[name].reasserted(Place(generation, copy)):
-                    self.sources.want(known[name], Place(generation, copy))
-            case Ticked(_, ticks):
-                for nth, tick in enumerate(ticks):
-                    if tick.source in known:
-                        self._tick(known[tick.source], tick, heard_at)
-                    if nth % AT_ONCE == AT_ONCE - 1:
-                        yield
-
-    def _change(self, source: FollowedSource, change: SourceChange) -> Generator[None, None, None]:
-        try:
-            is_wanted = yield from source.change(change)
-        except DamagedValue as damage:
-            self.sources.refuse(damage.what)
-            is_wanted = True
-        if is_wanted and not source.gone:
-            self.sources.want(source)
-
-    def _tick(self, source: FollowedSource, tick: SourceTick, heard_at: float) -> None:
-        try:
-            if source.tick(tick, heard_at):
+    def _change(self, changes: Iterable[SourceChange]) -> Generator[None, None, None]:
+        for change in changes:
+            source = self.sources.by_name.get(change.source)
+            if source is None:
+                continue  # in flight when it was removed, or the registry is lost and will be put back
+            try:
+                is_wanted = yield from source.change(change)
+            except DamagedValue as damage:
+                self.sources.refuse(damage.what)
+                is_wanted = True
+            if is_wanted and not source.gone:
                 self.sources.want(source)
-        except DamagedValue as damage:
-            self.sources.refuse(damage.what)
+
+    def _tick(self, ticks: Iterable[SourceTick], heard_at: float) -> Generator[None, None, None]:
+        for nth, tick in enumerate(ticks):
+            source = self.sources.by_name.get(tick.source)
+            try:
+                if source is not None and source.tick(tick, heard_at):
+                    self.sources.want(source)
+            except DamagedValue as damage:
+                self.sources.refuse(damage.what)
+            if nth % AT_ONCE == AT_ONCE - 1:
+                yield
+
+    def _renew(self, entry: Turned | Reasserted | Moved) -> None:
+        source = self.sources.by_name.get(entry.source)
+        if source is None:
+            return
+        match entry:
+            case Turned(_, generation):
+                source.turned(generation)
+            case Reasserted(_, generation, copy):
+                place = Place(generation, copy)
+                if source.reasserted(place):
+                    self.sources.want(source, place)
+            case Moved():
+                pass  # nothing that was told differs
 
     # -- readings of maps ----------------------------------------------------------------------------------------------
 
     def has_read(
         self, source: FollowedSource, reading: Reading, until: Position, due_at: float
     ) -> Generator[None, None, None]:
-        """A map was read whole; the journal ended at `until` by then. `due_at`: when to try again, if it is of no use."""
+        """A map was read whole; the journal ended at `until` by then. `due_at`: when to try again, if it is no use."""
         if source.reading is not reading or source.refuses(reading):
             return
         try:

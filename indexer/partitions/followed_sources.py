@@ -1,9 +1,9 @@
 """The sources of one followed partition: what its registry and commands say. Does no I/O.
 
-The registry of a store that was emptied, or restored from before a source came, has lost it. Its owner will put it back,
-and until then nobody can say that it is gone: it stands, answers as stale, and goes only when a command takes it out,
-when a command that was missed left its mark (a later generation without a map), or when nobody put it back for as long
-as a source is retained.
+The registry of a store that was emptied, or restored from before a source came, has lost it. Its owner will put it
+back, and until then nobody can say that it is gone: it stands, answers as stale, and goes only when a command takes it
+out, when a command that was missed left its mark (a later generation without a map), or when nobody put it back for as
+long as a source is retained.
 """
 
 from __future__ import annotations

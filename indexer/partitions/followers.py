@@ -46,6 +46,7 @@ class Followers:
         keys: Mapping[int, PartitionKeys],
         shelves: Shelves,
         mirror: Mirror,
+        *,
         clock: Clock,
         chance: Random,
         options: FollowOptions = FollowOptions(),  # noqa: B008  a frozen struct
@@ -106,7 +107,7 @@ class Followers:
 
     def _later(self, tries: int, most: float) -> float:
         """When to try again: twice as long from time to time, and not all at the same moment."""
-        rest = min(self._options.rest_s * 2 ** min(tries, 16), most)
+        rest = min(self._options.rest_s * (1 << min(tries, 16)), most)
         return self._clock.now() + rest * (0.5 + 0.5 * self._chance.random())
 
     # -- reading on ----------------------------------------------------------------------------------------------------

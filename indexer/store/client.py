@@ -253,7 +253,6 @@ class Client:
         except _ALL as error:
             raise translated(error) from error
 
-
     async def _ask_together(self, commands: Sequence[Any]) -> list[Any]:
         """Several commands to a cluster in one message to each server."""
         together = cast("RedisCluster", self._connection).pipeline()

@@ -51,8 +51,7 @@ class Shelf(Protocol):
 
 
 class Survey(msgspec.Struct, frozen=True):
-    """A partition before its maps are read: where its journal and its control stream end, noted before the registry
-    was read, so that whatever changes it later is told by them."""
+    """A partition before its maps are read: where its journal and control stream ended before the registry was read."""
 
     position: Position
     control: bytes
