@@ -12,12 +12,12 @@ from indexer.store.rebuild import LoadOptions
 class FollowOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Times in seconds.
 
-    `load`: steps of reading maps. `count`: journal entries taken at once. `block_s`: a wait for the next one, on one
-    server; `poll_s` between two looks, in a cluster. `look_s` between two looks whether the store went back.
+    `load`: steps of reading maps. `count`: journal entries taken at once. `block_s`: a wait for the next one, on
+    one server; `poll_s` between two looks, in a cluster. `look_s` between two looks whether the store went back.
     `trusted_s`: an entry that came at most so long after its journal was seen at its end is as fresh as it says; an
-    older one may have lain there. `rest_s`: after a failure, doubled each time up to `rest_max_s`. `retain_s`: how long a source is
-    kept that a lost registry no longer names. `queue_bytes`: of changes a partition, that wait for maps to be read;
-    beyond, its journal is read on when there is room.
+    older one may have lain there. `rest_s`: after a failure, doubled each time up to `rest_max_s`. `retain_s`: how
+    long a source is kept that a lost registry no longer names. `queue_bytes`: of changes a partition, that wait for
+    maps to be read; beyond, its journal is read on when there is room.
     """
 
     load: LoadOptions = LoadOptions()

@@ -1,0 +1,167 @@
+"""A mirror that follows partitions, and the sources it stands for: the real parts, without the service around them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from typing import TYPE_CHECKING, Final
+
+from indexer.clock import SystemClock
+from indexer.index.mirror import Mirror
+from indexer.index.registry import Registry
+from indexer.index.source import SourceIndex
+from indexer.index.states import StateLimits, state_of
+from indexer.partitions.followers import Followers
+from indexer.partitions.options import FollowOptions
+from indexer.store.client import ClientOptions
+from tests.support.collecting import until
+from tests.support.owning import client_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from indexer.index.reverse_map import ReverseMap
+    from indexer.model import SourceId, SourceState
+    from indexer.partitions.options import PartitionProgress
+    from indexer.ports import Clock
+    from indexer.store.client import Client
+    from indexer.store.layout import PartitionKeys
+    from indexer.store.registered import Registered
+    from tests.support.hand_owner import HandOwner
+
+QUICK: Final = FollowOptions(block_s=0.05, look_s=0.05, rest_s=0.01, rest_max_s=0.2)
+IMPATIENT: Final = ClientOptions(timeout_s=1.0, retries=0)
+PARTITION: Final = 3
+
+
+class PlainShelves:
+    """A registry and nothing else."""
+
+    def __init__(self, registry: Registry, mirror: Mirror) -> None:
+        self.registry = registry
+        self.mirror = mirror
+        self.left: list[SourceId] = []
+        self.buried: list[ReverseMap] = []
+        self.changes = 0
+
+    def enter(self, registered: Registered, generation: int) -> SourceIndex:
+        self.registry.check(registered.descriptor)
+        known = self.registry.remove(registered.descriptor.id)
+        if known is not None:
+            known.leave(self.mirror)
+        source = SourceIndex(registered.descriptor, self.mirror, generation=generation, orphans_max=0)
+        self.registry.add(source)
+        return source
+
+    def leave(self, source: SourceId) -> None:
+        known = self.registry.remove(source)
+        assert known is not None
+        known.leave(self.mirror)
+        self.left.append(source)
+
+    def changed(self, _: SourceIndex) -> None:
+        self.changes += 1
+
+    def reshaped(self, _: SourceIndex) -> None:
+        self.registry.version += 1
+
+    def bury(self, left: ReverseMap) -> None:
+        self.buried.append(left)
+
+    def get(self, source: SourceId) -> SourceIndex | None:
+        return self.registry.sources.get(source)
+
+
+class Follow:
+    """One process's followers of one partition."""
+
+    def __init__(
+        self, client: Client, keys: PartitionKeys, options: FollowOptions = QUICK, clock: Clock | None = None
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self.mirror = Mirror()
+        self.registry = Registry()
+        self.shelves = PlainShelves(self.registry, self.mirror)
+        self.followers = Followers(
+            client,
+            {PARTITION: keys},
+            self.shelves,
+            self.mirror,
+            clock=self.clock,
+            chance=random.Random(3),
+            options=options,
+        )
+
+    @property
+    def progress(self) -> PartitionProgress:
+        """Of the one partition."""
+        (progress,) = self.followers.progress()
+        return progress
+
+    @property
+    def position(self) -> str:
+        return self.progress.position
+
+    def source(self, source: SourceId) -> SourceIndex:
+        return self.registry.sources[source]
+
+    def state(self, source: SourceId) -> SourceState:
+        """As a lookup would show it now."""
+        return state_of(self.source(source).facts, self.clock.now(), StateLimits())
+
+    def shown(self, source: SourceId) -> dict[int, int]:
+        """Token hash → lanes, of all that the mirror shows of the source. Looks at every row of the table."""
+        slot, book, table = self.source(source).slot, self.mirror.book, self.mirror.table
+        assert self.mirror.live_slots >> slot & 1
+        out: dict[int, int] = {}
+        for rows in [table.current.rows] + ([] if table.old is None else [table.old.rows]):
+            for token_hash in rows[:, 0].tolist():
+                lanes = book.records[table.get(token_hash)].lanes_of(slot) if token_hash else 0
+                if lanes:
+                    out[token_hash] = lanes
+        return out
+
+    async def until_shows(self, owner: HandOwner) -> None:
+        """Until the journal is followed to its end and everything is whole; then it must be right."""
+        await until(lambda: self.is_at(owner), "the mirror to follow")
+        for source, truth in owner.truth.items():
+            assert truth.presence == self.shown(source)
+            facts = self.source(source).facts
+            assert (truth.where.generation, truth.sequence) == (facts.generation, facts.sequence)
+            assert not facts.reloading
+            assert not facts.loading
+        assert set(owner.truth) == set(self.registry.sources)
+
+    def is_at(self, owner: HandOwner) -> bool:
+        progress = self.progress
+        return (
+            progress.state == "following"
+            and progress.position == str(owner.journal.position)
+            and progress.loaded == progress.sources == len(owner.truth)
+        )
+
+    def tidy(self) -> None:
+        """All housekeeping that is due."""
+        while self.mirror.tidy_slice():
+            pass
+
+
+@contextlib.asynccontextmanager
+async def following(
+    url: str, keys: PartitionKeys, options: FollowOptions = QUICK, clock: Clock | None = None
+) -> AsyncIterator[Follow]:
+    """Followers that run while the block does, with a client of their own."""
+    client = client_of(url, IMPATIENT)
+    follow = Follow(client, keys, options, clock)
+    follow.followers.follow(PARTITION)
+    stop = asyncio.Event()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(follow.followers.run(stop))
+            try:
+                yield follow
+            finally:
+                stop.set()
+    finally:
+        await client.close()
