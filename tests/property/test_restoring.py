@@ -1,0 +1,347 @@
+"""A source that comes back from what was written of it behaves as the one that was never away.
+
+The same stream goes to a reference and to one that is restarted again and again from its fields and facts. What is not
+written is taken from the reference at each restart, too (`forget_what_is_not_written`), so that everything else must be
+equal: maps, copies, marks, waiting, presence, facts and answers. A follower that loads and follows the journal must
+show the same presence at all times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from indexer import ingest
+from indexer.index import plan
+from indexer.index.changes import Changes
+from indexer.index.mirror import Mirror
+from indexer.index.source import SourceIndex
+from indexer.model import Tier
+from indexer.store.entries import SourceChange, pack_presence, unpack_presence
+from indexer.store.facts import pack_facts, restore_facts, same_facts, unpack_facts
+from indexer.store.maps import Restoring, Showing, encode_all, encode_changes, encode_presence, show_change
+from tests.support.core import Core, Speaker, check_mirror, table_holders
+from tests.support.core_events import BLOCK, CLEARED, placeholder, prompt, removed, stored
+from tests.support.core_streams import (
+    LAYOUTS,
+    MIXED,
+    REMOVED,
+    STORED,
+    TRUNKS,
+    Chain,
+    Contents,
+    Removal,
+    Store,
+    removal_event,
+    store_event,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from indexer.index.reverse_map import ReverseMap
+    from tests.support.core_options import CoreOptions
+
+STORAGE_TTL_S: Final = 100.0
+ROOMY: Final = 1_000_000
+"""Blocks: no engine is ever full here. Which ghosts are given up depends on what was seen of late, and that is not
+written; such a source is `suspect` and its bound `estimate`, before and after."""
+SEED: Final = "seed"
+
+
+@dataclass
+class Life:
+    """One core with one engine, what was written of it, and a follower."""
+
+    options: CoreOptions
+    core: Core = field(init=False)
+    speaker: Speaker = field(init=False)
+    written: dict[bytes, bytes] = field(default_factory=dict)
+    facts: bytes = b""
+    generation: int = 0
+    follower: tuple[Mirror, SourceIndex] | None = None
+
+    def __post_init__(self) -> None:
+        self.core = Core(**self.options)
+        self.speaker = self.core.engine(blocks_total=ROOMY)
+        self.source.changes = Changes()
+        self.generation = self.source.facts.generation
+        self.follower = self._new_follower()
+
+    @property
+    def source(self) -> SourceIndex:
+        return self.speaker.source
+
+    def write(self) -> None:
+        """As an owner does: what changed since the last time."""
+        source, changes = self.source, self.source.changes
+        assert changes is not None
+        source.changes = Changes()
+        before, facts = self.facts, pack_facts(source, self.core.clock.wall_us())
+        if source.facts.generation != self.generation:
+            self.generation = source.facts.generation
+            self.written.clear()
+            before, self.follower = b"", self._new_follower()
+        for name, value in encode_changes(source, changes).items():
+            if value is None:
+                self.written.pop(name, None)
+            else:
+                self.written[name] = value
+        self.facts = facts
+        held = list(encode_presence(source, self.core.mirror, changes.tokens).items())
+        told = unpack_presence(SourceChange(b"", 1, 0, b"", *pack_presence(held)))
+        assert told == held
+        loading = self._new_follower()
+        for mirror, shown in (self.follower, loading):
+            if shown is loading[1]:
+                restore_facts(shown, unpack_facts(before), mirror)  # read before the map was
+                Showing(mirror, shown.slot, shown.lane_table).take(self.written)
+            restore_facts(shown, unpack_facts(facts), mirror)
+            show_change(mirror, shown.slot, shown.lane_table, told)
+            assert presence(self.core.mirror, source) == presence(mirror, shown)
+            assert [source.block_size, source.rules, source.lookahead] == [
+                shown.block_size,
+                shown.rules,
+                shown.lookahead,
+            ]
+
+    def _new_follower(self) -> tuple[Mirror, SourceIndex]:
+        mirror = Mirror()
+        return mirror, SourceIndex(self.source.descriptor, mirror, generation=1, orphans_max=0)
+
+    def restarted(self) -> Life:
+        """Another process with what was written; how the stream stands is a matter of the cursor."""
+        life = Life(self.options)
+        old, new = self.source, life.source
+        life.core.clock.at = self.core.clock.at
+        life.speaker.next_sequence = self.speaker.next_sequence
+        restore_facts(new, unpack_facts(self.facts), life.core.mirror)
+        restoring = Restoring(new, life.core.mirror, life.core.clock.now())
+        fields = list(self.written.items())
+        for part in (fields[::2], fields[1::2], fields[:5]):
+            restoring.take(dict(part))
+        restoring.finish()
+        for name in ("generation", "sequence", "message_at", "proof_at", "alive_at", "syncing"):
+            setattr(new.facts, name, getattr(old.facts, name))
+        life.core.ingest._last_generation = self.core.ingest._last_generation
+        life.core.ingest._note_waiting(new)
+        life.core.ingest.touched(new)
+        life.core.ingest.reshaped(new)
+        life.written = dict(self.written)
+        life.generation = self.generation
+        life.facts, life.follower = self.facts, self.follower
+        life.write()
+        return life
+
+
+def forget_what_is_not_written(life: Life) -> None:
+    """All that a restart loses."""
+    reverse, now = life.source.map, life.core.clock.now()
+    reverse._gone.clear()
+    reverse._gone_before.clear()
+    reverse.healing = [(h, token) for h, token in reverse.healing if reverse.resolve(h) is not None]
+    if not reverse.healing:
+        assert life.source.changes is not None
+        life.source.changes.waiting |= reverse.leaving
+        reverse.let_go()
+    for lane in reverse.lanes.values():
+        lane.renew([h for h, _ in lane.items()], now)
+    life.core.ingest._note_waiting(life.source)
+    life.core.ingest.touched(life.source)
+    life.write()
+
+
+def presence(mirror: Mirror, source: SourceIndex) -> dict[int, int]:
+    """Token hash to lanes, of one slot."""
+    held = {h: mirror.book.records[rid].lanes_of(source.slot) for h, rid in table_holders(mirror).items()}
+    return {h: lanes for h, lanes in held.items() if lanes}
+
+
+def of_map(reverse: ReverseMap) -> dict[str, Any]:
+    """All that matters of a map. Order matters only where a look goes through all lanes."""
+    lanes = reverse.lanes
+    return {
+        "era": reverse.era,
+        "lanes": [(key, lane.number) for key, lane in lanes.items()],
+        "placed": {
+            key: {h: (token, lane.count(h), lane.announced(h)) for h, token in lane.items()}
+            for key, lane in lanes.items()
+        },
+        "counts": {key: (lane.pairs, lane.extra_copies) for key, lane in lanes.items()},
+        "aliases": {key: {h: n for piece in lane.aliases for h, n in piece.items()} for key, lane in lanes.items()},
+        "deadlines": {key: [dict(piece) for piece in lane.deadlines or []] for key, lane in lanes.items()},
+        "parked": {
+            h: (orphan.parent, orphan.local, orphan.lane.group, orphan.lane.tier, reverse.copies_waited(orphan.waited))
+            for h, orphan in reverse.orphans.items()
+        },
+        "children": {h: set(children) for h, children in reverse.children.items()},
+        "unplaced": {
+            h: {key: reverse.copies_waited(count) for key, count in waiting.items()}
+            for h, waiting in reverse.unplaced.items()
+        },
+        "leaving": reverse.leaving,
+    }
+
+
+def of_answers(life: Life, queries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What is answered, but for the generation's name."""
+    entries = [msgspec.to_builtins(life.core.ask(**query)["pod"]) for query in queries]
+    return [{key: value for key, value in entry.items() if key != "generation"} for entry in entries]
+
+
+def assert_alike(reference: Life, restarted: Life, queries: Sequence[Mapping[str, Any]]) -> None:
+    """Everything, once nothing is under way."""
+    for life in (reference, restarted):
+        check_mirror(life.core.mirror)
+        all_fields = {change.field: change.value for step in encode_all(life.source) for change in step}
+        assert set(all_fields) == set(life.written)
+    if reference.source.map.healing or restarted.source.map.healing:
+        return
+    assert of_map(reference.source.map) == of_map(restarted.source.map)
+    assert presence(reference.core.mirror, reference.source) == presence(restarted.core.mirror, restarted.source)
+    assert same_facts(reference.facts, restarted.facts)
+    assert of_answers(reference, queries) == of_answers(restarted, queries)
+
+
+class Story:
+    """Both lives, told the same."""
+
+    def __init__(self, options: CoreOptions, queries: Sequence[Mapping[str, Any]]) -> None:
+        self.reference = Life(options)
+        self.restarted = Life(options)
+        self.queries = queries
+
+    def batch(self, *events: object) -> None:
+        for life in (self.reference, self.restarted):
+            life.speaker.say(*events)
+
+    def trouble(self, what: str) -> None:
+        """What happens to the source besides batches."""
+        for life in (self.reference, self.restarted):
+            if what == "gap" and life.speaker.sink.cursor is not None:
+                life.speaker.lose()
+                life.speaker.gap()
+            elif what == "other engine":
+                life.speaker.restart()
+            elif what == "operator":
+                life.core.ingest.clear(life.speaker.sink)
+            elif what == "time":
+                life.core.clock.at += 30.0
+                life.core.tidy()
+                life.core.alive()
+
+    def heal(self, slices: int) -> None:
+        for life in (self.reference, self.restarted):
+            for _ in range(slices):
+                if life.core.ingest._healing:
+                    life.core.ingest._heal_slice()
+
+    def written(self) -> None:
+        """All that happened so far is written; both are alike."""
+        self.reference.write()
+        self.restarted.write()
+        assert_alike(self.reference, self.restarted, self.queries)
+
+    def restart(self) -> None:
+        self.restarted = self.restarted.restarted()
+        forget_what_is_not_written(self.reference)
+        assert_alike(self.reference, self.restarted, self.queries)
+
+    def end(self) -> None:
+        for life in (self.reference, self.restarted):
+            life.core.tidy()
+        self.written()
+        assert not self.reference.source.map.healing
+        assert not self.restarted.source.map.healing
+
+
+# -- any stream --------------------------------------------------------------------------------------------------------
+
+troubles = st.sampled_from(["gap", "gap", "gap", "operator", "other engine", "time"])
+steps = st.lists(st.one_of(STORED, STORED, REMOVED, MIXED, troubles, st.just("restart")), max_size=14)
+
+
+def event_of(operation: Store | Removal | str, contents: Contents, layout: str) -> object:
+    """As it stands on the wire. Parents may be anything: unknown, or not held."""
+    if isinstance(operation, Store):
+        return store_event(operation, contents, SEED, LAYOUTS[layout], lambda *_: False).event
+    if isinstance(operation, Removal):
+        return removal_event(operation, contents, SEED, LAYOUTS[layout]).event
+    return {
+        "clear": CLEARED,
+        "nothing": stored([], [1, 2, 3, 4], group_idx=0),
+        "unknown": {"type": "BlocksTeleported", "block_hashes": [1]},
+        "broken": stored(["no hash"], [1, 2, 3, 4]),
+    }[operation]
+
+
+@given(steps=steps, layout=st.sampled_from(sorted(LAYOUTS)), count_copies=st.booleans())
+def test_a_restart_changes_nothing(steps: list[list[Any] | str], layout: str, count_copies: bool) -> None:
+    """Of a stream with every kind of event, gaps, clears, another engine and entries with a time to live."""
+    queries = [Chain(flavour, trunk).query(1) for flavour in ("plain", "adapter", "salt") for trunk in TRUNKS]
+    contents = Contents()
+    story = Story({"count_copies": count_copies, "tier_ttls": {Tier.STORAGE: STORAGE_TTL_S}}, queries)
+    for step in steps:
+        if step == "restart":
+            story.restart()
+        elif isinstance(step, str):
+            story.trouble(step)
+        else:
+            story.batch(*(event_of(operation, contents, layout) for operation in step))
+        story.written()
+    story.restart()
+    story.end()
+
+
+# -- chains that are placed slice by slice ----------------------------------------------------------------------------
+
+PARENTS: Final = (0, 0, 1, 2, 3, 2, 5, 6, 3, 8, 1)
+"""Of blocks 1..10: a tree with forks, block 1 the root."""
+numbers = st.integers(1, 10)
+chain_steps = st.lists(
+    st.tuples(
+        st.one_of(
+            st.tuples(st.sampled_from(["store", "store", "store", "remove", "place", "place", "evict"]), numbers),
+            st.tuples(st.sampled_from(["gap", "clear", "restart", "restart"]), st.just(0)),
+        ),
+        st.integers(0, 3),
+    ),
+    max_size=40,
+)
+
+
+def path(block: int) -> list[int]:
+    """The prompt that ends with it."""
+    return [*path(PARENTS[block]), *prompt(1, block * BLOCK)] if block else []
+
+
+@given(chain_steps)
+def test_a_restart_while_chains_are_placed_changes_nothing(steps: list[tuple[tuple[str, int], int]]) -> None:
+    """Blocks wait, some are placed, some leave in their turn; nothing of it is lost or claimed wrongly."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, limit in ((plan, "HEALED_WITH_A_BATCH"), (plan, "RUN_MAX"), (ingest, "HEALED_IN_A_SLICE")):
+            patch.setattr(module, limit, 1)
+        story = Story({}, [{"token_ids": path(block)} for block in range(1, 11)])
+        for (what, block), slices in steps:
+            if what == "restart":
+                story.restart()
+            elif what in {"gap"}:
+                story.trouble(what)
+            else:
+                story.batch(
+                    {
+                        "store": lambda: stored([block], prompt(1, block * BLOCK), PARENTS[block] or None),
+                        "place": lambda: placeholder([block], "GPU"),
+                        "remove": lambda: removed(block),
+                        "evict": lambda: removed(block, medium="CPU"),
+                        "clear": lambda: CLEARED,
+                    }[what]()
+                )
+            story.heal(slices)
+            story.written()
+        story.end()
