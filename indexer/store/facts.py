@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from indexer.index.states import SourceFacts
 
 _TIMES: Final = struct.Struct("<Qd")
+_Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Lasting(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -39,14 +40,14 @@ class Lasting(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     missed_stores: bool = False
     evicted: bool = False
     has_ghosts: bool = False
-    era: int = 0
-    most_copies: int = 0
+    era: _Count = 0
+    most_copies: _Count = 0
     block_size: int | None = None
-    lookahead: int = 0
+    lookahead: _Count = 0
     other_lookahead: int | None = None
     home_group: int | None = None
     lanes: list[tuple[int, Tier]] = []
-    open_lanes: list[int] = []
+    open_lanes: list[_Count] = []
     groups: list[tuple[int, str | None, int | None, int]] = []
     agreed: list[int] = []
     rivals: list[tuple[int, str | None, int | None]] = []
@@ -149,7 +150,8 @@ def same_facts(a: bytes, b: bytes) -> bool:
 def restore_facts(source: SourceIndex, stored: StoredFacts, mirror: Mirror) -> None:
     """Let a source know what is stored: a new one before its map is restored, or one that follows, again and again.
 
-    Lanes are only ever added within a generation. Raises DamagedValue where the source knows others.
+    Within a generation lanes are only ever added, so older facts name the first of them: a follower may read a state
+    before the journal entries that led to it. Raises DamagedValue where they name others.
     """
     lasting, facts = stored.lasting, source.facts
     _restore_lanes(source, lasting)
@@ -179,12 +181,10 @@ def restore_facts(source: SourceIndex, stored: StoredFacts, mirror: Mirror) -> N
 
 
 def _restore_lanes(source: SourceIndex, lasting: Lasting) -> None:
-    table = source.lane_table
+    table, count = source.lane_table, len(lasting.lanes)
     for lane in lasting.lanes[len(table.lanes) :]:
         table.number(*lane)
-    if table.lanes != lasting.lanes:
+    if table.lanes[:count] != lasting.lanes or not all(number < count for number in lasting.open_lanes):
         raise DamagedValue("facts")
     for number in lasting.open_lanes:
-        if not 0 <= number < len(table.lanes):
-            raise DamagedValue("facts")
         source.lane(*table.lanes[number])

@@ -62,24 +62,32 @@ def encode_changes(source: SourceIndex, changes: Changes) -> dict[bytes, bytes |
 
 
 def encode_all(source: SourceIndex) -> Iterator[list[Change]]:
-    """The whole map, some 1,000 fields a step, none of them without a value.
+    """The whole map, some 1,000 fields a step, none of them twice and none without a value.
 
     The map may change between steps: what changes is noted in `source.changes` and must be written afterwards.
     """
     reverse = source.map
     for piece in range(SHARDS):
-        held: set[int] = set()
-        for lane in list(reverse.lanes.values()):
-            held.update(lane.maps[piece])
-        yield from _steps(reverse, list(held), waiting=False)
-    yield from _steps(reverse, list({*reverse.orphans, *reverse.unplaced}), waiting=True)
+        for hashes in _steps([lane.maps[piece] for lane in reverse.lanes.values()]):
+            yield _with_values(_placed_fields(reverse, hashes))
+    for hashes in _steps([reverse.orphans, reverse.unplaced]):
+        yield _with_values(_waiting_fields(reverse, hashes))
 
 
-def _steps(reverse: ReverseMap, hashes: Sequence[int], *, waiting: bool) -> Iterator[list[Change]]:
-    fields_of = _waiting_fields if waiting else _placed_fields
-    for start in range(0, len(hashes), STEP_FIELDS):
-        fields = fields_of(reverse, hashes[start : start + STEP_FIELDS])
-        yield [Change(field, value) for field, value in fields.items() if value is not None]
+def _steps(lots: Sequence[Mapping[int, object]]) -> Iterator[list[int]]:
+    """The hashes of all lots, each once."""
+    done: set[int] = set()
+    for lot in lots:
+        hashes = list(lot)
+        for start in range(0, len(hashes), STEP_FIELDS):
+            step = [engine_hash for engine_hash in hashes[start : start + STEP_FIELDS] if engine_hash not in done]
+            if len(lots) > 1:
+                done.update(step)
+            yield step
+
+
+def _with_values(fields: Mapping[bytes, bytes | None]) -> list[Change]:
+    return [Change(field, value) for field, value in fields.items() if value is not None]
 
 
 def _placed_fields(reverse: ReverseMap, hashes: Iterable[int]) -> dict[bytes, bytes | None]:
@@ -175,26 +183,46 @@ class Alike(NamedTuple):
 
 def sorted_alike(fields: Mapping[bytes, bytes]) -> tuple[list[Alike], list[tuple[Field, Value]]]:
     """Fields as lots of placed blocks, and what is of no lot. Nearly all are alike. Raises DamagedValue."""
-    lots: dict[tuple[bytes, bytes], tuple[list[bytes], list[bytes]]] = {}
-    for field, value in fields.items():
-        key = field[HASH_BYTES:], value[HASH_BYTES:]
-        lot = lots.get(key)
-        if lot is None:
-            lot = lots[key] = [], []
-        lot[0].append(field)
-        lot[1].append(value)
     alike: list[Alike] = []
     others: list[tuple[Field, Value]] = []
-    for (_, ending), (names, values) in lots.items():
+    for names, values in _lots(fields):
         first = decode_field(names[0])
-        copies = None if first.waiting else copies_only(ending)
+        copies = None if first.waiting else copies_only(values[0][HASH_BYTES:])
         if copies is None:
             for name, value in zip(names, values, strict=True):
-                field_ = decode_field(name)
-                others.append((field_, decode_value(field_, value)))
+                field = decode_field(name)
+                others.append((field, decode_value(field, value)))
         else:
             alike.append(Alike(first.group, *copies, _first_hashes(names), _first_hashes(values)))
     return alike, others
+
+
+def _lots(fields: Mapping[bytes, bytes]) -> list[tuple[list[bytes], list[bytes]]]:
+    """Fields and values that end alike behind their hashes."""
+    names, values = list(fields), list(fields.values())
+    if not names:
+        return []
+    if _end_alike(names) and _end_alike(values):
+        return [(names, values)]
+    lots: dict[tuple[bytes, bytes], tuple[list[bytes], list[bytes]]] = {}
+    for name, value in zip(names, values, strict=True):
+        key = name[HASH_BYTES:], value[HASH_BYTES:]
+        lot = lots.get(key)
+        if lot is None:
+            lot = lots[key] = [], []
+        lot[0].append(name)
+        lot[1].append(value)
+    return list(lots.values())
+
+
+def _end_alike(texts: Sequence[bytes]) -> bool:
+    """The usual case, found without a look at each."""
+    first, count = texts[0], len(texts)
+    if len(set(map(len, texts))) > 1:
+        return False
+    joined = b"".join(texts)
+    ends = range(HASH_BYTES, len(first))
+    return all(joined[at :: len(first)] == first[at : at + 1] * count for at in ends)
 
 
 def _first_hashes(texts: Sequence[bytes]) -> list[int]:
@@ -239,8 +267,8 @@ class Restoring:
         """Part of `finish`, under a millisecond; True while there is more. Many blocks may wait."""
         reverse = self._source.map
         if self._to_heal is None:
-            self._to_heal = iter(list({*reverse.children, *reverse.unplaced}))
-        for looked, engine_hash in enumerate(self._to_heal):
+            self._to_heal = iter([*reverse.children, *reverse.unplaced])
+        for looked, engine_hash in enumerate(self._to_heal, 1):
             token_hash = reverse.resolve(engine_hash)
             if token_hash is not None:
                 reverse.healing.append((engine_hash, token_hash))

@@ -64,7 +64,8 @@ class Life:
     written: dict[bytes, bytes] = field(default_factory=dict)
     facts: bytes = b""
     generation: int = 0
-    follower: tuple[Mirror, SourceIndex] | None = None
+    last_told: list[tuple[int, int]] = field(default_factory=list)
+    follower: tuple[Mirror, SourceIndex] = field(init=False)
 
     def __post_init__(self) -> None:
         self.core = Core(**self.options)
@@ -82,33 +83,39 @@ class Life:
         source, changes = self.source, self.source.changes
         assert changes is not None
         source.changes = Changes()
-        before, facts = self.facts, pack_facts(source, self.core.clock.wall_us())
+        before, self.facts = self.facts, pack_facts(source, self.core.clock.wall_us())
         if source.facts.generation != self.generation:
             self.generation = source.facts.generation
             self.written.clear()
-            before, self.follower = b"", self._new_follower()
+            before, self.last_told, self.follower = b"", [], self._new_follower()
         for name, value in encode_changes(source, changes).items():
             if value is None:
                 self.written.pop(name, None)
             else:
                 self.written[name] = value
-        self.facts = facts
         held = list(encode_presence(source, self.core.mirror, changes.tokens).items())
         told = unpack_presence(SourceChange(b"", 1, 0, b"", *pack_presence(held)))
         assert told == held
-        loading = self._new_follower()
-        for mirror, shown in (self.follower, loading):
-            if shown is loading[1]:
-                restore_facts(shown, unpack_facts(before), mirror)  # read before the map was
-                Showing(mirror, shown.slot, shown.lane_table).take(self.written)
-            restore_facts(shown, unpack_facts(facts), mirror)
-            show_change(mirror, shown.slot, shown.lane_table, told)
+        self._check_followers(before, told)
+        self.last_told = told
+
+    def _check_followers(self, before: bytes, told: list[tuple[int, int]]) -> None:
+        """One that follows; one that read the facts before the map and the entry; one that read all before it."""
+        entry = (self.facts, told)
+        followers = [(self.follower, [entry])]
+        for read, entries in ((before, [entry]), (self.facts, [(before, self.last_told), entry])):
+            mirror, shown = follower = self._new_follower()
+            restore_facts(shown, unpack_facts(read), mirror)
+            Showing(mirror, shown.slot, shown.lane_table).take(self.written)
+            followers.append((follower, entries))
+        source = self.source
+        for (mirror, shown), entries in followers:
+            for facts, presences in entries:
+                restore_facts(shown, unpack_facts(facts), mirror)
+                show_change(mirror, shown.slot, shown.lane_table, presences)
             assert presence(self.core.mirror, source) == presence(mirror, shown)
-            assert [source.block_size, source.rules, source.lookahead] == [
-                shown.block_size,
-                shown.rules,
-                shown.lookahead,
-            ]
+            assert source.shape[1:] == shown.shape[1:]
+            assert (source.rules, source.facts.rule_missing) == (shown.rules, shown.facts.rule_missing)
 
     def _new_follower(self) -> tuple[Mirror, SourceIndex]:
         mirror = Mirror()
@@ -134,7 +141,7 @@ class Life:
         life.core.ingest.reshaped(new)
         life.written = dict(self.written)
         life.generation = self.generation
-        life.facts, life.follower = self.facts, self.follower
+        life.facts, life.follower, life.last_told = self.facts, self.follower, self.last_told
         life.write()
         return life
 
@@ -150,7 +157,7 @@ def forget_what_is_not_written(life: Life) -> None:
         life.source.changes.waiting |= reverse.leaving
         reverse.let_go()
     for lane in reverse.lanes.values():
-        lane.renew([h for h, _ in lane.items()], now)
+        lane.renew([h for piece in lane.maps for h in piece], now)
     life.core.ingest._note_waiting(life.source)
     life.core.ingest.touched(life.source)
     life.write()
@@ -320,6 +327,15 @@ def path(block: int) -> list[int]:
     return [*path(PARENTS[block]), *prompt(1, block * BLOCK)] if block else []
 
 
+def chain_event(what: str, block: int) -> object:
+    """As it stands on the wire."""
+    if what == "store":
+        return stored([block], prompt(1, block * BLOCK), PARENTS[block] or None)
+    if what == "place":
+        return placeholder([block], "GPU" if block % 2 else "CPU")
+    return CLEARED if what == "clear" else removed(block, medium="CPU" if what == "evict" else "GPU")
+
+
 @given(chain_steps)
 def test_a_restart_while_chains_are_placed_changes_nothing(steps: list[tuple[tuple[str, int], int]]) -> None:
     """Blocks wait, some are placed, some leave in their turn; nothing of it is lost or claimed wrongly."""
@@ -330,18 +346,10 @@ def test_a_restart_while_chains_are_placed_changes_nothing(steps: list[tuple[tup
         for (what, block), slices in steps:
             if what == "restart":
                 story.restart()
-            elif what in {"gap"}:
+            elif what == "gap":
                 story.trouble(what)
             else:
-                story.batch(
-                    {
-                        "store": lambda: stored([block], prompt(1, block * BLOCK), PARENTS[block] or None),
-                        "place": lambda: placeholder([block], "GPU"),
-                        "remove": lambda: removed(block),
-                        "evict": lambda: removed(block, medium="CPU"),
-                        "clear": lambda: CLEARED,
-                    }[what]()
-                )
+                story.batch(chain_event(what, block))
             story.heal(slices)
             story.written()
         story.end()
