@@ -125,6 +125,14 @@ class Node:
         """Bind the sockets on which engines connect, before `run`. Raises `SettingsError`; then there is no `run`."""
         self.fleet.bind()
 
+    async def check_store(self) -> None:
+        """Whether the store serves and other replicas agree, before `run`. Raises `SettingsError` where it says no.
+
+        Where it says nothing within some seconds, the service begins without and asks on.
+        """
+        if self.replica is not None:
+            await self.replica.check()
+
     async def run(self, stop: asyncio.Event) -> None:
         """Subscribe and keep house until `stop` is set."""
         gc.collect()
@@ -135,7 +143,6 @@ class Node:
             following = tasks.create_task(self.roster.follow(), name="follow")
             quiet = asyncio.Event()
             if self.replica is not None:
-                await self.replica.check()
                 tasks.create_task(self.replica.run(stop, quiet), name="replica")
             await stop.wait()
             following.cancel()

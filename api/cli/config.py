@@ -8,7 +8,15 @@ import sys
 
 import msgspec
 
-from indexer.settings import BadSettings, Settings, masked, refuse_what_is_not_there, remarks, unread_variables
+from indexer.settings import (
+    BadSettings,
+    Settings,
+    check_files,
+    masked,
+    refuse_what_is_not_there,
+    remarks,
+    unread_variables,
+)
 
 
 def run(settings: Settings, arguments: argparse.Namespace) -> int:
@@ -18,6 +26,7 @@ def run(settings: Settings, arguments: argparse.Namespace) -> int:
     """
     try:
         refuse_what_is_not_there(settings)
+        check_files(settings)
     except BadSettings as bad:
         if arguments.check:
             raise

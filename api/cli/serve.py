@@ -15,10 +15,11 @@ from api.server import ServerSettings, serve
 from indexer.clock import SystemClock
 from indexer.errors import LimitReachedError, SettingsError, SourceConflictError
 from indexer.node import Node
-from indexer.settings import BadSettings, refuse_what_is_not_there, remarks, unread_variables
+from indexer.settings import BadSettings, check_files, refuse_what_is_not_there, remarks, unread_variables
+from indexer.store.address import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from indexer.settings import Settings
 
@@ -29,6 +30,7 @@ def run(settings: Settings, stop_on_signal: Callable[[asyncio.Event], None]) -> 
     `stop_on_signal` is called on the event loop, with the event that it sets.
     """
     refuse_what_is_not_there(settings)
+    check_files(settings)
     for remark in (*remarks(settings), *unread_variables(os.environ)):
         print(f"kvindexer: warning: {remark}", file=sys.stderr)
     logging.basicConfig(
@@ -38,7 +40,7 @@ def run(settings: Settings, stop_on_signal: Callable[[asyncio.Event], None]) -> 
     async def until_stopped() -> None:
         stop = asyncio.Event()
         stop_on_signal(stop)
-        await run_service(settings, stop, lambda addresses: _announce(addresses, len(settings.sources)))
+        await run_service(settings, stop, lambda addresses: _announce(addresses, settings))
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(until_stopped())
@@ -60,11 +62,22 @@ async def run_service(
     except (SourceConflictError, LimitReachedError) as error:
         raise BadSettings([SettingsError("sources", str(error))]) from error
     try:
+        await _unless_stopped(stop, node.check_store())
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(node.run(stop), name="node")
-            tasks.create_task(serve(node, server_settings(settings), stop, announce=announce), name="faces")
+            if not stop.is_set():
+                tasks.create_task(serve(node, server_settings(settings), stop, announce=announce), name="faces")
     except* SettingsError as group:
         raise BadSettings(_leaves(group)) from None
+
+
+async def _unless_stopped(stop: asyncio.Event, work: Coroutine[None, None, None]) -> None:
+    """Do it; where the stop comes first it is left."""
+    async with asyncio.TaskGroup() as tasks:
+        working, stopping = tasks.create_task(work, name="check"), tasks.create_task(stop.wait(), name="check-stop")
+        await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+        working.cancel()
+        stopping.cancel()
 
 
 def server_settings(settings: Settings) -> ServerSettings:
@@ -88,5 +101,9 @@ def _leaves(group: BaseExceptionGroup[SettingsError]) -> list[SettingsError]:
     return leaves
 
 
-def _announce(addresses: Sequence[str], sources: int) -> None:
-    print(f"kvindexer listens on {', '.join(addresses)}; sources: {sources}", flush=True)
+def _announce(addresses: Sequence[str], settings: Settings) -> None:
+    told = f"kvindexer listens on {', '.join(addresses)}; sources: {len(settings.sources)}"
+    if settings.redis.url is not None:
+        roles = ", ".join(settings.server.roles)
+        told += f"; roles: {roles}; store: {parse(settings.redis.url).place}, namespace {settings.redis.namespace}"
+    print(told, flush=True)

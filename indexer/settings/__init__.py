@@ -2,9 +2,10 @@
 
 `sections` is the reference: every key, its default and what it means. `layers` reads YAML < environment < flags into
 it, `source_flag` is the grammar of `--source`, `printed` shows the effective settings with secrets masked.
-Does no I/O but reading the one file it is told to.
+Does no I/O but reading the one file it is told to, and looking whether those are there that settings name.
 """
 
+from indexer.settings.files import check_files
 from indexer.settings.later import refuse_what_is_not_there
 from indexer.settings.layers import BadSettings, load
 from indexer.settings.printed import masked
@@ -42,6 +43,7 @@ __all__ = [
     "TierTtls",
     "TierWeights",
     "Tls",
+    "check_files",
     "load",
     "masked",
     "parse_source_flag",

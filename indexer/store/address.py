@@ -39,10 +39,17 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     tls: bool = False
     ca: str | None = None
 
+    @property
+    def place(self) -> str:
+        """Kind and where, without user and password: for people."""
+        where = self.path or ",".join(
+            f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.hosts
+        )
+        return f"{self.kind} {where}"
+
     def __repr__(self) -> str:
         """Without user and password: for logs and tracebacks."""
-        where = self.path or ",".join(f"{host}:{port}" for host, port in self.hosts)
-        return f"Address({self.kind} {where})"
+        return f"Address({self.place})"
 
     __str__ = __repr__
 

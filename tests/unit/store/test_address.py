@@ -86,3 +86,10 @@ def test_an_address_shows_no_password() -> None:
         for text in (repr(address), str(address), f"{address}"):
             assert "hunter2" not in text
             assert "u5er" not in text
+
+
+def test_a_place_is_told_without_secrets() -> None:
+    """For the line that says where the service keeps what it knows."""
+    assert "standalone [::1]:6379" == parse("redis://u:hush@[::1]").place
+    assert "cluster a:1,b:6379" == parse("redis+cluster://:hush@a:1,b").place
+    assert "unix /run/s" == parse("unix://:hush@/run/s").place
