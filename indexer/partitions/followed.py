@@ -77,8 +77,7 @@ class FollowedSource:
         """Its map is to be read (anew); what was being read is not used."""
         self._end_reading()
         self.whole = False
-        accepts = self.refused if self._vouched else self.generation
-        self.reading = Reading(self.registered.descriptor, self._mirror, held, least=least, accepts=accepts)
+        self.reading = Reading(self.registered.descriptor, self._mirror, held, least)
         self.mark()
         return self.reading
 
@@ -91,7 +90,7 @@ class FollowedSource:
 
     def refuses(self, reading: Reading) -> bool:
         """Whether what was read is of a generation that ended: the store went back."""
-        if reading.place.generation >= reading.accepts:
+        if self._is_current(reading.place.generation):
             return False
         self.refused = reading.place.generation
         self.give_up(NEVER)
@@ -130,9 +129,15 @@ class FollowedSource:
 
     # -- what commands and the journal tell ----------------------------------------------------------------------------
 
-    def turn(self, generation: int, *, whole: bool) -> None:
-        """A generation begins with nothing. `whole`: the journal tells all that comes to be held in it."""
-        self._end_reading()
+    def end_before(self, generation: int) -> None:
+        """A later generation is known: nothing of before counts (P4), and of that one only what is being read."""
+        if generation <= self.generation:
+            return
+        if self.reading is not None and NOWHERE < self.reading.place < Place(generation, 0):
+            self._end_reading()
+        self._begin(generation, whole=False)
+
+    def _begin(self, generation: int, *, whole: bool) -> None:
         self.whole, self._facts, self._place, self.due_at = whole, b"", Place(generation, 0), 0.0
         self.refused, self._vouched = 0, False
         self._bury(self.standing.begin_generation(self._mirror, generation, same_engine=False))
@@ -140,19 +145,20 @@ class FollowedSource:
         self._shelves.reshaped(self.standing)
 
     def turned(self, generation: int) -> None:
-        """Its owner began a generation."""
+        """Its owner began a generation, empty: from here on the journal tells all that comes to be held in it."""
         if generation < self.generation or (generation == self.generation and self.whole):
             return  # in flight when another was begun, or read already
-        reading = self.reading
-        if reading is None or reading.place.generation < generation:
-            self.turn(generation, whole=True)
+        if self.reading is not None and self.reading.place.generation >= generation:
+            self.end_before(generation)
+        else:
+            self._end_reading()
+            self._begin(generation, whole=True)
 
     def reasserted(self, place: Place) -> bool:
         """Its owner laid its map anew. True where it is to be read."""
         if not self._is_of_now(place.generation):
             return False
-        if place.generation > self.generation:
-            self.turn(place.generation, whole=False)
+        self.end_before(place.generation)
         if self.whole and self._place >= place:
             return False
         reading = self.reading
@@ -165,8 +171,7 @@ class FollowedSource:
         """What a run of batches did. True where its map is to be read."""
         if not self._is_of_now(change.generation):
             return False
-        if change.generation > self.generation:
-            self.turn(change.generation, whole=False)
+        self.end_before(change.generation)
         reading = self.reading
         if reading is None:
             if not self.whole:
@@ -183,7 +188,10 @@ class FollowedSource:
         """False for what was in flight when a later generation began."""
         if generation == self.refused != 0:
             self._vouched = True
-        return generation >= self.generation or self._vouched
+        return self._is_current(generation)
+
+    def _is_current(self, generation: int) -> bool:
+        return generation >= (self.refused if self._vouched else self.generation)
 
     def _enter(self, change: SourceChange, reading: Reading | None) -> Generator[None, None, None]:
         """Facts first: they name the lanes. Raises DamagedValue."""
@@ -241,8 +249,7 @@ class FollowedSource:
         self._prove(tick, told, heard_at)
         if news or before != (facts.connected, facts.syncing, facts.suspicions, facts.sequence):
             self._shelves.changed(self.standing)
-        if tick.generation > self.generation:
-            self.turn(tick.generation, whole=False)  # of which the journal is about to tell
+        self.end_before(tick.generation)
         self._is_of_now(tick.generation)
         return self._vouched and self.reading is None
 

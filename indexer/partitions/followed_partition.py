@@ -202,10 +202,9 @@ class FollowedPartition:
         """There is no whole copy, or none that stands still: its owner will make one, and the journal will tell."""
         if source.reading is not reading:
             return
-        if state is not None and state.generation > source.generation:
-            source.turn(state.generation, whole=False)
-            source.due_at = due_at
-        else:
+        if state is not None:
+            source.end_before(state.generation)
+        if source.reading is reading:
             self._again(source, reading, due_at)
 
     def _again(self, source: FollowedSource, reading: Reading, due_at: float) -> None:

@@ -99,7 +99,7 @@ class FollowedSources:
         if given.verb == "remove":
             self._forget(name, source)
         else:
-            source.turn(given.generation, whole=False)
+            source.end_before(given.generation)
 
     def _register(self, name: bytes, registered: Registered, generation: int) -> None:
         """A registration stands. With another descriptor it is another source, of which nothing is known yet."""
@@ -112,8 +112,7 @@ class FollowedSources:
                 return
         source.missing_since = None
         source.register(registered)
-        if generation > source.generation:
-            source.turn(generation, whole=False)
+        source.end_before(generation)
         if not source.whole and source.reading is None:
             self.want(source)
 

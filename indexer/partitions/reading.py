@@ -55,12 +55,10 @@ class Superseded(Exception):
 class Reading:
     """Implements `rebuild.Shelf` for one source."""
 
-    def __init__(self, descriptor: Descriptor, mirror: Mirror, held: Held, *, least: Place, accepts: int) -> None:
+    def __init__(self, descriptor: Descriptor, mirror: Mirror, held: Held, least: Place) -> None:
         self.stage: Stage = "wanted"
         self.least = least
         """The journal says that this copy stands: an older one is of no use."""
-        self.accepts = accepts
-        """An earlier generation than this is not believed."""
         self.place = NOWHERE
         """The copy that is read, or was."""
         self.loaded: SourceIndex | None = None

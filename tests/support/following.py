@@ -72,6 +72,18 @@ class PlainShelves:
     def get(self, source: SourceId) -> SourceIndex | None:
         return self.registry.sources.get(source)
 
+    def shown(self, source: SourceIndex) -> dict[int, int]:
+        """Token hash → lanes, of all that the mirror shows of the source. Looks at every row of the table."""
+        book, table = self.mirror.book, self.mirror.table
+        assert self.mirror.live_slots >> source.slot & 1
+        out: dict[int, int] = {}
+        for rows in [table.current.rows] + ([] if table.old is None else [table.old.rows]):
+            for token_hash in rows[:, 0].tolist():
+                lanes = book.records[table.get(token_hash)].lanes_of(source.slot) if token_hash else 0
+                if lanes:
+                    out[token_hash] = lanes
+        return out
+
 
 class Follow:
     """One process's followers of one partition."""
@@ -111,16 +123,8 @@ class Follow:
         return state_of(self.source(source).facts, self.clock.now(), StateLimits())
 
     def shown(self, source: SourceId) -> dict[int, int]:
-        """Token hash → lanes, of all that the mirror shows of the source. Looks at every row of the table."""
-        slot, book, table = self.source(source).slot, self.mirror.book, self.mirror.table
-        assert self.mirror.live_slots >> slot & 1
-        out: dict[int, int] = {}
-        for rows in [table.current.rows] + ([] if table.old is None else [table.old.rows]):
-            for token_hash in rows[:, 0].tolist():
-                lanes = book.records[table.get(token_hash)].lanes_of(slot) if token_hash else 0
-                if lanes:
-                    out[token_hash] = lanes
-        return out
+        """Token hash → lanes, of all that the mirror shows of the source."""
+        return self.shelves.shown(self.source(source))
 
     async def until_shows(self, owner: HandOwner) -> None:
         """Until the journal is followed to its end and everything is whole; then it must be right."""
