@@ -12,6 +12,7 @@ from indexer.store.segments import Change, SegmentChanges, by_segment
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from indexer.index.mirror import Mirror
     from indexer.partitions.owned import OwnedSource
     from indexer.store.journal import Journal
     from indexer.store.layout import PartitionKeys
@@ -36,10 +37,10 @@ class Layer:
         self._segments = list(keys.copy(owned.id, where.generation, where.copy, where.segments))
         self.counts: Counts = {}
 
-    async def whole(self, owned: OwnedSource) -> Refusal | None:
+    async def whole(self, owned: OwnedSource, mirror: Mirror) -> Refusal | None:
         """The whole map, as it is while this goes on: what changes meanwhile has to be laid behind it."""
         waiting: dict[bytes, SegmentChanges] = {}
-        for step in encode_all(owned.source):
+        for step in encode_all(owned.source, mirror):
             await asyncio.sleep(0)
             self._sort(step, waiting)
             for key in [key for key, part in waiting.items() if len(part.sets) >= 2 * LAID_AT_ONCE]:

@@ -98,7 +98,7 @@ class OwnedSource:
         source.changes = Changes()
         if self.wish == "lost" and self.late is None:  # a whole copy will be laid: it holds all of this
             return
-        fields = encode_changes(source, changes)
+        fields = encode_changes(source, changes, mirror)
         if self.late is not None:
             self.late.update(fields)
         if self.wish != "lost":

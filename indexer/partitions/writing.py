@@ -328,7 +328,7 @@ class Writing:
         layer = Layer(self._journal, self._keys, owned, where)
         owned.late = {}
         try:
-            refused = await layer.whole(owned)
+            refused = await layer.whole(owned, self._parts.mirror)
             if refused is not None:
                 self._refused(refused, [owned])
                 return False

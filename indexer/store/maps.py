@@ -3,36 +3,26 @@
 Writing gives what changed, or all; absolute, so that order and repetition do not matter. Reading makes an owner's map
 again as it was, or a follower's presence.
 
-What does not come back: mappings that went just before (`ReverseMap.gone`), the parents of token hashes in the mirror,
-copies above 255, and when entries with a time to live were announced: they live for a whole one from the restart on.
+What does not come back: mappings that went just before (`ReverseMap.gone`), what ghosts are told by, copies above 255,
+and when entries with a time to live were announced: they live for a whole one from the restart on.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from itertools import repeat
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from indexer.index.lane import SHARDS
 from indexer.index.reverse_map import Orphan, Waiting
 from indexer.store.failures import DamagedValue
-from indexer.store.segments import (
-    HASH_BYTES,
-    Change,
-    Parked,
-    Placed,
-    Unnamed,
-    copies_only,
-    decode_field,
-    decode_value,
-    encode_copies,
-    encode_value,
-    field_end,
-)
+from indexer.store.lots import Alike, sorted_alike
+from indexer.store.segments import Change, Parked, Unnamed, encode_copies, encode_placed, encode_value, field_end
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from indexer.index.changes import Changes
     from indexer.index.lane import Lane
@@ -41,27 +31,27 @@ if TYPE_CHECKING:
     from indexer.index.reverse_map import ReverseMap
     from indexer.index.source import SourceIndex
     from indexer.model import Tier
-    from indexer.store.segments import Copies, Field, Value
+    from indexer.store.segments import Field
 
 STEP_FIELDS: Final = 1_000
 """Fields of the whole map made in one step."""
 _MASK: Final = SHARDS - 1
 _hash_image: Final = struct.Struct("<Q").pack
-_value_image: Final = struct.Struct("<QB").pack
+_hashes_image: Final = struct.Struct("<QQ").pack
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
-def encode_changes(source: SourceIndex, changes: Changes) -> dict[bytes, bytes | None]:
+def encode_changes(source: SourceIndex, changes: Changes, mirror: Mirror) -> dict[bytes, bytes | None]:
     """The noted fields as they are now; None where one is gone, or never was."""
-    out = _placed_fields(source.map, changes.placed)
+    out = _placed_fields(source.map, changes.placed, mirror)
     if changes.waiting:
         out.update(_waiting_fields(source.map, changes.waiting))
     return out
 
 
-def encode_all(source: SourceIndex) -> Iterator[list[Change]]:
+def encode_all(source: SourceIndex, mirror: Mirror) -> Iterator[list[Change]]:
     """The whole map, some 1,000 fields a step, none of them twice and none without a value.
 
     The map may change between steps: what changes is noted in `source.changes` and must be written afterwards.
@@ -69,7 +59,7 @@ def encode_all(source: SourceIndex) -> Iterator[list[Change]]:
     reverse = source.map
     for piece in range(SHARDS):
         for hashes in _steps([lane.maps[piece] for lane in reverse.lanes.values()]):
-            yield _with_values(_placed_fields(reverse, hashes))
+            yield _with_values(_placed_fields(reverse, hashes, mirror))
     for hashes in _steps([reverse.orphans, reverse.unplaced]):
         yield _with_values(_waiting_fields(reverse, hashes))
 
@@ -90,19 +80,18 @@ def _with_values(fields: Mapping[bytes, bytes | None]) -> list[Change]:
     return [Change(field, value) for field, value in fields.items() if value is not None]
 
 
-def _placed_fields(reverse: ReverseMap, hashes: Iterable[int]) -> dict[bytes, bytes | None]:
+def _placed_fields(reverse: ReverseMap, hashes: Collection[int], mirror: Mirror) -> dict[bytes, bytes | None]:
     groups: dict[int, list[Lane]] = {}
     for lane in sorted(reverse.lanes.values(), key=_tier_of):
         groups.setdefault(lane.group, []).append(lane)
     out: dict[bytes, bytes | None] = {}
     for group, lanes in groups.items():
         end = field_end(group, waiting=False)
-        only = lanes[0] if len(lanes) == 1 else None
-        if only is not None and only.fresh is None and not only.extra_copies and not reverse.era:
-            _plain_fields(only, hashes, end, out)
-            continue
-        for engine_hash in hashes:
-            out[_hash_image(engine_hash) + end] = _placed_value(engine_hash, lanes, reverse.era)
+        if len(lanes) == 1:
+            values = _values_of_one(lanes[0], hashes, reverse.era, mirror)
+        else:
+            values = (_value_of_several(lanes, engine_hash, reverse.era, mirror) for engine_hash in hashes)
+        out.update(zip([_hash_image(engine_hash) + end for engine_hash in hashes], values, strict=True))
     return out
 
 
@@ -110,29 +99,36 @@ def _tier_of(lane: Lane) -> Tier:
     return lane.tier
 
 
-def _plain_fields(lane: Lane, hashes: Iterable[int], end: bytes, out: dict[bytes, bytes | None]) -> None:
-    """The common case: one lane, and one copy of each."""
-    maps, tiers = lane.maps, 1 << lane.tier
-    for engine_hash in hashes:
-        token_hash = maps[engine_hash & _MASK].get(engine_hash)
-        out[_hash_image(engine_hash) + end] = None if token_hash is None else _value_image(token_hash, tiers)
+def _values_of_one(lane: Lane, hashes: Collection[int], era: int, mirror: Mirror) -> Iterable[bytes | None]:
+    """Of a group that lies on one lane: the common case, and mostly one copy of each."""
+    maps, tier = lane.maps, lane.tier
+    token_hashes = [maps[engine_hash & _MASK].get(engine_hash, 0) for engine_hash in hashes]
+    parents = mirror.table.parents_of(token_hashes)
+    one, doubtful = encode_copies(((tier, 1),), era), encode_copies(((tier, 0),), era)
+    if lane.fresh is None and not lane.extra_copies:
+        ends: Iterable[bytes] = repeat(one, len(token_hashes))
+    else:
+        counts = [lane.count(engine_hash) if lane.announced(engine_hash) else 0 for engine_hash in hashes]
+        ends = [encode_copies(((tier, count),), era) if count > 1 else one if count else doubtful for count in counts]
+    return [
+        _hashes_image(token_hash, parent) + end if token_hash else None
+        for token_hash, parent, end in zip(token_hashes, parents, ends, strict=True)
+    ]
 
 
-def _placed_value(engine_hash: int, lanes: Sequence[Lane], era: int) -> bytes | None:
+def _value_of_several(lanes: Sequence[Lane], engine_hash: int, era: int, mirror: Mirror) -> bytes | None:
     parts: dict[int, list[tuple[Tier, int]]] = {}
     for lane in lanes:
         token_hash = lane.get(engine_hash)
         if token_hash is not None:
             count = lane.count(engine_hash) if lane.announced(engine_hash) else 0
             parts.setdefault(token_hash, []).append((lane.tier, count))
-    if len(parts) != 1:
-        return encode_value(tuple(Placed(*part, era) for part in _tuples(parts))) if parts else None
-    ((token_hash, copies),) = parts.items()
-    return _hash_image(token_hash) + encode_copies(tuple(copies), era)
-
-
-def _tuples(parts: dict[int, list[tuple[Tier, int]]]) -> Iterator[tuple[int, Copies]]:
-    return ((token_hash, tuple(copies)) for token_hash, copies in parts.items())
+    if not parts:
+        return None
+    parent_of = mirror.table.parent
+    return b"".join(
+        [encode_placed(token_hash, tuple(copies), era, parent_of(token_hash)) for token_hash, copies in parts.items()]
+    )
 
 
 def _waiting_fields(reverse: ReverseMap, hashes: Iterable[int]) -> dict[bytes, bytes | None]:
@@ -171,68 +167,6 @@ def _lanes_held(mirror: Mirror, slot: int, token_hashes: Sequence[int]) -> list[
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-class Alike(NamedTuple):
-    """Placed blocks that differ in nothing but their hashes."""
-
-    group: int
-    copies: Copies
-    era: int
-    engine_hashes: list[int]
-    token_hashes: list[int]
-
-
-def sorted_alike(fields: Mapping[bytes, bytes]) -> tuple[list[Alike], list[tuple[Field, Value]]]:
-    """Fields as lots of placed blocks, and what is of no lot. Nearly all are alike. Raises DamagedValue."""
-    alike: list[Alike] = []
-    others: list[tuple[Field, Value]] = []
-    for names, values in _lots(fields):
-        first = decode_field(names[0])
-        copies = None if first.waiting else copies_only(values[0][HASH_BYTES:])
-        if copies is None:
-            for name, value in zip(names, values, strict=True):
-                field = decode_field(name)
-                others.append((field, decode_value(field, value)))
-        else:
-            alike.append(Alike(first.group, *copies, _first_hashes(names), _first_hashes(values)))
-    return alike, others
-
-
-def _lots(fields: Mapping[bytes, bytes]) -> list[tuple[list[bytes], list[bytes]]]:
-    """Fields and values that end alike behind their hashes."""
-    names, values = list(fields), list(fields.values())
-    if not names:
-        return []
-    if _end_alike(names) and _end_alike(values):
-        return [(names, values)]
-    lots: dict[tuple[bytes, bytes], tuple[list[bytes], list[bytes]]] = {}
-    for name, value in zip(names, values, strict=True):
-        key = name[HASH_BYTES:], value[HASH_BYTES:]
-        lot = lots.get(key)
-        if lot is None:
-            lot = lots[key] = [], []
-        lot[0].append(name)
-        lot[1].append(value)
-    return list(lots.values())
-
-
-def _end_alike(texts: Sequence[bytes]) -> bool:
-    """The usual case, found without a look at each."""
-    first, count = texts[0], len(texts)
-    if len(set(map(len, texts))) > 1:
-        return False
-    joined = b"".join(texts)
-    ends = range(HASH_BYTES, len(first))
-    return all(joined[at :: len(first)] == first[at : at + 1] * count for at in ends)
-
-
-def _first_hashes(texts: Sequence[bytes]) -> list[int]:
-    """The numbers with which texts of one length begin."""
-    size, joined = len(texts[0]), b"".join(texts)
-    if size < HASH_BYTES or len(joined) != size * len(texts):
-        raise DamagedValue("value")
-    return np.ndarray((len(texts),), "<u8", joined, 0, (size,)).tolist()  # type: ignore[no-any-return]  # numpy's stubs
-
-
 class Restoring:
     """Fills the map of a new source, and the mirror, from fields. Its facts are restored already (`restore_facts`).
 
@@ -256,7 +190,8 @@ class Restoring:
                 self._wait(field, value)
                 continue
             for part in value:
-                self._place(Alike(field.group, part.copies, part.era, [field.engine_hash], [part.token_hash]))
+                hashes = [field.engine_hash], [part.token_hash], [part.parent]
+                self._place(Alike(field.group, part.copies, part.era, *hashes))
 
     def finish(self) -> None:
         """All fields are taken: what waits for something that is placed is to be placed next."""
@@ -284,14 +219,20 @@ class Restoring:
         for tier, count in lot.copies:
             lane = self._lane(lot.group, tier)
             maps = lane.maps
-            placed: list[int] = []
-            for engine_hash, token_hash in zip(lot.engine_hashes, lot.token_hashes, strict=True):
+            known: list[int] = []
+            token_hashes, parents, position = lot.token_hashes, lot.parents, 0
+            for engine_hash, token_hash in zip(lot.engine_hashes, token_hashes, strict=True):
                 piece = maps[engine_hash & _MASK]
-                if engine_hash not in piece:
+                if engine_hash in piece:
+                    known.append(position)
+                else:
                     piece[engine_hash] = token_hash
-                    placed.append(token_hash)
-            lane.pairs += len(placed)
-            for token_hash in self._mirror.add(self._source.slot, lane.number, placed, [0] * len(placed)):
+                position += 1
+            lane.pairs += position - len(known)
+            if known:
+                new = sorted(set(range(position)).difference(known))
+                token_hashes, parents = [token_hashes[n] for n in new], [parents[n] for n in new]
+            for token_hash in self._mirror.add(self._source.slot, lane.number, token_hashes, parents):
                 lane.one_alias_more(token_hash)
             self._mark(lane, lot, count)
 
@@ -354,17 +295,17 @@ class Showing:
         """Some fields; again is harmless. Raises DamagedValue."""
         alike, others = sorted_alike(fields)
         for lot in alike:
-            self._show(lot.group, lot.copies, lot.token_hashes)
+            self._show(lot)
         for field, value in others:
             if not isinstance(value, Parked | Unnamed):
                 for part in value:
-                    self._show(field.group, part.copies, [part.token_hash])
+                    self._show(Alike(field.group, part.copies, part.era, [], [part.token_hash], [part.parent]))
 
-    def _show(self, group: int, copies: Copies, token_hashes: list[int]) -> None:
-        for tier, _ in copies:
-            number = self._lanes.known(group, tier)
+    def _show(self, lot: Alike) -> None:
+        for tier, _ in lot.copies:
+            number = self._lanes.known(lot.group, tier)
             if number is not None:
-                self._mirror.add(self._slot, number, token_hashes, [0] * len(token_hashes))
+                self._mirror.add(self._slot, number, lot.token_hashes, lot.parents)
 
 
 def show_change(mirror: Mirror, slot: int, lanes: LaneTable, presence: Sequence[tuple[int, int]]) -> None:

@@ -1,7 +1,8 @@
 """Fields and values of map segments: what one engine hash of one group stands for. Pure.
 
     field    engine hash (8 bytes) ‖ group and kind as one number (LEB128; nothing for a placed block of group 0)
-    placed   (token hash (8) ‖ copies)+           one part, or several where tiers name different contents
+    placed   (token hash (8) ‖ parent (8) ‖ copies)+   one part, or several where tiers name different contents
+    parent   token hash of the block before; 0 for a first block, or where that is not known
     parked   parent engine hash (8) ‖ local hash (8) ‖ is leaving (1) ‖ copies of one tier ‖ copies or nothing
     unnamed  copies                               held, but no event has told yet which block it is
     copies   tiers as bits (1) ‖ era or nothing ‖ counts or nothing
@@ -13,8 +14,8 @@ source's facts, so each value says in which era it was written. In a later era a
 kept gap; in its own, a count 0 says so of one tier. Such an entry counts as one copy: a removal ends it and a new
 announcement makes it 1. A count saturates at 255.
 
-The common case, one copy on one tier, takes 8 + 9 bytes, and no case of one part without an era more than 14: in
-Redis's hash tables all of these cost the same (decisions/0013).
+The common case, one copy on one tier, takes 8 + 17 bytes, and no case of one part without an era more than 22: in
+Redis's hash tables all of these cost the same (decisions/0013, 0015).
 """
 
 from __future__ import annotations
@@ -36,9 +37,12 @@ _DATED: Final = 0x40
 _TIERS: Final = tuple(Tier)
 _ALL: Final = sum(1 << tier for tier in _TIERS)
 HASH_BYTES: Final = 8
+PLACED_BYTES: Final = 16
+"""Of a part of a placed block's value: what stands before its copies."""
 _U64: Final = struct.Struct("<Q")
 _LEB: Final = 0x7F
-_COMMON: Final = struct.Struct("<QB")
+_PLACED: Final = struct.Struct("<QQ")
+_COMMON: Final = struct.Struct("<QQB")
 _PARKED: Final = struct.Struct("<Q8s?")
 _ERA_BYTES: Final = 10
 _UNNAMED_MAX: Final = 1 + _ERA_BYTES + len(_TIERS)
@@ -57,11 +61,12 @@ class Field(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """Copies of a block whose token hash is known."""
+    """Copies of a block whose token hash is known; 0 where its parent's is not, or it has none."""
 
     token_hash: int
     copies: Copies
     era: int = 0
+    parent: int = 0
 
 
 class Parked(NamedTuple):
@@ -129,16 +134,21 @@ def encode_value(value: Value) -> bytes:
         case Unnamed(copies, era):
             return encode_copies(copies, era)
         case _:
-            return b"".join(_U64.pack(placed.token_hash) + encode_copies(placed.copies, placed.era) for placed in value)
+            return b"".join(encode_placed(*placed) for placed in value)
+
+
+def encode_placed(token_hash: int, copies: Copies, era: int, parent: int) -> bytes:
+    """One part of a placed block's value."""
+    return _PLACED.pack(token_hash, parent) + encode_copies(copies, era)
 
 
 def decode_value(field: Field, data: bytes) -> Value:
     """The value of a field. Raises DamagedValue."""
     if len(data) == _COMMON.size and not field.waiting:
-        token_hash, tiers = _COMMON.unpack(data)
+        token_hash, parent, tiers = _COMMON.unpack(data)
         copies = _BY_TIERS.get(tiers)
         if copies is not None:
-            return (Placed(token_hash, copies),)
+            return (Placed(token_hash, copies, 0, parent),)
     try:
         return _decode_waiting(data) if field.waiting else _decode_placed(data)
     except (struct.error, IndexError, ValueError) as error:
@@ -158,9 +168,9 @@ def _decode_placed(data: bytes) -> tuple[Placed, ...]:
     parts: list[Placed] = []
     position = 0
     while position < len(data) or not parts:
-        (token_hash,) = _U64.unpack_from(data, position)
-        copies, era, position = _decode_copies(data, position + _U64.size)
-        parts.append(Placed(token_hash, copies, era))
+        token_hash, parent = _PLACED.unpack_from(data, position)
+        copies, era, position = _decode_copies(data, position + PLACED_BYTES)
+        parts.append(Placed(token_hash, copies, era, parent))
     return tuple(parts)
 
 

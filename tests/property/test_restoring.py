@@ -88,7 +88,7 @@ class Life:
             self.generation = source.facts.generation
             self.written.clear()
             before, self.last_told, self.follower = b"", [], self._new_follower()
-        for name, value in encode_changes(source, changes).items():
+        for name, value in encode_changes(source, changes, self.core.mirror).items():
             if value is None:
                 self.written.pop(name, None)
             else:
@@ -169,6 +169,11 @@ def presence(mirror: Mirror, source: SourceIndex) -> dict[int, int]:
     return {h: lanes for h, lanes in held.items() if lanes}
 
 
+def parents(mirror: Mirror) -> dict[int, int]:
+    """Of all that is held."""
+    return {token_hash: mirror.table.parent(token_hash) for token_hash in table_holders(mirror)}
+
+
 def of_map(reverse: ReverseMap) -> dict[str, Any]:
     """All that matters of a map. Order matters only where a look goes through all lanes."""
     lanes = reverse.lanes
@@ -205,12 +210,15 @@ def assert_alike(reference: Life, restarted: Life, queries: Sequence[Mapping[str
     """Everything, once nothing is under way."""
     for life in (reference, restarted):
         check_mirror(life.core.mirror)
-        all_fields = {change.field: change.value for step in encode_all(life.source) for change in step}
+        all_fields = {
+            change.field: change.value for step in encode_all(life.source, life.core.mirror) for change in step
+        }
         assert set(all_fields) == set(life.written)
     if reference.source.map.healing or restarted.source.map.healing:
         return
     assert of_map(reference.source.map) == of_map(restarted.source.map)
     assert presence(reference.core.mirror, reference.source) == presence(restarted.core.mirror, restarted.source)
+    assert parents(reference.core.mirror) == parents(restarted.core.mirror)
     assert same_facts(reference.facts, restarted.facts)
     assert of_answers(reference, queries) == of_answers(restarted, queries)
 

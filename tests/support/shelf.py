@@ -40,7 +40,7 @@ class RecordingShelf:
         for raw, data in fields.items():
             value = decode_value(decode_field(raw), data)
             assert isinstance(value, tuple)
-            for token_hash, copies, _ in value:
+            for token_hash, copies, *_ in value:
                 for tier, _ in copies:
                     held[token_hash] = held.get(token_hash, 0) | 1 << tier
 

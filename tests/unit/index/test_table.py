@@ -35,6 +35,8 @@ def check(table: PresenceTable, entries: dict[int, int]) -> None:
     found = table.get_many(np.array(both, np.uint64)).tolist()
     assert [entries.get(key, 0) for key in both] == found == [table.get(key) for key in both]
     assert [key + 1 for key in keys] == [table.parent(key) for key in keys]
+    assert [table.parent(key) for key in both] == table.parents_of(both)
+    assert [table.parent(key) for key in both[-1:]] == table.parents_of(both[-1:])
     assert keys == keys[: len(table.prefix(np.array(keys, np.uint64)))]
     assert list(entries.values()) == table.prefix(np.array(keys, np.uint64)).tolist()
 

@@ -13,6 +13,7 @@ from indexer.ingest import Ingest
 from indexer.model import Descriptor, Tier
 from indexer.store.facts import pack_facts, restore_facts, unpack_facts
 from indexer.store.failures import DamagedValue
+from indexer.store.lots import sorted_alike
 from indexer.store.maps import (
     STEP_FIELDS,
     Restoring,
@@ -21,7 +22,6 @@ from indexer.store.maps import (
     encode_changes,
     encode_presence,
     show_change,
-    sorted_alike,
 )
 from indexer.store.segments import (
     Copies,
@@ -40,6 +40,8 @@ from tests.support.core_events import BLOCK, placeholder, prompt, removed, store
 
 GPU: Copies = ((Tier.GPU, 1),)
 LOCAL = b"12345678"
+HASHES = b"1234567812345678"
+"""A token hash and its parent's."""
 LIFE_S = 100.0
 
 
@@ -56,7 +58,7 @@ def fields_of(engine: Speaker) -> dict[Field, Value | None]:
     changes = engine.source.changes
     assert changes is not None
     out: dict[Field, Value | None] = {}
-    for name, value in encode_changes(engine.source, changes).items():
+    for name, value in encode_changes(engine.source, changes, engine.core.mirror).items():
         field = decode_field(name)
         out[field] = None if value is None else decode_value(field, value)
     return out
@@ -64,7 +66,9 @@ def fields_of(engine: Speaker) -> dict[Field, Value | None]:
 
 def written(engine: Speaker) -> dict[bytes, bytes]:
     """The whole map."""
-    return {change.field: change.value or b"" for step in encode_all(engine.source) for change in step}
+    return {
+        change.field: change.value or b"" for step in encode_all(engine.source, engine.core.mirror) for change in step
+    }
 
 
 class Restored:
@@ -92,10 +96,14 @@ def tokens_of(core: Core, blocks: int, start: int = 0) -> list[int]:
 
 def test_one_copy_and_none(engine: Speaker) -> None:
     """What is gone stands as None."""
-    engine.say(stored([1, 2], prompt(2)), removed(2))
-    first, _ = tokens_of(engine.core, 2)
+    engine.say(stored([1, 2, 3], prompt(3)), removed(3))
+    first, second, _ = tokens_of(engine.core, 3)
 
-    assert {Field(1, 0): (Placed(first, GPU),), Field(2, 0): None} == fields_of(engine)
+    assert {
+        Field(1, 0): (Placed(first, GPU),),
+        Field(2, 0): (Placed(second, GPU, 0, first),),
+        Field(3, 0): None,
+    } == fields_of(engine)
 
 
 def test_copies_and_tiers_of_one_content_are_one_part(engine: Speaker) -> None:
@@ -155,7 +163,7 @@ def test_the_whole_map_names_each_field_once(engine: Speaker) -> None:
         for number in range(count):
             lane.maps[number & 63][number] = number + 1
     engine.say(stored([2**40], prompt(1), 1), placeholder([2**40, 2**41], "GPU"))
-    steps = list(encode_all(source))
+    steps = list(encode_all(source, engine.core.mirror))
 
     assert STEP_FIELDS >= max(map(len, steps))
     names = [change.field for step in steps for change in step]
@@ -165,7 +173,7 @@ def test_the_whole_map_names_each_field_once(engine: Speaker) -> None:
 def test_the_map_may_change_between_steps(engine: Speaker) -> None:
     """What went is left out, and noted."""
     engine.say(stored([1, 2], prompt(2)))
-    steps = encode_all(engine.source)
+    steps = encode_all(engine.source, engine.core.mirror)
     first = next(steps)
     engine.say(removed(1), removed(2))
 
@@ -187,7 +195,7 @@ def test_fields_again_are_harmless(engine: Speaker) -> None:
     (lane,) = restored.source.map.lanes.values()
 
     assert (3, 4, 1) == (restored.source.pairs, restored.source.copies, lane.alias_count(tokens_of(engine.core, 1)[0]))
-    assert written(engine) == {c.field: c.value for step in encode_all(restored.source) for c in step}
+    assert written(engine) == {c.field: c.value for step in encode_all(restored.source, restored.mirror) for c in step}
 
 
 def test_a_life_begins_at_the_restart(engine: Speaker) -> None:
@@ -262,14 +270,14 @@ def test_what_the_facts_do_not_allow_is_damage(fields: dict[Field, Value]) -> No
 @pytest.mark.parametrize(
     "fields",
     [
-        {b"1234567": b"12345678\x01"},
-        {b"1234567": b"12345678\x01", b"12345678": b"12345679\x01"},
-        {b"12345678": b"1234567\x01"},
-        {b"12345678": b"12345678"},
-        {b"12345678": b"12345678\x20"},
-        {b"12345678": b"12345678\x81"},
-        {b"12345678": b"12345678\x01\x01"},
-        {b"12345678\x00": b"12345678\x01"},
+        {b"1234567": HASHES + b"\x01"},
+        {b"1234567": HASHES + b"\x01", b"12345678": HASHES + b"\x01"},
+        {b"12345678": HASHES[1:] + b"\x01"},
+        {b"12345678": HASHES},
+        {b"12345678": HASHES + b"\x20"},
+        {b"12345678": HASHES + b"\x81"},
+        {b"12345678": HASHES + b"\x01\x01"},
+        {b"12345678\x00": HASHES + b"\x01"},
         {b"12345678\x01": b"\x00"},
     ],
 )
@@ -285,16 +293,16 @@ def test_lots_are_told_apart() -> None:
         Field(1, 0): (Placed(11, GPU),),
         Field(2, 0): (Placed(12, GPU),),
         Field(3, 1): (Placed(13, GPU),),
-        Field(4, 0): (Placed(14, GPU, 2),),
+        Field(4, 0): (Placed(14, GPU, 2, 13),),
         Field(5, 0): (Placed(15, GPU), Placed(16, ((Tier.CPU, 1),))),
         Field(6, 0, waiting=True): Unnamed(GPU),
     }
     alike, others = sorted_alike({encode_field(field): encode_value(value) for field, value in fields.items()})
 
     assert [
-        (0, GPU, 0, [1, 2], [11, 12]),
-        (1, GPU, 0, [3], [13]),
-        (0, GPU, 2, [4], [14]),
+        (0, GPU, 0, [1, 2], [11, 12], [0, 0]),
+        (1, GPU, 0, [3], [13], [0]),
+        (0, GPU, 2, [4], [14], [13]),
     ] == [tuple(lot) for lot in alike]
     assert [Field(5, 0), Field(6, 0, waiting=True)] == [field for field, _ in others]
 

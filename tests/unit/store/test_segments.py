@@ -31,7 +31,7 @@ copies: st.SearchStrategy[Copies] = st.dictionaries(st.sampled_from(Tier), st.in
 )
 eras = st.just(0) | st.integers(0, 300) | u64
 own: st.SearchStrategy[Copies] = st.tuples(st.tuples(st.sampled_from(Tier), st.integers(0, COUNT_MAX)))
-placed = st.lists(st.builds(Placed, u64, copies, eras), min_size=1, max_size=5).map(tuple)
+placed = st.lists(st.builds(Placed, u64, copies, eras, u64), min_size=1, max_size=5).map(tuple)
 waiting = st.builds(
     Parked, u64, st.binary(min_size=8, max_size=8), own, st.just(()) | copies, eras, st.booleans()
 ) | st.builds(Unnamed, copies, eras)
@@ -89,8 +89,8 @@ def test_the_common_case_is_small() -> None:
     """One copy on one tier of group 0; with counts on all tiers it still fits Redis's smallest string."""
     every = tuple((tier, 2) for tier in Tier)
 
-    assert (8, 9) == (len(encode_field(Field(7, 0))), len(encode_value((Placed(9, ((Tier.GPU, 1),)),))))
-    assert 14 == len(encode_value((Placed(9, every),)))
+    assert (8, 17) == (len(encode_field(Field(7, 0))), len(encode_value((Placed(9, ((Tier.GPU, 1),)),))))
+    assert 22 == len(encode_value((Placed(9, every),)))
 
 
 def test_a_count_saturates() -> None:
