@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import msgspec
+
 from indexer.index.mirror import Mirror
 from indexer.index.registry import Registry
 from indexer.index.states import StateLimits, bound_of, state_of
@@ -54,16 +56,14 @@ def run(steps: Generator[None, None, T]) -> T:
             return end.value  # type: ignore[no-any-return]
 
 
-def registry_of(*sources: SourceId, cordoned: bool = False, model: str = "m") -> dict[bytes, bytes]:
+def registry_of(*sources: SourceId) -> dict[bytes, bytes]:
     """A registry of the store that names these."""
-    return {source_name(source): registration(source, cordoned=cordoned, model=model) for source in sources}
+    return {source_name(source): registration(source) for source in sources}
 
 
-def registration(source: SourceId, *, cordoned: bool = False, model: str = "m") -> bytes:
+def registration(source: SourceId, *, cordoned: bool = False, model: str = "m", address: str | None = None) -> bytes:
     """A registration as the store has it."""
-    descriptor = descriptor_of(source)
-    if model != descriptor.model:
-        descriptor = type(descriptor)(pod=source.pod, dp_rank=source.dp_rank, model=model)
+    descriptor = msgspec.structs.replace(descriptor_of(source), model=model, address=address)
     return pack_registered(Registered(descriptor, cordoned))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from indexer.clock import SystemClock
 from indexer.index.mirror import Mirror
@@ -15,16 +15,17 @@ from indexer.index.states import StateLimits, state_of
 from indexer.partitions.followers import Followers
 from indexer.partitions.options import FollowOptions
 from indexer.store.client import ClientOptions
+from indexer.store.layout import source_name
 from tests.support.collecting import until
 from tests.support.owning import client_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
     from indexer.index.reverse_map import ReverseMap
     from indexer.model import SourceId, SourceState
+    from indexer.partitions.followed_partition import FollowedPartition
     from indexer.partitions.options import PartitionProgress
-    from indexer.ports import Clock
     from indexer.store.client import Client
     from indexer.store.layout import PartitionKeys
     from indexer.store.registered import Registered
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 QUICK: Final = FollowOptions(block_s=0.05, look_s=0.05, rest_s=0.01, rest_max_s=0.2)
 IMPATIENT: Final = ClientOptions(timeout_s=1.0, retries=0)
 PARTITION: Final = 3
+Others: TypeAlias = "Mapping[int, PartitionKeys] | None"
+"""Further partitions that are followed."""
 
 
 class PlainShelves:
@@ -89,15 +92,15 @@ class Follow:
     """One process's followers of one partition."""
 
     def __init__(
-        self, client: Client, keys: PartitionKeys, options: FollowOptions = QUICK, clock: Clock | None = None
+        self, client: Client, keys: PartitionKeys, options: FollowOptions = QUICK, *, others: Others = None
     ) -> None:
-        self.clock = clock or SystemClock()
+        self.clock = SystemClock()
         self.mirror = Mirror()
         self.registry = Registry()
         self.shelves = PlainShelves(self.registry, self.mirror)
         self.followers = Followers(
             client,
-            {PARTITION: keys},
+            {PARTITION: keys, **(others or {})},
             self.shelves,
             self.mirror,
             clock=self.clock,
@@ -107,9 +110,8 @@ class Follow:
 
     @property
     def progress(self) -> PartitionProgress:
-        """Of the one partition."""
-        (progress,) = self.followers.progress()
-        return progress
+        """Of the partition that tests are about."""
+        return next(each for each in self.followers.progress() if each.partition == PARTITION)
 
     @property
     def position(self) -> str:
@@ -135,15 +137,28 @@ class Follow:
             assert (truth.where.generation, truth.sequence) == (facts.generation, facts.sequence)
             assert not facts.reloading
             assert not facts.loading
-        assert set(owner.truth) == set(self.registry.sources)
 
     def is_at(self, owner: HandOwner) -> bool:
         progress = self.progress
         return (
             progress.state == "following"
             and progress.position == str(owner.journal.position)
-            and progress.loaded == progress.sources == len(owner.truth)
+            and progress.loaded == progress.sources
+            and set(self.registry.sources) == set(owner.truth)
         )
+
+    def tries(self, source: SourceId) -> int:
+        """Readings of its map, one after the other, that came to nothing."""
+        known = self._partition.sources.by_name.get(source_name(source))
+        return 0 if known is None else known.tries
+
+    def lose(self) -> None:
+        """Have everything read anew."""
+        self._partition.lose("damaged")
+
+    @property
+    def _partition(self) -> FollowedPartition:
+        return self.followers._partitions[PARTITION]
 
     def tidy(self) -> None:
         """All housekeeping that is due."""
@@ -153,12 +168,13 @@ class Follow:
 
 @contextlib.asynccontextmanager
 async def following(
-    url: str, keys: PartitionKeys, options: FollowOptions = QUICK, clock: Clock | None = None
+    url: str, keys: PartitionKeys, options: FollowOptions = QUICK, *, others: Others = None
 ) -> AsyncIterator[Follow]:
     """Followers that run while the block does, with a client of their own."""
     client = client_of(url, IMPATIENT)
-    follow = Follow(client, keys, options, clock)
-    follow.followers.follow(PARTITION)
+    follow = Follow(client, keys, options, others=others)
+    for partition in (PARTITION, *(others or ())):
+        follow.followers.follow(partition)
     stop = asyncio.Event()
     try:
         async with asyncio.TaskGroup() as tasks:
