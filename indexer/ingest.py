@@ -123,7 +123,7 @@ class Ingest:
         source = sink.source
         self._mortal.pop(id(source), None)
         self._healing.pop(id(source), None)
-        self._bury(source.leave(self.mirror))
+        self.bury(source.leave(self.mirror))
 
     def clear(self, sink: SourceSink, generation: int | None = None) -> None:
         """An operator's clear: forget what was applied; what the engine announces from here on counts again.
@@ -334,10 +334,10 @@ class Ingest:
     def _new_generation(self, source: SourceIndex, *, same_engine: bool, generation: int | None = None) -> None:
         if generation is None:
             generation = self.next_generation()
-        self._bury(source.begin_generation(self.mirror, generation, same_engine=same_engine))
+        self.bury(source.begin_generation(self.mirror, generation, same_engine=same_engine))
         source.since = self.clock.now()
 
-    def _bury(self, left: ReverseMap) -> None:
+    def bury(self, left: ReverseMap) -> None:
         """What is little is freed at once, the rest in slices: clears without end must not pile up."""
         if not left.is_small:
             self._graveyard.append(left)
@@ -361,12 +361,14 @@ class Ingest:
 class SourceSink:
     """What the collector holds for one registration: implements `ports.EventSink`. Closed for good once removed."""
 
-    __slots__ = ("_ingest", "open", "resume", "source")
+    __slots__ = ("_ingest", "followed", "open", "resume", "source")
 
     def __init__(self, ingest: Ingest, source: SourceIndex) -> None:
         self._ingest = ingest
         self.source = source
         self.open = True
+        self.followed = False
+        """Another process owns it and says how it is: nothing is decided here."""
         self.resume: Resume | None = None
         """Set before the collector starts, where the source's state was loaded from the store."""
 

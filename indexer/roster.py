@@ -277,7 +277,7 @@ class Roster:
         """Sources gone for `retain_s`: their memory comes back, and those that came by topic leave altogether."""
         for key, source in list(self._registry.sources.items()):
             yield
-            if self._registry.sources.get(key) is not source:
+            if self._registry.sources.get(key) is not source or self._sinks[key].followed:
                 continue
             lost = self._ingest.forget_lost(source, self._retain_s)
             if source.facts.alive_at is None:  # never seen connected: its registration is all there is to count from

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from indexer.partitions.owned import OwnedSource
 from indexer.ports import Resume
-from indexer.store.commands import Command, Commanded, give
+from indexer.store.commands import Command, Commanded, Verb, give
 from indexer.store.entries import Ticked, decode_entry
 from indexer.store.facts import restore_facts, unpack_facts
 from indexer.store.failures import DamagedValue
@@ -54,9 +54,13 @@ class Opened(NamedTuple):
 class Opening:
     """Implements `rebuild.Shelf`. `open` is called once."""
 
-    def __init__(self, parts: Parts, keys: PartitionKeys) -> None:
+    def __init__(self, parts: Parts, keys: PartitionKeys, alone: Mapping[SourceId, OwnedSource]) -> None:
         self._parts = parts
         self._keys = keys
+        self._alone = alone
+        """Sources that were collected without the store so far, which did not answer."""
+        self._changed: set[SourceId] = set()
+        """Of these, what the store has is of another registration."""
         self._begun: dict[SourceId, _Begun] = {}
 
     async def open(self, configured: Mapping[SourceId, Descriptor]) -> list[Opened]:
@@ -91,7 +95,7 @@ class Opening:
         restoring = Restoring(sink.source, self._parts.mirror, self._parts.clock.now())
         self._begun[source] = _Begun(sink, state, restoring)
         if source not in self._parts.registry.sources:
-            self._parts.roster.put(sink)
+            self._parts.roster.put(sink)  # it may answer as far as it is loaded
 
     def take(self, source: SourceId, fields: Mapping[bytes, bytes]) -> None:
         """Fields of its map."""
@@ -100,6 +104,10 @@ class Opening:
     # -- how ----------------------------------------------------------------------------------------------------------
 
     async def _finish(self, source: SourceId, last_seen_us: int | None, *, whole: bool) -> Opened:
+        alone = self._alone.get(source)
+        if alone is not None and (source in self._changed or _knows_more(alone, self._begun[source].state)):
+            self._drop(source)
+            return Opened(alone, incomplete=True)
         sink, state, restoring = self._begun.pop(source)
         for _ in iter(lambda: restoring.finish_slice() or None, None):
             await asyncio.sleep(0)
@@ -129,6 +137,8 @@ class Opening:
     async def _fresh(self, source: SourceId) -> Opened | None:
         """Registered, and no owner took it up: its generation begins here."""
         self._drop(source)
+        if source in self._alone:
+            return Opened(self._alone[source], incomplete=True)
         client, keys = self._parts.client, self._keys
         descriptor = (await client.fields(keys.sources)).get(source_name(source))
         if descriptor is None:
@@ -158,15 +168,19 @@ class Opening:
             stands = known.get(source)
             if stands is None or stands.descriptor != descriptor:
                 cordoned = stands is not None and stands.cordoned
-                await self._give("put", source, pack_registered(Registered(descriptor, cordoned)))
+                verb: Verb = "put"  # a new generation, which would end what is collected alone
+                if source in self._alone:
+                    verb = "restore" if stands is None else "edit"
+                    self._changed.add(source)
+                await self._give(verb, source, pack_registered(Registered(descriptor, cordoned)))
         for source, registered in known.items():
             if registered.descriptor.origin in LOCKED and source not in configured:
                 log.info("source %s: no longer configured, removed", source)
                 await self._give("remove", source)
 
-    async def _give(self, verb: str, source: SourceId, descriptor: bytes = b"") -> None:
+    async def _give(self, verb: Verb, source: SourceId, descriptor: bytes = b"") -> None:
         command = Command(
-            verb=verb,  # type: ignore[arg-type]
+            verb=verb,
             source=source,
             nonce=self._parts.nonces.next(),
             descriptor=descriptor,
@@ -179,6 +193,18 @@ class Opening:
                     self._keys.copy(source, reply.before.generation, reply.before.copy, reply.before.segments),
                 )
             )
+
+
+def _knows_more(alone: OwnedSource, state: SourceState) -> bool:
+    """Whether what was collected without the store is worth more than what the store has of before.
+
+    All of a life of the engine is; so is any of it where nothing can be replayed, for after the time between the
+    store's knowledge could not be continued.
+    """
+    facts = alone.source.facts
+    if facts.generation <= state.generation or facts.sequence is None:
+        return False
+    return facts.complete or alone.sink.descriptor.replay_endpoint is None
 
 
 class _Begun(NamedTuple):

@@ -13,6 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Final, Literal
 
 from indexer.partitions.opening import Opening
+from indexer.partitions.owned import OwnedSource
 from indexer.partitions.writing import EpochOver, Writing
 from indexer.store.budget import JournalBudget
 from indexer.store.commands import Command, give
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from indexer.index.source import SourceIndex
-    from indexer.partitions.owned import OwnedSource
+    from indexer.model import Descriptor, SourceId
     from indexer.partitions.parts import Parts
     from indexer.store.layout import PartitionKeys
 
@@ -120,6 +121,17 @@ class Owner:
         if self._writing is not None:
             owned.source.facts.lease_until = self._writing.lease_until
             self._writing.touch(owned)
+
+    def begin_alone(self) -> None:
+        """The store does not answer: collect what is configured without it, until it does."""
+        if self.has_loaded or self.owned or self.role != "none":
+            return
+        for source, descriptor in self._configured().items():
+            if source not in self._parts.registry.sources:
+                sink = self._parts.ingest.open_source(descriptor)
+                self._parts.roster.put(sink)
+                self.enter(OwnedSource(sink, where=None, written=None, facts=b""))
+        self._parts.roster.follow_soon([owned.id for owned in self.owned.values()])
 
     def leave(self, source: SourceIndex) -> None:
         """It is removed."""
@@ -273,15 +285,11 @@ class Owner:
 
     async def _load(self) -> None:
         """All sources of the partition as the store has them. What this process knew of them is void."""
-        configured = {
-            source: descriptor
-            for source, descriptor in self._parts.configured.items()
-            if self._parts.partition_of(source) == self.number
-        }
         before = dict(self.owned)
+        alone = {} if self.has_loaded else {owned.id: owned for owned in before.values()}
         newest = await self._parts.client.last_entries(self._keys.control, 1)
         self.control_after = newest[0][0] if newest else b"0-0"
-        opened = await Opening(self._parts, self._keys).open(configured)
+        opened = await Opening(self._parts, self._keys, alone).open(self._configured())
         for owned in before.values():
             self.leave(owned.source)
         for one in opened:
@@ -292,7 +300,12 @@ class Owner:
         for owned in before.values():
             if owned.id not in known and self._parts.registry.sources.get(owned.id) is owned.source:
                 self._parts.roster.drop(owned.id)
-        self._parts.roster.follow_soon([one.owned.id for one in opened])
+        self._parts.roster.follow_soon([one.owned.id for one in opened if alone.get(one.owned.id) is not one.owned])
+
+    def _configured(self) -> dict[SourceId, Descriptor]:
+        """Sources of this partition that flags and the configuration name."""
+        of = self._parts.partition_of
+        return {source: each for source, each in self._parts.configured.items() if of(source) == self.number}
 
     async def _restore_registry(self) -> None:
         """Put back registrations that the store lost."""

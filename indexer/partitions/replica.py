@@ -38,6 +38,7 @@ RETRY_MAX_S: Final = 2.0
 FIRST_TRY_S: Final = 5.0
 """At the start, so long an answer of the store is waited for; then the service begins without."""
 LOOK_S: Final = 0.5
+ALONE_AFTER_S: Final = 1.0
 State = Literal["waiting", "up", "down"]
 
 
@@ -153,6 +154,7 @@ class Replica:
             running = [
                 tasks.create_task(self._ask_on(), name="store: agree"),
                 tasks.create_task(self._watch(), name="store: watch"),
+                tasks.create_task(self._begin_alone(), name="store: begin alone"),
                 tasks.create_task(self.orders.run(), name="store: orders"),
                 tasks.create_task(self._control.run(), name="store: control"),
             ]
@@ -178,6 +180,12 @@ class Replica:
     async def _own(self, owner: Owner) -> None:
         await self._agreed.wait()
         await owner.run()
+
+    async def _begin_alone(self) -> None:
+        """A store that does not answer at the start keeps nobody from collecting what is configured."""
+        await asyncio.sleep(ALONE_AFTER_S)
+        for owner in self.owners.values():
+            owner.begin_alone()
 
     async def _ask_on(self) -> None:
         rest = RETRY_S

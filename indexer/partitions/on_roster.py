@@ -1,0 +1,49 @@
+"""Where followed sources stand: the process's registry, beside those that this replica owns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from indexer.index.reverse_map import ReverseMap
+    from indexer.index.source import SourceIndex
+    from indexer.model import SourceId
+    from indexer.partitions.parts import Parts
+    from indexer.store.registered import Registered
+
+
+class OnRoster:
+    """Implements `Shelves`."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def enter(self, registered: Registered, generation: int) -> SourceIndex:
+        """Listed, without a subscriber, in place of one of the same identity."""
+        self._parts.registry.check(registered.descriptor)
+        sink = self._parts.ingest.open_source(registered.descriptor, generation)
+        sink.followed = True
+        sink.source.changes = None  # nothing of it is written here
+        sink.source.facts.cordoned = registered.cordoned
+        self._parts.roster.put(sink)
+        return sink.source
+
+    def leave(self, source: SourceId) -> None:
+        """It is gone."""
+        self._parts.roster.drop(source)
+
+    def changed(self, source: SourceIndex) -> None:
+        """A fact of it changed."""
+        self._parts.ingest.touched(source)
+
+    def reshaped(self, source: SourceIndex) -> None:
+        """It got another slot, block size or adapter."""
+        self._parts.ingest.reshaped(source)
+
+    def bury(self, left: ReverseMap) -> None:
+        """A map that is no longer used."""
+        self._parts.ingest.bury(left)
+
+    def get(self, source: SourceId) -> SourceIndex | None:
+        """As it stands, whoever entered it."""
+        return self._parts.registry.sources.get(source)
