@@ -1,5 +1,19 @@
 """[I/O] What a replica does with partitions of the store: own them, or follow them.
 
+    replica             which partitions this process owns and follows, and how that goes
+    parts               what all of these have in common
+    orders              commands given here: checked, made durable, awaited
+    control             commands of all replicas about owned partitions, as the control streams tell them
+
+Owning, in the order of what happens:
+
+    owner               one partition, from one epoch to the next
+    opening             the registry as configured, then all sources as they were left
+    owned               one source: where its map stands, and what is not written yet (pure)
+    writing             one epoch: runs, ticks, leases, new copies
+    laying              a whole map into a new copy
+    news                the operator's log of all this
+
 Following, in the order of what happens:
 
     followers           which partitions are followed: reads registries, maps, journals and commands
@@ -7,6 +21,6 @@ Following, in the order of what happens:
     followed_sources    its sources, as the registry and commands say
     followed            one source: what the journal tells of it, and when it may answer
     reading             its map being read beside what answers
-    shelves             where sources stand in this process
+    shelves, on_roster  where sources stand in this process
     options             how followers behave, and what is told of them
 """

@@ -12,6 +12,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Final, Literal
 
+from indexer.index.states import NEVER
 from indexer.partitions.opening import Opening
 from indexer.partitions.owned import OwnedSource
 from indexer.partitions.writing import EpochOver, Writing
@@ -21,6 +22,7 @@ from indexer.store.entries import Position
 from indexer.store.failures import DamagedValue, StoreFailure
 from indexer.store.journal import Journal
 from indexer.store.lease import Acquired, Held, acquire, release
+from indexer.store.outcomes import Fenced, Lost
 from indexer.store.registered import Registered, pack_registered
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from indexer.index.source import SourceIndex
     from indexer.model import Descriptor, SourceId
+    from indexer.partitions.news import News
     from indexer.partitions.parts import Parts
     from indexer.store.layout import PartitionKeys
 
@@ -52,6 +55,7 @@ class Owner:
         *,
         on_owned: Callable[[int], None],
         on_lost: Callable[[int], None],
+        news: News,
     ) -> None:
         self.number = number
         self.role: Role = "none"
@@ -65,6 +69,7 @@ class Owner:
         self._keys = keys
         self._on_owned = on_owned
         self._on_lost = on_lost
+        self._news = news
         self._token = b""
         self._writing: Writing | None = None
         self._journal: Journal | None = None
@@ -146,7 +151,8 @@ class Owner:
         due: Then = "load"
         while True:
             acquired, lease_until = await self._acquire()
-            due = _later(due, self._what_now(acquired))
+            due = _later(due, self._what_now(acquired)) if self.has_loaded else "load"
+            self._on_owned(self.number)
             self._settle(acquired.after)
             journal = self._journal = await self._open_journal(acquired)
             try:
@@ -154,24 +160,23 @@ class Owner:
                     self.role = "loading"
                     await self._load()
                 elif due == "assert":
-                    log.warning("partition %d: the store is not as it was left: written anew from memory", self.number)
+                    self._news.tell(self.number, "the store is not as it was left: written anew from memory")
                     await self._restore_registry()
                     for owned in self.owned.values():
                         owned.lose()
             except (StoreFailure, DamagedValue) as failure:
-                log.warning("partition %d: %s", self.number, failure)
+                self._news.tell(self.number, str(failure))
                 await self._rest(RETRY_S)
                 continue
             due = "go_on"
             self.has_loaded = True
             self.role = "owner"
             self._takes_over = False
-            self._on_owned(self.number)
             self._writing = Writing(self._parts, self._keys, self.owned, journal, lease_until)
             try:
                 await self._writing.run()
             except EpochOver as over:
-                log.warning("partition %d: %s", self.number, over.why)
+                self._news.tell(self.number, _in_words(over.why))
             self.role = "waiting"
 
     async def stop(self, until: float) -> bool:
@@ -231,8 +236,7 @@ class Owner:
                     held = reply.holder  # the process before this one, of the same name
                     self._takes_over = False
                     continue
-                self._on_lost(self.number)
-                self.role = "waiting"
+                self._yield()
                 await self._rest(min(reply.left_ms / 1000 + RETRY_S, options.lease_s / 4))
             else:
                 log.error("the store: the key %s is in use for something else", reply.key.decode(errors="replace"))
@@ -246,6 +250,18 @@ class Owner:
             return Acquired(acquired.token, acquired.position, Position.parse(entries[0][1][b"a"]))
         except (StoreFailure, DamagedValue, IndexError, KeyError):
             return None
+
+    def _yield(self) -> None:
+        """Somebody else owns it: they speak to its engines, and what they write is followed."""
+        self.role = "waiting"
+        for owned in list(self.owned.values()):
+            self._parts.roster.unfollow(owned.id)
+            self.leave(owned.source)
+            owned.sink.followed = True
+            owned.source.changes = None
+            owned.source.facts.lease_until = NEVER
+        self.has_loaded = False
+        self._on_lost(self.number)
 
     def _what_now(self, acquired: Acquired) -> Then:
         """What the last entry before ours says of the time between."""
@@ -297,9 +313,9 @@ class Owner:
             if one.incomplete:
                 one.owned.lose()
         known = {one.owned.id for one in opened}
-        for owned in before.values():
-            if owned.id not in known and self._parts.registry.sources.get(owned.id) is owned.source:
-                self._parts.roster.drop(owned.id)
+        for source in list(self._parts.registry.sources):
+            if source not in known and self._parts.partition_of(source) == self.number:
+                self._parts.roster.drop(source)
         self._parts.roster.follow_soon([one.owned.id for one in opened if alone.get(one.owned.id) is not one.owned])
 
     def _configured(self) -> dict[SourceId, Descriptor]:
@@ -327,6 +343,14 @@ class Owner:
 def _later(due: Then, now: Then) -> Then:
     """What is to be done when something else was due and not done yet: whoever was between makes all of it void."""
     return "load" if "load" in {due, now} else due if due != "go_on" else now
+
+
+def _in_words(why: Fenced | Lost) -> str:
+    if isinstance(why, Lost):
+        return "the journal does not end where it was left"
+    if why.holder:
+        return f"replica {_replica_of(why.holder)} owns it now"
+    return "the lease ended while the store was away"
 
 
 def _replica_of(token: bytes) -> str:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from typing import TYPE_CHECKING, Final, Literal
 
 from indexer.errors import SettingsError
 from indexer.hashing.chain import SCHEME
 from indexer.partitions.control import Control
+from indexer.partitions.followers import Followers
+from indexer.partitions.news import News
+from indexer.partitions.on_roster import OnRoster
+from indexer.partitions.options import FollowOptions
 from indexer.partitions.orders import Orders
 from indexer.partitions.owned import OwnedSource
 from indexer.partitions.owner import Owner
@@ -25,9 +28,12 @@ from indexer.telemetry import StoreHealth
 from schemas.rest import PartitionView
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from indexer.index.source import SourceIndex
     from indexer.ingest import SourceSink
     from indexer.model import SourceId
+    from indexer.partitions.options import PartitionProgress
     from indexer.partitions.parts import Parts
     from schemas.rest import PartitionState, Progress
 
@@ -37,7 +43,7 @@ RETRY_S: Final = 0.2
 RETRY_MAX_S: Final = 2.0
 FIRST_TRY_S: Final = 5.0
 """At the start, so long an answer of the store is waited for; then the service begins without."""
-LOOK_S: Final = 0.5
+LOOK_S: Final = 1.0
 ALONE_AFTER_S: Final = 1.0
 State = Literal["waiting", "up", "down"]
 
@@ -51,14 +57,23 @@ class Replica:
         self._facts = {"scheme": SCHEME, "partitions": str(parts.partitions), "secret": secret_digest}
         self._keys = {number: PartitionKeys(namespace, tag) for number, tag in enumerate(tags(parts.partitions))}
         self.orders = Orders(parts, self._keys)
+        self._news = News()
+        self.followers = Followers(
+            parts.client,
+            self._keys,
+            OnRoster(parts),
+            parts.mirror,
+            clock=parts.clock,
+            chance=parts.chance,
+            options=FollowOptions(retain_s=parts.options.retain_s),
+        )
         self.owners: dict[int, Owner] = {}
         if collects:
             self.owners = {
-                number: Owner(parts, keys, number, on_owned=self._owned, on_lost=self._lost)
+                number: Owner(parts, keys, number, on_owned=self._owned, on_lost=self._lost, news=self._news)
                 for number, keys in self._keys.items()
             }
         self._control = Control(parts, self._keys, self.owners)
-        self._followed: set[int] = set()
         self._agreed = asyncio.Event()
         self.trouble = ""
         """Why the store cannot be used now; empty where it can."""
@@ -68,19 +83,43 @@ class Replica:
     @property
     def waiting_partitions(self) -> int:
         """Of which it is not known yet what the store has."""
-        return sum(not owner.has_loaded and owner.number not in self._followed for owner in self.owners.values())
+        followed = {each.partition: each.state == "following" for each in self.followers.progress()}
+        return sum(not self._is_known(number, followed) for number in self._keys)
+
+    def _is_known(self, number: int, followed: Mapping[int, bool]) -> bool:
+        owner = self.owners.get(number)
+        return followed.get(number, False) or (owner is not None and owner.has_loaded)
 
     def progress(self) -> dict[str, Progress | dict[str, Progress]]:
         """For `/readyz`."""
-        roles: Counter[str] = Counter(owner.role for owner in self.owners.values())
+        followed = self.followers.progress()
         return {
-            "redis": {"up": not self.trouble and self._agreed.is_set(), "trouble": self.trouble or None},
-            "partitions": {"total": self._parts.partitions, **roles},
+            "redis": {"up": self.is_up, "trouble": self.trouble or None},
+            "partitions": {
+                "total": self._parts.partitions,
+                "owned": sum(owner.role == "owner" for owner in self.owners.values()),
+                "loading": sum(owner.role == "loading" for owner in self.owners.values())
+                + sum(each.state == "loading" for each in followed),
+                "followed": sum(each.state == "following" for each in followed),
+                "waiting": self.waiting_partitions,
+                "sources_loaded": sum(each.loaded for each in followed),
+                "sources_followed": sum(each.sources for each in followed),
+            },
         }
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the store answers, and serves."""
+        return self._agreed.is_set() and not self.trouble
 
     def views(self) -> list[PartitionView]:
         """For `GET /v1/partitions`."""
-        return [self._view(owner) for owner in self.owners.values()]
+        followed = {each.partition: each for each in self.followers.progress()}
+        return [
+            _followed_view(followed[number]) if number in followed else self._view(self.owners[number])
+            for number in self._keys
+            if number in followed or number in self.owners
+        ]
 
     def _view(self, owner: Owner) -> PartitionView:
         owns = owner.role == "owner"
@@ -100,9 +139,10 @@ class Replica:
         """For `/metrics`."""
         owned = [owner for owner in self.owners.values() if owner.role == "owner"]
         return StoreHealth(
-            up=self._agreed.is_set() and not self.trouble,
+            up=self.is_up,
             owned=len(owned),
-            lags_s={owner.number: owner.age_s for owner in owned},
+            lags_s={owner.number: owner.age_s for owner in owned}
+            | {each.partition: each.age_s for each in self.followers.progress() if each.age_s is not None},
             pending_bytes={owner.number: owner.pending_bytes for owner in owned},
             failures=dict(self._parts.client.failures),
         )
@@ -157,7 +197,9 @@ class Replica:
                 tasks.create_task(self._begin_alone(), name="store: begin alone"),
                 tasks.create_task(self.orders.run(), name="store: orders"),
                 tasks.create_task(self._control.run(), name="store: control"),
+                tasks.create_task(self._news.run(), name="store: news"),
             ]
+            following = tasks.create_task(self._follow(stop), name="store: follow")
             owning = [
                 tasks.create_task(self._own(owner), name=f"store: own {owner.number}") for owner in self.owners.values()
             ]
@@ -167,6 +209,7 @@ class Replica:
                 task.cancel()
             await asyncio.wait([*owning, *running])
             await self._end()
+            following.cancel()
         await self._parts.client.close()
 
     async def _end(self) -> None:
@@ -180,6 +223,13 @@ class Replica:
     async def _own(self, owner: Owner) -> None:
         await self._agreed.wait()
         await owner.run()
+
+    async def _follow(self, stop: asyncio.Event) -> None:
+        await self._agreed.wait()
+        if not self.owners:
+            for number in self._keys:
+                self.followers.follow(number)
+        await self.followers.run(stop)
 
     async def _begin_alone(self) -> None:
         """A store that does not answer at the start keeps nobody from collecting what is configured."""
@@ -210,7 +260,7 @@ class Replica:
         await self._agreed.wait()
         while True:
             try:
-                await self._parts.client.string(self._keys[0].epoch)
+                await agree(self._parts.client, self._namespace, self._facts)  # anew where the store was emptied
             except StoreFailure as failure:
                 self._say(failure)
             else:
@@ -228,11 +278,25 @@ class Replica:
     # -- partitions come and go ---------------------------------------------------------------------------------------
 
     def _owned(self, number: int) -> None:
-        self._followed.discard(number)
+        self.followers.leave(number)
 
     def _lost(self, number: int) -> None:
         """Somebody else owns it: what they write is followed."""
-        self._followed.add(number)
+        self.followers.follow(number)
+
+
+def _followed_view(followed: PartitionProgress) -> PartitionView:
+    states: dict[str, PartitionState] = {"loading": "loading", "following": "live", "lost": "stale"}
+    epoch = followed.position.partition("-")[0]
+    return PartitionView(
+        partition=followed.partition,
+        role="follower",
+        state=states[followed.state],
+        epoch=int(epoch) or None,
+        position=followed.position if int(epoch) else None,
+        age_ms=None if followed.age_s is None else round(followed.age_s * 1000),
+        sources=followed.sources,
+    )
 
 
 def _state_of(owner: Owner, now: float) -> PartitionState:
