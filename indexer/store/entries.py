@@ -89,7 +89,7 @@ class Moved(msgspec.Struct, frozen=True, array_like=True, tag="m", forbid_unknow
 
 
 class SourceTick(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """How one source is: `sequence` as in SourceChange, age of its last sign of life, state facts as MessagePack."""
+    """How one source is: `sequence` as in SourceChange, age of its last sign of life, facts as `TickFacts`."""
 
     source: bytes
     generation: int

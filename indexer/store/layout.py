@@ -150,7 +150,7 @@ class PartitionKeys:
     def source(self, source: SourceId) -> bytes:
         """Hash: state of one source. TTL: retain_s, renewed by the owner. Example: kvi:1:{16.3}:src:pod-1#0.
 
-        Fields: `generation`, `cursor` (sequence applied last; absent before the first), `facts` (MessagePack), `copy`
+        Fields: `generation`, `cursor` (sequence applied last; absent before the first), `facts` (see facts.py), `copy`
         and `segments` (where the map is), `pairs` (fields in it), `gone` (fields it ever lost), `complete` (1 when the
         copy is whole), `command` (nonce of the command applied last). A removed source keeps `generation` and
         `command` only.

@@ -361,3 +361,23 @@ def test_a_restart_while_chains_are_placed_changes_nothing(steps: list[tuple[tup
             story.heal(slices)
             story.written()
         story.end()
+
+
+# -- what differs ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("event", [placeholder([1]), stored([2], prompt(1, BLOCK), 1)])
+def test_what_names_a_mapping_that_went_just_before_waits(event: object) -> None:
+    """It is held and not claimed, and the bound says so; without the restart it would be claimed at once."""
+    reference = Life({})
+    reference.speaker.say(stored([1], prompt(1)), removed(1))
+    reference.write()
+    restarted = reference.restarted()
+    for life in (reference, restarted):
+        life.speaker.say(event)
+    claimed, waiting = (life.core.ask(prompt(3))["pod"] for life in (reference, restarted))
+
+    assert "exact" == claimed.bound
+    assert ("lower", 0) == (waiting.bound, waiting.matched_tokens)
+    restarted.speaker.say(stored([1], prompt(1)))
+    assert "exact" == restarted.core.ask(prompt(3))["pod"].bound

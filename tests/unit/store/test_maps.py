@@ -223,13 +223,13 @@ def test_what_waits_for_a_block_that_is_placed_is_placed_next() -> None:
 def test_many_that_wait_are_looked_at_in_slices() -> None:
     """The loop is not held."""
     restored = Restored()
-    for number in range(STEP_FIELDS + 1):
+    for number in range(2 * STEP_FIELDS + 1):
         restored.take(Field(number, 0, waiting=True), Unnamed(GPU))
     restored.take(Field(STEP_FIELDS, 0), (Placed(77, GPU),))
 
     assert restored.restoring.finish_slice()
     assert [] == restored.source.map.healing
-    assert not restored.restoring.finish_slice()
+    restored.restoring.finish()
     assert [(STEP_FIELDS, 77)] == restored.source.map.healing
 
 
@@ -272,6 +272,7 @@ def test_what_the_facts_do_not_allow_is_damage(fields: dict[Field, Value]) -> No
     [
         {b"1234567": HASHES + b"\x01"},
         {b"1234567": HASHES + b"\x01", b"12345678": HASHES + b"\x01"},
+        {b"12345678": HASHES + b"\x01", b"1234567": HASHES + b"\x01"},
         {b"12345678": HASHES[1:] + b"\x01"},
         {b"12345678": HASHES},
         {b"12345678": HASHES + b"\x20"},

@@ -75,6 +75,19 @@ def test_a_byte_too_many_is_damage(value: Value) -> None:
         decode_value(field, encode_value(value) + b"\x00")
 
 
+@pytest.mark.parametrize("tiers", [b"\x00", b"\x20", b"\x40", b"\x80"])
+def test_tiers_that_are_none_are_damage(tiers: bytes) -> None:
+    """Nor is an era or a count taken for granted that does not follow."""
+    with pytest.raises(DamagedValue):
+        decode_value(Field(1, 0), b"12345678" * 2 + tiers)
+
+
+def test_a_parked_block_lies_on_one_tier() -> None:
+    """Where it was stored; what else was told of it stands beside."""
+    with pytest.raises(ValueError, match="copies"):
+        encode_value(Parked(1, b"12345678", ((Tier.GPU, 1), (Tier.CPU, 1))))
+
+
 @given(st.binary(max_size=12))
 def test_any_bytes_are_a_field_or_damage(data: bytes) -> None:
     """And what is a field is written one way only."""
