@@ -198,6 +198,20 @@ def test_fields_again_are_harmless(engine: Speaker) -> None:
     assert written(engine) == {c.field: c.value for step in encode_all(restored.source, restored.mirror) for c in step}
 
 
+def test_copies_and_marks_come_back(engine: Speaker) -> None:
+    """Two copies announced since the gap, and one entry of before it."""
+    engine.say(stored([1, 2], prompt(2)))
+    engine.lose()
+    engine.gap()
+    engine.say(stored([1], prompt(1)), stored([1], prompt(1)))
+    restored = Restored(engine.source)
+    restored.restoring.take(written(engine))
+    (lane,) = restored.source.map.lanes.values()
+
+    assert [(2, True), (1, False)] == [(lane.count(h), lane.announced(h)) for h in (1, 2)]
+    assert (1, 3) == (restored.source.map.era, restored.source.copies)
+
+
 def test_a_life_begins_at_the_restart(engine: Speaker) -> None:
     """When an entry was announced is not written."""
     engine.say(stored([1], prompt(1), medium="STORAGE"))
