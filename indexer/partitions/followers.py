@@ -126,10 +126,7 @@ class Followers:
                 await self._not_answered(ready, failure)
                 continue
             self._failures = 0
-            received_at = self._clock.now()
-            for partition in ready:
-                partition.is_reached = True
-                await self._enter(partition, entries, asked_at, received_at)
+            await self._enter_all(ready, entries, asked_at)
             if self._client.is_cluster:
                 await asyncio.sleep(self._options.poll_s)
 
@@ -165,25 +162,36 @@ class Followers:
         self._failures += 1
         await asyncio.sleep(self._later(self._failures, self._options.rest_max_s) - self._clock.now())
 
+    async def _enter_all(
+        self,
+        partitions: Sequence[FollowedPartition],
+        entries: Mapping[bytes, Sequence[StreamEntry]],
+        asked_at: float,
+    ) -> None:
+        received_at = self._clock.now()
+        for partition in partitions:
+            commands, told = entries.get(partition.keys.control, ()), entries.get(partition.keys.log, ())
+            if commands or told:
+                await self._enter(partition, commands, told, received_at)
+            if len(told) < self._options.count:
+                partition.end_seen_at = asked_at
+            partition.is_reached = True
+        if entries:
+            self._begin_due()
+
     async def _enter(
         self,
         partition: FollowedPartition,
-        entries: Mapping[bytes, Sequence[StreamEntry]],
-        asked_at: float,
+        commands: Sequence[StreamEntry],
+        told: Sequence[StreamEntry],
         received_at: float,
     ) -> None:
-        commands, told = entries.get(partition.keys.control, ()), entries.get(partition.keys.log, ())
-        heard_at = received_at
-        if received_at - partition.end_seen_at > self._options.trusted_s:
-            heard_at = partition.end_seen_at
-        if commands or told:
-            async with partition.turn:
-                if commands:
-                    await self._obey(partition, commands)
-                await self._run(partition.hear(told, heard_at))
-            self._begin_due()
-        if len(told) < self._options.count:
-            partition.end_seen_at = asked_at
+        """Commands and entries of one partition. What may have lain in the journal is as old as that allows."""
+        is_fresh = received_at - partition.end_seen_at <= self._options.trusted_s
+        async with partition.turn:
+            if commands:
+                await self._obey(partition, commands)
+            await self._run(partition.hear(told, received_at if is_fresh else partition.end_seen_at))
 
     async def _obey(self, partition: FollowedPartition, commands: Sequence[StreamEntry]) -> None:
         before = partition.control

@@ -152,6 +152,11 @@ class Follow:
         known = self._partition.sources.by_name.get(source_name(source))
         return 0 if known is None else known.tries
 
+    def is_whole(self, source: SourceId) -> bool:
+        """Whether it is what its journal told so far."""
+        known = self._partition.sources.by_name.get(source_name(source))
+        return known is not None and known.whole
+
     def lose(self) -> None:
         """Have everything read anew."""
         self._partition.lose("damaged")

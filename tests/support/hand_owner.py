@@ -27,10 +27,15 @@ if TYPE_CHECKING:
     from indexer.store.layout import PartitionKeys
 
 BLOCK: Final = 16
-TOKEN: Final = 1 << 40
 TIERS: Final = (Tier.GPU, Tier.CPU)
 """In the order of their lanes, all of group 0."""
 SEGMENTS: Final = 2
+_MIX: Final = 0x9E37_79B9_7F4A_7C15
+
+
+def token_of(number: int) -> int:
+    """The token hash of a numbered block: spread like real ones."""
+    return (number + 1) * _MIX & 0xFFFF_FFFF_FFFF_FFFF
 
 
 def descriptor_of(source: SourceId) -> Descriptor:
@@ -120,7 +125,7 @@ class HandOwner:
     async def store(self, source: SourceId, numbers: Iterable[int], lanes: int = 1, *, aliases: int = 0) -> None:
         """Blocks are announced. With `aliases` several engine hashes stand for each token hash."""
         step = max(1, aliases)
-        changed = {number: (TOKEN + number // step, lanes) for number in numbers}
+        changed = {number: (token_of(number // step), lanes) for number in numbers}
         await self.write(source, changed)
 
     async def remove(self, source: SourceId, numbers: Iterable[int]) -> None:
