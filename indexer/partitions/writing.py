@@ -81,6 +81,7 @@ class OpenCall:
     """A call of which it is not known whether it was done: `position` is its entry's."""
 
     position: Position
+    outcome: Callable[[Reply], object]
     was_done: Callable[[], None]
     was_not: Callable[[], None]
 
@@ -141,8 +142,14 @@ class Writing:
     async def flush(self) -> bool:
         """Write all that waits, once; True where nothing is left. For the stop, when nothing is applied any more."""
         async with self._turn:
+            if self.open_call is not None:  # of a task that was cancelled over it
+                await self._settle(self.open_call.outcome)
+                self._close(self.open_call)
             await self._flush()
-        return not self._dirty
+        lost = [each for each in self._owned.values() if each.wish == "lost"]
+        for owned in lost:
+            await self._lay(owned)
+        return not self._dirty and not lost
 
     async def _renew(self) -> None:
         options, clock = self._parts.options, self._parts.clock
@@ -204,9 +211,9 @@ class Writing:
             self._asserted_anew.clear()
             again = False
             for owned in list(self._owned.values()):
-                if owned.wish is not None and self._parts.clock.now() >= owned.rests_until:
+                if owned.wish is not None and self._may_write(owned):
                     again = not await self._lay(owned) or again
-                again = again or (owned.wish is not None and self._owned.get(id(owned.source)) is owned)
+                again = again or (owned.wish is not None and self._is_here(owned))
             if again:
                 await asyncio.sleep(RETRY_S + RETRY_S * self._parts.chance.random())
                 self._asserted_anew.set()
@@ -226,8 +233,8 @@ class Writing:
 
     async def _flush(self) -> bool:
         """One round: begin generations, then one run of what waits. False where something could not be written."""
-        for owned in [each for each in self._dirty.values() if each.wants_turn and each.wish is None]:
-            if self._may_write(owned) and not await self._begin(owned):
+        for owned in [each for each in self._dirty.values() if each.wants_turn]:
+            if owned.wish is None and self._may_write(owned) and not await self._begin(owned):
                 return False
         runs = self._runs()
         if not runs:
@@ -245,7 +252,7 @@ class Writing:
         fields = 0
         wall_us = self._parts.clock.wall_us()
         for key, owned in list(self._dirty.items()):
-            if self._owned.get(key) is not owned or owned.wish == "lost":
+            if not self._is_here(owned) or owned.wish == "lost":
                 del self._dirty[key]
                 continue
             if not self._may_write(owned) or owned.wants_turn or self._parts.ingest.is_busy(owned.source):
@@ -274,7 +281,11 @@ class Writing:
         )
 
     def _may_write(self, owned: OwnedSource) -> bool:
-        return self._parts.clock.now() >= owned.rests_until
+        return self._parts.clock.now() >= owned.rests_until and self._is_here(owned)
+
+    def _is_here(self, owned: OwnedSource) -> bool:
+        """Whether it was not removed meanwhile."""
+        return self._owned.get(id(owned.source)) is owned
 
     def _wrote(self, runs: Sequence[tuple[OwnedSource, Run]]) -> None:
         for owned, run in runs:
@@ -285,7 +296,7 @@ class Writing:
     def _put_back(self, runs: Sequence[tuple[OwnedSource, Run]]) -> None:
         for owned, run in runs:
             self._count(owned, partial(owned.put_back, run))
-            if self._owned.get(id(owned.source)) is owned:
+            if self._is_here(owned):
                 self._dirty[id(owned.source)] = owned
 
     async def _begin(self, owned: OwnedSource) -> bool:
@@ -333,7 +344,7 @@ class Writing:
                 self._refused(refused, [owned])
                 return False
             async with self._turn:
-                if owned.wish != wish or owned.source.facts.generation != generation:
+                if owned.wish != wish or owned.source.facts.generation != generation or not self._is_here(owned):
                     return False  # what was laid is void, and expires by itself
                 await self._until_between_batches(owned)
                 if wish == "outgrown":
@@ -431,19 +442,23 @@ class Writing:
     ) -> T | Refusal | None:
         """Make a call and learn whether it was done. None: it was not, and the store refuses it for now."""
         position = self._journal.position.next
-        self.open_call = OpenCall(position, was_done, was_not)
+        opened = self.open_call = OpenCall(position, outcome, was_done, was_not)
         reply: T | Refusal | None = None
         try:
             reply = await call()
         except StoreFailure:
             reply = await self._settle(outcome)
-        self.open_call = None
-        if self._journal.position == position:
-            self.wrote_at = self._parts.clock.now()
-            was_done()
-        else:
-            was_not()
+        self._close(opened)
         return reply
+
+    def _close(self, call: OpenCall) -> None:
+        """It is known whether it was done."""
+        self.open_call = None
+        if self._journal.position == call.position:
+            self.wrote_at = self._parts.clock.now()
+            call.was_done()
+        else:
+            call.was_not()
 
     async def _settle(self, outcome: Callable[[Reply], T | Refusal]) -> T | Refusal | None:
         rest = RETRY_S
@@ -494,6 +509,8 @@ class Writing:
 
     def _adopt(self, owned: OwnedSource, stored: int) -> None:
         """Another generation stands: a command raised it, whose words come on the control stream."""
+        if not self._is_here(owned):
+            return
         if stored > owned.source.facts.generation:
             self._parts.ingest.clear(owned.sink, stored)
         else:

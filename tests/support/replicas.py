@@ -1,0 +1,138 @@
+"""A whole replica on a real store, in the test's process; what its engines say is handed in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from indexer.clock import SystemClock
+from indexer.model import RawBatch, SourceId
+from indexer.node import Node
+from indexer.settings import load
+from schemas.lookup import LookupQuery, PodEntry
+from tests.support.core_events import payload, u32
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from indexer.ingest import SourceSink
+    from indexer.ports import EventSink, Resume
+
+DEADLINE_S: Final = 20.0
+SHORT: Final = {"redis.lease_s": 2.0, "redis.timeout_ms": 500}
+
+
+class HandedIn:
+    """Implements `ports.Collector`: notes who is subscribed to, and from where it went on."""
+
+    def __init__(self) -> None:
+        self.resumed: dict[SourceId, Resume | None] = {}
+
+    def start(self, sink: EventSink) -> None:
+        self.resumed[sink.descriptor.id] = sink.resume
+
+    def stop(self, source: SourceId) -> None:
+        self.resumed.pop(source, None)
+
+    def sources(self) -> Sequence[SourceId]:
+        return list(self.resumed)
+
+
+class Replica:
+    """`pods` are its configured sources. Use as a context, on the test's loop."""
+
+    def __init__(self, url: str, pods: Sequence[str] = ("a",), *, name: str = "r1", **settings: Any) -> None:  # noqa: ANN401  settings of any kind
+        flags: dict[str, object] = {**SHORT, "redis.url": url, "redis.replica": name}
+        flags |= {key.replace("__", "."): value for key, value in settings.items()}
+        sources = [f"{pod}=tcp://127.0.0.1:1" for pod in pods]
+        self.node = Node(load(None, flags=flags, source_flags=sources, environment={}), SystemClock())
+        self.collector = self.node.roster.fleet = HandedIn()
+        self.next: dict[str, int] = {}
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def part(self) -> Any:  # noqa: ANN401  its parts are looked at from inside
+        """What has to do with the store."""
+        assert self.node.replica is not None
+        return self.node.replica
+
+    async def start(self) -> Replica:
+        """Run; returns when all partitions are owned or followed."""
+        self._task = asyncio.get_running_loop().create_task(self.node.run(self._stop))
+        await self.until(lambda: self.part.waiting_partitions == 0)
+        return self
+
+    async def stop(self) -> None:
+        """A clean stop."""
+        self._stop.set()
+        if self._task is not None:
+            await self._task
+            self._task = None
+
+    async def die(self) -> None:
+        """As a process that is killed: what was not written is not written any more."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        """Wait for a condition."""
+        async with asyncio.timeout(DEADLINE_S):
+            while not holds():
+                assert self._task is None or not self._task.done(), self._task.exception()
+                await asyncio.sleep(0.005)
+
+    def sink(self, pod: str = "a") -> SourceSink:
+        """Of a source that is known here."""
+        sink = self.node.roster.sink(SourceId(pod, 0))
+        assert sink is not None, pod
+        return sink
+
+    def say(self, pod: str, *events: object, sequence: int | None = None, ts: float = 1_000.0) -> None:
+        """The engine's next batch."""
+        sink = self.sink(pod)
+        if sequence is None:
+            sequence = 0 if sink.cursor is None else sink.cursor + 1
+        sink.alive(connected=True)
+        sink.apply(RawBatch(b"", sequence, payload(*events, ts=ts + sequence)))
+
+    async def written(self) -> None:
+        """Wait until nothing waits for the store and no new copy is due."""
+        await self.until(self._is_written)
+
+    def _is_written(self) -> bool:
+        owned = [each for owner in self.part.owners.values() for each in owner.owned.values()]
+        return all(
+            each.wish is None
+            and not each.wants_turn
+            and not each.waiting_bytes
+            and each.written == each.source.facts.sequence
+            for each in owned
+        )
+
+    def ask(self, token_ids: Sequence[int], pod: str = "a") -> PodEntry:
+        """What an answer says of a pod whose connection is well."""
+        sink = self.sink(pod)
+        if not sink.followed:
+            sink.syncing(active=False)
+            sink.alive(connected=True)
+        answer = self.node.lookup(LookupQuery(request_id="1", tokens=u32(token_ids)))
+        pods = [msgspec.json.decode(p, type=PodEntry) if isinstance(p, msgspec.Raw) else p for p in answer.pods]
+        (entry,) = [each for each in pods if each.pod == pod]
+        return entry
+
+
+def run(body: Callable[[], Any]) -> None:
+    """A test's body on a loop of its own, with a time limit."""
+
+    async def limited() -> None:
+        async with asyncio.timeout(60):
+            await body()
+
+    asyncio.run(limited())
