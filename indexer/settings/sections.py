@@ -145,7 +145,10 @@ class Redis(Section, frozen=True):
     partitions: Annotated[int, Meta(ge=1, le=1024)] = 16
     """Virtual shards; fixed for the life of a deployment."""
     replica: StoreName | None = None
-    """What this replica is called in the store. null: host name and port."""
+    """What this replica is called in the store; no two that run may have one name. null: host name and port.
+
+    Who starts under the name of the one before takes its place at once, and need not wait for the end of its lease.
+    """
     lease_s: Seconds = 10.0
     """What a replica owns is its own for so long without a sign of it."""
     timeout_ms: Annotated[int, Meta(ge=1, le=60_000)] = 500

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.redis_servers import own_server
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -114,10 +116,17 @@ def test_the_lookup_of_the_readme_hits(demo_port: str) -> None:
     assert (16, 16) == (best["matched_tokens"], best["reusable_tokens"])
 
 
+@pytest.fixture(scope="module")
+def store_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """Of a store for lines that name one at its usual port, where a real one may be."""
+    with own_server(tmp_path_factory.mktemp("store")) as server:
+        yield server.port
+
+
 @pytest.mark.parametrize("line", SERVES)
-def test_a_serve_line_of_the_readme_comes_up(line: str) -> None:
+def test_a_serve_line_of_the_readme_comes_up(line: str, store_port: int) -> None:
     """It serves, although nobody answers at that address, and ends on Ctrl-C."""
-    arguments = shlex.split(line)[1:]
+    arguments = shlex.split(line.replace(":6379", f":{store_port}"))[1:]
     process = subprocess.Popen(
         [*KVINDEXER, *arguments, "--port", "0"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -129,7 +138,17 @@ def test_a_serve_line_of_the_readme_comes_up(line: str) -> None:
     assert status in {0, 130}
 
 
+@pytest.mark.parametrize(("target", "command"), [("run", "demo"), ("run-redis", "demo --redis")])
+def test_the_demos_of_the_readme_are_those_that_are_tested(target: str, command: str) -> None:
+    """By what make would do."""
+    planned = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    assert planned.splitlines()[-1].endswith(f"/kvindexer {command}")
+    assert any(line.split("#")[0].strip() == f"make {target}" for line in _readme_lines())
+
+
 def test_the_readme_has_such_lines() -> None:
     """The tests above cannot pass for want of lines."""
     assert CURLS
-    assert SERVES
+    assert any("--redis-url" in line for line in SERVES)
+    assert any("--redis-url" not in line for line in SERVES)
