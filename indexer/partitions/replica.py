@@ -271,7 +271,9 @@ class Replica:
 
     def _say(self, failure: StoreFailure) -> None:
         text = str(failure)
-        if text != self.trouble and failure.kind != "circuit_open":
+        if failure.kind == "circuit_open" and self.trouble:
+            return  # why it is not asked is known already
+        if text != self.trouble:
             log.warning("%s", text)
             self.trouble = text
 

@@ -15,9 +15,9 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 def replica_name(settings: Settings, host: str, process: int) -> str:
     """`redis.replica`, else host name and port; on a port that the system chooses, the process's number instead.
 
-    Never a colon in it, and at most 64 characters. Who starts under the name of one that owned partitions takes its place
-    at once instead of waiting for the lease to end: so the same replica started again should have the same name, and two
-    that run must not.
+    Never a colon in it, and at most 64 characters. Who starts under the name of one that owned partitions takes its
+    place at once instead of waiting for the lease to end: so the same replica started again should have the same name,
+    and two that run must not.
     """
     if settings.redis.replica is not None:
         return settings.redis.replica

@@ -140,6 +140,21 @@ def test_the_doors_with_a_store(tmp_path: Path) -> None:
         assert "hush" not in service.banner + service.end()
 
 
+def test_the_doors_while_the_store_is_frozen(tmp_path: Path) -> None:
+    """Metric and readiness say that it does not answer, and that it answers again; lookups go on."""
+    with own_server(tmp_path) as server, serving("--redis-url", server.url) as service:
+        service.wait_for(lambda: service.metrics()["kvindexer_partitions_owned"] == 16, "all partitions")
+        server.freeze()
+        service.wait_for(lambda: service.metrics()["kvindexer_redis_up"] == 0, "the metric to say so")
+        assert service.get("/readyz")["detail"]["redis"]["trouble"].startswith("the store: ")
+        asked = httpx.post(f"{service.url}/v1/lookup", json={"token_ids": [1, 2, 3]}, timeout=DEADLINE_S)
+        assert 200 == asked.status_code
+        server.thaw()
+        service.wait_for(lambda: service.metrics()["kvindexer_redis_up"] == 1, "it to answer again")
+        assert {"up": True, "trouble": None} == service.get("/readyz")["detail"]["redis"]
+        assert "the store: it answers again" in service.end()
+
+
 def test_the_doors_without_the_store_that_was_asked_for() -> None:
     """It serves and says what is missing; commands are refused, to be tried again; Ctrl-C ends it at once."""
     with serving("--redis-url", f"redis://:hush@127.0.0.1:{free_port()}", "--source", "a=tcp://127.0.0.1:9") as service:
