@@ -120,9 +120,8 @@ class History(RuleBasedStateMachine):
         await self.owner.own()
         for source in list(self.owner.truth):
             await self.owner.command("restore", source)
-            await self.owner.lay(source)
-        for source in self.cleared:
-            self.cleared[source] = await self.owner.command("clear", source)
+            if source not in self.cleared:  # else its next generation begins, when its turn comes
+                await self.owner.lay(source)
 
     @rule(source=SOURCE, numbers=NUMBERS, lanes=st.sampled_from([1, 2, 3]), aliases=st.sampled_from([0, 2]))
     def store_blocks(self, source: SourceId, numbers: frozenset[int], lanes: int, aliases: int) -> None:
