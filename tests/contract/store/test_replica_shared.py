@@ -83,7 +83,9 @@ def test_commands_at_a_mirror_reach_the_owner(store: Store) -> None:
         cleared = await mirror.node.clear_source("b", None)
         assert ("done", 1) == (cleared.effect, cleared.sources)
         assert 0 == mirror.ask(prompt(1), "b").matched_tokens
-        await owner.until(lambda: 0 == owner.ask(prompt(1), "b").matched_tokens)
+        generation = mirror.sink("b").source.facts.generation
+        await owner.until(lambda: generation == owner.sink("b").source.facts.generation)
+        assert 0 == owner.ask(prompt(1), "b").matched_tokens
         owner.say("b", stored([2], prompt(1, 50)))
         await follows(owner, mirror, "b")
         await mirror.until(lambda: BLOCK == mirror.ask(prompt(1, 50), "b").matched_tokens)
