@@ -240,7 +240,8 @@ class Node:
                 model is not None and source.descriptor.model != model
             ):
                 continue
-            views.append(source_view(source, prepared, self.clock, self.registry))
+            owner = None if self.replica is None else self.replica.owner_of(key)
+            views.append(source_view(source, prepared, self.clock, self.registry, owner=owner))
             if limit and len(views) == limit:
                 break
         return views

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from indexer.ports import Clock
 
 
-def source_view(source: SourceIndex, view: Prepared, clock: Clock, registry: Registry) -> SourceView:
-    """All that is known of one source."""
+def source_view(
+    source: SourceIndex, view: Prepared, clock: Clock, registry: Registry, *, owner: str | None = None
+) -> SourceView:
+    """All that is known of one source. `owner`: the replica that applies its events, with a store."""
     described = source.descriptor
     since = datetime.fromtimestamp(clock.wall_us() / 1e6, UTC) - timedelta(seconds=clock.now() - _since(source, view))
     return SourceView(
@@ -41,7 +43,7 @@ def source_view(source: SourceIndex, view: Prepared, clock: Clock, registry: Reg
         blocks=blocks_by_tier(source),
         copies=source.copies,
         blocks_total=described.blocks_total,
-        owner=None,
+        owner=owner,
         origin=described.origin,
         endpoint=described.endpoint,
         replay_endpoint=described.replay_endpoint,

@@ -230,7 +230,7 @@ class Owner:
                 return told, asked_at + options.lease_s
             rest = RETRY_S
             if isinstance(reply, Held):
-                self.holder = _replica_of(reply.holder)
+                self.holder = replica_of(reply.holder)
                 nonce = self._parts.nonces.next()
                 if self._takes_over and self.holder == options.name:
                     held = reply.holder  # the process before this one, of the same name
@@ -349,9 +349,10 @@ def _in_words(why: Fenced | Lost) -> str:
     if isinstance(why, Lost):
         return "the journal does not end where it was left"
     if why.holder:
-        return f"replica {_replica_of(why.holder)} owns it now"
+        return f"replica {replica_of(why.holder)} owns it now"
     return "the lease ended while the store was away"
 
 
-def _replica_of(token: bytes) -> str:
+def replica_of(token: bytes) -> str:
+    """The name in a fence token; empty where there is none."""
     return token.split(b":", 2)[1].decode(errors="replace") if token.count(b":") >= 2 else ""  # noqa: PLR2004  epoch:replica:nonce

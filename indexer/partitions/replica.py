@@ -19,7 +19,7 @@ from indexer.partitions.on_roster import OnRoster
 from indexer.partitions.options import FollowOptions
 from indexer.partitions.orders import Orders
 from indexer.partitions.owned import OwnedSource
-from indexer.partitions.owner import Owner
+from indexer.partitions.owner import Owner, replica_of
 from indexer.store.deployment import agree
 from indexer.store.failures import StoreFailure
 from indexer.store.fitness import judge
@@ -75,6 +75,8 @@ class Replica:
             }
         self._control = Control(parts, self._keys, self.owners)
         self._agreed = asyncio.Event()
+        self._holders: dict[int, str] = {}
+        """Of followed partitions: who owns them, as the store said last."""
         self.trouble = ""
         """Why the store cannot be used now; empty where it can."""
 
@@ -116,7 +118,9 @@ class Replica:
         """For `GET /v1/partitions`."""
         followed = {each.partition: each for each in self.followers.progress()}
         return [
-            _followed_view(followed[number]) if number in followed else self._view(self.owners[number])
+            _followed_view(followed[number], self._holders.get(number))
+            if number in followed
+            else self._view(self.owners[number])
             for number in self._keys
             if number in followed or number in self.owners
         ]
@@ -134,6 +138,14 @@ class Replica:
             pending_bytes=owner.pending_bytes if owns else None,
             sources=len(owner.owned),
         )
+
+    def owner_of(self, source: SourceId) -> str | None:
+        """The replica that applies a source's events, where known."""
+        number = self._parts.partition_of(source)
+        owner = self.owners.get(number)
+        if owner is not None and owner.role == "owner":
+            return owner.holder or None
+        return self._holders.get(number) or None
 
     def health(self) -> StoreHealth:
         """For `/metrics`."""
@@ -261,6 +273,7 @@ class Replica:
         while True:
             try:
                 await agree(self._parts.client, self._namespace, self._facts)  # anew where the store was emptied
+                await self._learn_owners()
             except StoreFailure as failure:
                 self._say(failure)
             else:
@@ -268,6 +281,13 @@ class Replica:
                     log.info("the store: it answers again")
                 self.trouble = ""
             await asyncio.sleep(LOOK_S)
+
+    async def _learn_owners(self) -> None:
+        """Of followed partitions: for people, who must know where to look."""
+        for each in self.followers.progress():
+            self._holders[each.partition] = replica_of(
+                await self._parts.client.string(self._keys[each.partition].owner) or b""
+            )
 
     def _say(self, failure: StoreFailure) -> None:
         text = str(failure)
@@ -287,13 +307,14 @@ class Replica:
         self.followers.follow(number)
 
 
-def _followed_view(followed: PartitionProgress) -> PartitionView:
+def _followed_view(followed: PartitionProgress, holder: str | None) -> PartitionView:
     states: dict[str, PartitionState] = {"loading": "loading", "following": "live", "lost": "stale"}
     epoch = followed.position.partition("-")[0]
     return PartitionView(
         partition=followed.partition,
         role="follower",
         state=states[followed.state],
+        owner=holder or None,
         epoch=int(epoch) or None,
         position=followed.position if int(epoch) else None,
         age_ms=None if followed.age_s is None else round(followed.age_s * 1000),

@@ -140,6 +140,26 @@ def test_the_doors_with_a_store(tmp_path: Path) -> None:
         assert "hush" not in service.banner + service.end()
 
 
+def test_a_follower_says_whom_it_follows(tmp_path: Path) -> None:
+    """By the name of the replica, for each source and each partition."""
+    engine = "a=tcp://127.0.0.1:9"
+    with (
+        own_server(tmp_path) as server,
+        serving("--redis-url", server.url, "--source", engine) as owner,
+        serving("--redis-url", server.url, "--roles", "lookup") as follower,
+    ):
+        owner.wait_for(lambda: owner.get("/v1/sources")["sources"], "the owner to own it")
+        name = owner.get("/v1/sources")["sources"][0]["owner"]
+        follower.wait_for(
+            lambda: {name} == {view["owner"] for view in follower.get("/v1/partitions")["partitions"]}, "its name"
+        )
+        views = follower.get("/v1/partitions")["partitions"]
+        assert ("a", name) == tuple(follower.get("/v1/sources")["sources"][0][key] for key in ("pod", "owner"))
+        assert {("follower", "live")} == {(view["role"], view["state"]) for view in views}
+        owner.end()
+        follower.end()
+
+
 def test_the_doors_while_the_store_is_frozen(tmp_path: Path) -> None:
     """Metric and readiness say that it does not answer, and that it answers again; lookups go on."""
     with own_server(tmp_path) as server, serving("--redis-url", server.url) as service:
