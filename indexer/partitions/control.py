@@ -1,7 +1,8 @@
 """[I/O] Commands about sources of owned partitions, as the control streams tell them: from whatever replica they come.
 
 Everything that a command does here is done when it comes out of the stream, for the commands of this replica, too: one
-order for all. A command whose generation is not later than what is known was overtaken, and has no effect.
+order for all. One that was in force already when the partition was loaded has no effect; generations tell, but those of
+the store only, for an engine may have begun a later one since, which is not in the store yet.
 """
 
 from __future__ import annotations
@@ -78,21 +79,23 @@ class Control:
 
     def _obey(self, owner: Owner, given: Given) -> None:
         roster, sink = self._parts.roster, self._parts.roster.sink(given.source)
-        self._parts.ingest.note_generation(given.generation)
-        known = -1 if sink is None else sink.source.facts.generation
-        match given.verb:
-            case "put":
-                self._put(owner, given)
-            case "edit" if sink is not None:
+        if given.verb == "edit":
+            if sink is not None:
                 roster.cordon_one(given.source, cordoned=unpack_registered(given.descriptor).cordoned)
-                owner.touched(sink.source)
-            case "clear" if sink is not None and given.generation > known:
-                roster.clear_one(given.source, given.generation)
-            case "remove" if sink is not None and given.generation > known:
-                owner.leave(sink.source)
-                roster.drop(given.source)
-            case _:
-                pass  # overtaken, or of a source that is gone
+            return
+        if given.verb == "restore" or given.generation <= owner.commanded.get(given.source, -1):
+            return
+        owner.commanded[given.source] = given.generation
+        self._parts.ingest.note_generation(given.generation)
+        if given.verb == "put":
+            self._put(owner, given)
+        elif sink is not None and given.verb == "clear":
+            known = sink.source.facts.generation
+            if given.generation != known:  # else a call that was refused told of it before
+                roster.clear_one(given.source, given.generation if given.generation > known else None)
+        elif sink is not None:
+            owner.leave(sink.source)
+            roster.drop(given.source)
 
     def _put(self, owner: Owner, given: Given) -> None:
         """Registered, or registered otherwise."""
@@ -100,7 +103,7 @@ class Control:
         known = self._parts.roster.sink(given.source)
         generation: int | None = given.generation
         if known is not None:
-            if known.descriptor == registered.descriptor:
+            if known.descriptor == registered.descriptor and known.source.facts.generation >= given.generation:
                 return
             owner.leave(known.source)
             if given.generation <= known.source.facts.generation:

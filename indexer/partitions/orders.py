@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from indexer.model import Descriptor, SourceId
+    from indexer.partitions.owner import Owner
     from indexer.partitions.parts import Parts
     from indexer.store.client import Client
     from indexer.store.layout import PartitionKeys
@@ -40,11 +41,12 @@ class _Later(NamedTuple):
 
 
 class Orders:
-    """`keys` of all partitions."""
+    """`keys` of all partitions; `owners` where this replica owns what it can."""
 
-    def __init__(self, parts: Parts, keys: Mapping[int, PartitionKeys]) -> None:
+    def __init__(self, parts: Parts, keys: Mapping[int, PartitionKeys], owners: Mapping[int, Owner]) -> None:
         self._parts = parts
         self._keys = keys
+        self._owners = owners
         self._outbox: deque[_Later] = deque(maxlen=OUTBOX_MAX)
         self._posted = asyncio.Event()
 
@@ -182,9 +184,15 @@ class Orders:
 
     def _still_has(self, key: SourceId, given: Commanded | None) -> bool:
         source = self._parts.registry.sources.get(key)
+        owner = self._owners.get(self._parts.partition_of(key))
+        if owner is not None and owner.role == "owner" and given is not None:
+            return source is not None and owner.commanded.get(key, 0) < given.generation
         return source is not None and given is not None and source.facts.generation < given.generation
 
     def _is_before(self, key: SourceId, given: Commanded | None) -> bool:
+        owner = self._owners.get(self._parts.partition_of(key))
+        if owner is not None and owner.role == "owner" and given is not None:
+            return owner.commanded.get(key, 0) < given.generation
         return self._still_has(key, given)
 
     def _is_cordoned(self, key: SourceId) -> bool | None:

@@ -63,6 +63,8 @@ class Owner:
         """The replica that owned it when last asked."""
         self.control_after = b"0-0"
         """The last command that is known here."""
+        self.commanded: dict[SourceId, int] = {}
+        """The latest generation of each source that the store gave, by a command or by what was loaded."""
         self.owned: dict[int, OwnedSource] = {}
         """By the identity of their SourceIndex."""
         self._parts = parts
@@ -308,6 +310,9 @@ class Owner:
         opened = await Opening(self._parts, self._keys, alone).open(self._configured())
         for owned in before.values():
             self.leave(owned.source)
+        self.commanded = {
+            one.owned.id: 0 if one.owned.id in alone else one.owned.source.facts.generation for one in opened
+        }
         for one in opened:
             self.enter(one.owned)
             if one.incomplete:

@@ -56,7 +56,6 @@ class Replica:
         self._namespace = namespace
         self._facts = {"scheme": SCHEME, "partitions": str(parts.partitions), "secret": secret_digest}
         self._keys = {number: PartitionKeys(namespace, tag) for number, tag in enumerate(tags(parts.partitions))}
-        self.orders = Orders(parts, self._keys)
         self._news = News()
         self.followers = Followers(
             parts.client,
@@ -73,6 +72,7 @@ class Replica:
                 number: Owner(parts, keys, number, on_owned=self._owned, on_lost=self._lost, news=self._news)
                 for number, keys in self._keys.items()
             }
+        self.orders = Orders(parts, self._keys, self.owners)
         self._control = Control(parts, self._keys, self.owners)
         self._agreed = asyncio.Event()
         self._holders: dict[int, str] = {}

@@ -8,6 +8,8 @@ import pytest
 
 from indexer.errors import SourceConflictError
 from indexer.model import Descriptor, SourceId
+from indexer.store.commands import Command, Verb, give
+from indexer.store.registered import Registered, pack_registered
 from tests.support.core_events import BLOCK, prompt, removed, stored
 from tests.support.replicas import Replica, run
 
@@ -182,5 +184,39 @@ def test_who_was_fenced_reads_again(store: Store) -> None:
         await follower.until(lambda: 3 * BLOCK == follower.ask(prompt(3)).matched_tokens)
         await second.stop()
         await first.stop()
+
+    run(body)
+
+
+@pytest.mark.parametrize("verb", ["remove", "clear", "put"])
+def test_a_command_that_an_engine_overtakes(store: Store, verb: Verb) -> None:
+    """The engine begins anew before the owner reads the command: its generation is later, and the command counts."""
+
+    async def body() -> None:
+        owner, mirror = await pair(store, "a")
+        await owner.node.add_source(Descriptor(pod="b", endpoint="tcp://127.0.0.1:2"))
+        owner.say("b", stored([1], prompt(1)))
+        await owner.written()
+        key, parts = SourceId("b", 0), owner.part._parts
+        changed = Descriptor(pod="b", endpoint="tcp://127.0.0.1:3")
+        packed = pack_registered(Registered(changed)) if verb == "put" else b""
+        keys = owner.part._keys[parts.partition_of(key)]
+
+        await give(parts.client, keys, Command(verb=verb, source=key, nonce="n", descriptor=packed), 3_600_000)
+        sink = owner.sink("b")
+        sink.restart("sequence_went_back")
+        owner.say("b", stored([2], prompt(1, 50)))
+
+        if verb == "remove":
+            await owner.until(lambda: key not in owner.node.registry.sources)
+            await mirror.until(lambda: key not in mirror.node.registry.sources)
+        else:
+            await owner.until(lambda: 0 == owner.ask(prompt(1, 50), "b").matched_tokens)
+            await owner.written()
+            await follows(owner, mirror, "b")
+            assert (changed if verb == "put" else sink.descriptor) == mirror.sink("b").descriptor
+            await mirror.until(lambda: 0 == mirror.ask(prompt(1, 50), "b").matched_tokens)
+        await owner.stop()
+        await mirror.stop()
 
     run(body)
