@@ -103,7 +103,10 @@ class NodePort(Protocol):
         ...
 
     async def find_block(self, pod: str, dp_rank: int | None, block_hash: int) -> list[BlockView]:
-        """Entries under that engine hash or token hash; empty when not held. Raises `SourceUnknownError`."""
+        """Entries under that engine hash or token hash; empty when not held.
+
+        Raises `SourceUnknownError`; `SourceElsewhereError` where another replica has the maps.
+        """
         ...
 
     async def partitions(self) -> list[PartitionView]:

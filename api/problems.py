@@ -22,6 +22,7 @@ from indexer.errors import (
     LimitReachedError,
     SchemeConflictError,
     SourceConflictError,
+    SourceElsewhereError,
     SourceUnknownError,
     TooManyRemovalsError,
 )
@@ -63,7 +64,7 @@ def refusal_of(error: Exception) -> RequestRefused:
             return RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, error.code, str(error), error.issues)
         case SourceUnknownError():
             return RequestRefused(HTTPStatus.NOT_FOUND, "source.unknown", str(error))
-        case SourceConflictError() | SchemeConflictError() | TooManyRemovalsError():
+        case SourceConflictError() | SourceElsewhereError() | SchemeConflictError() | TooManyRemovalsError():
             return RequestRefused(HTTPStatus.CONFLICT, *_conflict(error))
         case LimitReachedError():
             issue = FieldIssue(field=error.limit, rule=f"at most {error.value}")
@@ -79,12 +80,14 @@ def refusal_of(error: Exception) -> RequestRefused:
 
 
 def _conflict(
-    error: SourceConflictError | SchemeConflictError | TooManyRemovalsError,
+    error: SourceConflictError | SourceElsewhereError | SchemeConflictError | TooManyRemovalsError,
 ) -> tuple[str, str, Sequence[FieldIssue]]:
     """Code, detail and issue of what contradicts what stands."""
     match error:
         case SourceConflictError():
             return "source.conflict", str(error), [FieldIssue(field=error.field, rule=error.rule, hint=error.hint)]
+        case SourceElsewhereError():
+            return "source.elsewhere", str(error), []
         case SchemeConflictError():
             return "scheme.conflict", str(error), [FieldIssue(field="scheme", rule=error.rule)]
         case TooManyRemovalsError():

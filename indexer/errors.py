@@ -48,6 +48,15 @@ class SourceConflictError(IndexerError):
         self.hint = hint
 
 
+class SourceElsewhereError(IndexerError):
+    """Another replica applies this source's events, and it alone has what was asked: `owner`, where known."""
+
+    def __init__(self, pod: str, owner: str | None) -> None:
+        super().__init__(f"this replica only follows {pod!r}" + (f"; ask replica {owner}" if owner else ""))
+        self.pod = pod
+        self.owner = owner
+
+
 class SchemeConflictError(IndexerError):
     """The question's hash scheme cannot be used in this deployment: `rule` says why."""
 

@@ -20,6 +20,7 @@ from indexer.allocator import return_freed_memory
 from indexer.collect.fleet import Fleet
 from indexer.collect.options import CollectOptions
 from indexer.demands import SequenceWaits, tell_unmet
+from indexer.errors import SourceElsewhereError
 from indexer.hashing.chain import SCHEME
 from indexer.hashing.texts import TextMemo
 from indexer.index.mirror import Mirror
@@ -27,7 +28,7 @@ from indexer.index.registry import Registry
 from indexer.index.states import StateLimits
 from indexer.ingest import Ingest
 from indexer.lookup import Lookup, hash_block_size
-from indexer.model import TOKEN_BYTES, Descriptor, Tier
+from indexer.model import TOKEN_BYTES, Descriptor, SourceId, Tier
 from indexer.partitions.parts import Nonces, Parts, ReplicaOptions
 from indexer.partitions.replica import Replica
 from indexer.roster import Roster
@@ -100,6 +101,7 @@ class Node:
         self._watch_applied(waited_for=False)
         self.ingest.reshaped = self._reshaped
         self.telemetry = Telemetry(clock, limits, self.version().version, per_source=settings.metrics.per_source)
+        self.telemetry.follows = self._follows
         self.source_log = SourceLog(self.registry, self._lookup.view, clock)
         self.ingest.restarted = self.source_log.restarted
         self.roster = Roster(
@@ -216,6 +218,9 @@ class Node:
         slices = Slices(self.clock)
         views: list[BlockView] = []
         for source in self.registry.named(pod, dp_rank):
+            if self._follows(source.descriptor.id):
+                owner = None if self.replica is None else self.replica.owner_of(source.descriptor.id)
+                raise SourceElsewhereError(pod, owner)
             views += await slices.run(block_views(source, self.mirror, block_hash))
         return views
 
@@ -241,7 +246,9 @@ class Node:
             ):
                 continue
             owner = None if self.replica is None else self.replica.owner_of(key)
-            views.append(source_view(source, prepared, self.clock, self.registry, owner=owner))
+            views.append(
+                source_view(source, prepared, self.clock, self.registry, owner=owner, followed=self._follows(key))
+            )
             if limit and len(views) == limit:
                 break
         return views
@@ -305,6 +312,9 @@ class Node:
         return VersionAnswer(version=version("kvindexer"), hash_scheme=SCHEME, layout=LAYOUT)
 
     # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _follows(self, source: SourceId) -> bool:
+        return self.replica is not None and self.replica.follows(source)
 
     def _watch_applied(self, *, waited_for: bool) -> None:
         """Each batch goes through here: who has nothing to do with it is not told."""

@@ -23,9 +23,15 @@ if TYPE_CHECKING:
 
 
 def source_view(
-    source: SourceIndex, view: Prepared, clock: Clock, registry: Registry, *, owner: str | None = None
+    source: SourceIndex,
+    view: Prepared,
+    clock: Clock,
+    registry: Registry,
+    *,
+    owner: str | None = None,
+    followed: bool = False,
 ) -> SourceView:
-    """All that is known of one source. `owner`: the replica that applies its events, with a store."""
+    """All that is known of one source. `owner`: the replica that applies its events; `followed`: it is another one."""
     described = source.descriptor
     since = datetime.fromtimestamp(clock.wall_us() / 1e6, UTC) - timedelta(seconds=clock.now() - _since(source, view))
     return SourceView(
@@ -40,8 +46,8 @@ def source_view(
         lag_ms=view.lag_ms,
         event_age_ms=view.event_age_ms,
         counters=dict(sorted(source.counters.items())),
-        blocks=blocks_by_tier(source),
-        copies=source.copies,
+        blocks={} if followed else blocks_by_tier(source),
+        copies=None if followed else source.copies,
         blocks_total=described.blocks_total,
         owner=owner,
         origin=described.origin,

@@ -21,7 +21,7 @@ from indexer.index.states import bound_of, state_of
 from indexer.model import TIER_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
     from prometheus_client.core import Metric
 
@@ -52,7 +52,7 @@ METRICS: Final[dict[str, str]] = {
     "kvindexer_orphans": "Blocks parked because their parent or their tokens are not known yet.",
     "kvindexer_events_total": "Events applied, by kind.",
     "kvindexer_events_skipped_total": "Events or batches that could not be used, by reason.",
-    "kvindexer_blocks": "Distinct blocks held, by source and tier.",
+    "kvindexer_blocks": "Distinct blocks held, by source and tier; shown by the replica that applies its events.",
     "kvindexer_limit_reached_total": "Times a limit was reached, by limit.",
     "kvindexer_redis_up": "1 while the store answers, 0 while it does not; no series in memory mode.",
     "kvindexer_redis_failures_total": "Calls to the store that failed for good, by kind.",
@@ -109,6 +109,8 @@ class Telemetry:
         self.loop_lag_s = 0.0
         self.store: StoreHealth | None = None
         """Set before each scrape by who has a store; None in memory mode."""
+        self.follows: Callable[[SourceId], bool] = lambda _: False
+        """Whether another replica applies a source's events: then its blocks are not counted here."""
         self._clock = clock
         self._state_limits = limits
         self._version = version
@@ -215,6 +217,8 @@ class Telemetry:
                 lag.add_metric([name], now - facts.proof_at)
             if facts.message_at is not None:
                 last.add_metric([name], wall - (now - facts.message_at))
+            if self.follows(source.descriptor.id):
+                continue
             for tier, count in blocks_by_tier(source).items():
                 blocks.add_metric([name, tier], count)
         yield from (state, bound, lag, last, blocks)

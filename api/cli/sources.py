@@ -137,7 +137,7 @@ def print_sources(rows: list[Row], console: Console) -> None:
             f"{row.state}, cordoned" if row.cordoned else row.state,
             row.bound,
             "-" if row.sequence is None else str(row.sequence),
-            str(sum(row.blocks.values())),
+            str(sum(row.blocks.values())) if row.blocks else "-",
             "-" if row.lag_ms is None else str(row.lag_ms),
             row.model or "",
             row.origin,

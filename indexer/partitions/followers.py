@@ -74,6 +74,10 @@ class Followers:
             self._partitions[partition] = FollowedPartition(partition, keys, self._shelves, self._mirror)
             self._begin_due()
 
+    def follows(self, partition: int) -> bool:
+        """Whether a partition is followed."""
+        return partition in self._partitions
+
     def leave(self, partition: int) -> None:
         """Follow it no more. Its sources stay in the registry as they are."""
         followed = self._partitions.pop(partition, None)

@@ -139,6 +139,10 @@ class Replica:
             sources=len(owner.owned),
         )
 
+    def follows(self, source: SourceId) -> bool:
+        """Whether a source is known by what its owner tells: where blocks lie, without maps and counts."""
+        return self.followers.follows(self._parts.partition_of(source))
+
     def owner_of(self, source: SourceId) -> str | None:
         """The replica that applies a source's events, where known."""
         number = self._parts.partition_of(source)
