@@ -258,7 +258,9 @@ class FollowedSource:
         reading, facts = self.reading, self.standing.facts
         if reading is not None and reading.stage == "catching_up" and reading.place.generation == tick.generation:
             assert reading.loaded is not None  # noqa: S101  while it catches up
-            reading.loaded.facts.sequence = tick.sequence
+            loaded = reading.loaded.facts
+            if tick.sequence is not None and (loaded.sequence is None or tick.sequence > loaded.sequence):
+                loaded.sequence = tick.sequence  # one from before the map was laid knows less than the map
         if not self.whole or tick.generation != facts.generation:
             return
         facts.sequence = tick.sequence

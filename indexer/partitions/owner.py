@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Final, Literal
 from indexer.index.states import NEVER
 from indexer.partitions.opening import Opening
 from indexer.partitions.owned import OwnedSource
+from indexer.partitions.put_back import put_back
 from indexer.partitions.writing import EpochOver, Writing
 from indexer.store.budget import JournalBudget
-from indexer.store.commands import Command, give
 from indexer.store.entries import Position
 from indexer.store.failures import DamagedValue, StoreFailure
 from indexer.store.journal import Journal
 from indexer.store.lease import Acquired, Held, acquire, release
 from indexer.store.outcomes import Fenced, Lost
-from indexer.store.registered import Registered, pack_registered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,7 +162,7 @@ class Owner:
                     await self._load()
                 elif due == "assert":
                     self._news.tell(self.number, "the store is not as it was left: written anew from memory")
-                    await self._restore_registry()
+                    await put_back(self._parts, self._keys, self.owned.values())
                     for owned in self.owned.values():
                         owned.lose()
             except (StoreFailure, DamagedValue) as failure:
@@ -327,19 +326,6 @@ class Owner:
         """Sources of this partition that flags and the configuration name."""
         of = self._parts.partition_of
         return {source: each for source, each in self._parts.configured.items() if of(source) == self.number}
-
-    async def _restore_registry(self) -> None:
-        """Put back registrations that the store lost."""
-        for owned in list(self.owned.values()):
-            registered = Registered(owned.sink.descriptor, owned.source.facts.cordoned)
-            command = Command(
-                verb="restore",
-                source=owned.id,
-                nonce=self._parts.nonces.next(),
-                descriptor=pack_registered(registered),
-                known_generation=owned.source.facts.generation,
-            )
-            await give(self._parts.client, self._keys, command, self._parts.options.retain_ms)
 
     async def _rest(self, seconds: float) -> None:
         await asyncio.sleep(seconds * (0.5 + 0.5 * self._parts.chance.random()))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from indexer.partitions.laying import Layer
+from indexer.partitions.put_back import put_back_missing
 from indexer.store.entries import Changed, Moved, Reasserted, SourceTick, Ticked, Turned
 from indexer.store.facts import TickFacts, pack_facts
 from indexer.store.failures import StoreFailure
@@ -58,6 +59,8 @@ FIRST_PAIRS: Final = 65_536
 """Room of a source's first copy, where its engine's capacity is not known; it grows."""
 RUN_FIELDS: Final = 20_000
 """Fields of a run after which no further source is added: 25 ms of the server's time."""
+KEEP_S: Final = 60.0
+"""What is lost of an idle source is found within so long."""
 WRONG_TYPE_REST_S: Final = 5.0
 RETRY_S: Final = 0.1
 RETRY_MAX_S: Final = 1.0
@@ -188,10 +191,12 @@ class Writing:
             await asyncio.sleep(options.pace_s)
 
     async def _keep(self) -> None:
-        """Renew the time to live of what idle sources hold, and see that it is there."""
-        period_s = self._parts.options.retain_s / 4
+        """Renew the time to live of what idle sources hold, and see that it, and their registration, is there."""
+        period_s = min(self._parts.options.retain_s / 4, KEEP_S)
         while True:
             await asyncio.sleep(period_s * (0.5 + 0.5 * self._parts.chance.random()))
+            with contextlib.suppress(StoreFailure):  # the next period tells
+                await put_back_missing(self._parts, self._keys, self._owned.values())
             for owned in list(self._owned.values()):
                 async with self._turn:
                     if owned.where is None or owned.wish is not None:

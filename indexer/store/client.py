@@ -252,6 +252,10 @@ class Client:
             raise _ScriptUnknown from error
         except _ALL as error:
             raise translated(error) from error
+        except RuntimeError as error:  # uvloop's way to say that the connection was cut while this was written to it
+            if "closed" not in str(error):
+                raise
+            raise StoreFailure("unreachable", may_be_done=True) from error
 
     async def _ask_together(self, commands: Sequence[Any]) -> list[Any]:
         """Several commands to a cluster in one message to each server."""

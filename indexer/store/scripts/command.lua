@@ -3,7 +3,8 @@
 -- ARGV verb, source, descriptor, highest generation known, nonce (the same when sent again), retain ms, entries to keep
 -- Verbs: put     make or change the registration: a new generation, and nothing where an equal one stands
 --        edit    change a descriptor and nothing else (cordon, drain)
---        restore back into a registry that was lost, where it is missing; the generation is its owner's to assert
+--        restore back into a registry that was lost, where it is missing; the generation is its owner's to assert. Where a
+--                later one than that stands, it was not lost but removed
 --        clear   a new generation
 --        remove  out of the registry; a new generation refuses what is still on its way
 -- OK generation was copy segments: the generation now, and where the map of before is, '' for nowhere; the caller unlinks
@@ -17,7 +18,8 @@ local was = redis.call('HMGET', state, 'generation', 'copy', 'segments', 'comman
 if was[4] == nonce then return {'OK', was[1], 'again'} end
 local stands = redis.call('HGET', registry, source)
 if not stands and verb ~= 'put' and verb ~= 'restore' then return {'UNKNOWN'} end
-if stands and verb == 'restore' or stands == descriptor and (verb == 'put' or verb == 'edit') then
+local is_later = was[1] and tonumber(was[1]) > tonumber(known)
+if verb == 'restore' and (stands or is_later) or stands == descriptor and (verb == 'put' or verb == 'edit') then
   return {'SAME', was[1] or '0'}
 end
 local raises = verb == 'put' or verb == 'clear' or verb == 'remove'

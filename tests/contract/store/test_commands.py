@@ -172,13 +172,30 @@ def test_restoring_a_registry_clears_nothing(store: Store, keys: PartitionKeys) 
         run = run_of(where, None, 0, stored(range(3)))
         store.look.unlink(keys.sources)
 
-        assert Commanded(first) == await say(client, keys, "restore", b"d1")
+        assert Commanded(first) == await say(client, keys, "restore", b"d1", known=first)
         assert b"restore" == control(store, keys)[-1][b"v"]
         assert b"d1" == store.look.hget(keys.sources, source_name(POD))
         assert not isinstance(await journal.apply([run], told(run)), OtherGeneration)
         store.empty()
         assert Commanded(0) == await say(client, keys, "restore", b"d1")
         assert {} == store.look.hgetall(keys.source(POD))
+
+    with_client(store, body)
+
+
+def test_what_was_removed_is_not_restored(store: Store, keys: PartitionKeys) -> None:
+    """Its owner, who has not heard yet, takes the registration for lost: the later generation says otherwise."""
+
+    async def body(client: Client) -> None:
+        known = await registered(client, keys)
+        removed = await say(client, keys, "remove", nonce="c2")
+        assert isinstance(removed, Commanded)
+
+        assert Commanded(removed.generation, changed=False) == await say(
+            client, keys, "restore", b"d1", nonce="c3", known=known
+        )
+        assert {} == store.look.hgetall(keys.sources)
+        assert b"remove" == control(store, keys)[-1][b"v"]
 
     with_client(store, body)
 
