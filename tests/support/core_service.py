@@ -47,6 +47,8 @@ class RunningService:
             self._process.communicate()
             raise AssertionError(f"the service did not start: {banner}{self.log()}")
         self.url = found[0]
+        self.errors_allowed: tuple[str, ...] = ()
+        """Words of which a line of the log that reports an error must hold one; at the end no other may be there."""
         self._client = httpx.Client(base_url=self.url, timeout=DEADLINE_S)
 
     def __enter__(self) -> Self:
@@ -54,13 +56,23 @@ class RunningService:
 
     def __exit__(self, *_: object) -> None:
         self._client.close()
+        if self._process.returncode is not None and self._log.closed:  # killed
+            return
         self._process.terminate()
         said, _ = self._process.communicate(timeout=DEADLINE_S)
         log = self.log()
         self._log.close()
-        assert (0, "") == (self._process.returncode, said)
-        assert "ERROR" not in log, log
+        assert (0, "") == (self._process.returncode, said), log
+        errors = [line for line in log.splitlines() if "ERROR" in line]
+        assert all(any(word in line for word in self.errors_allowed) for line in errors), log
         assert "Traceback" not in log, log
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is flushed, nothing is said."""
+        self._process.kill()
+        self._process.communicate(timeout=DEADLINE_S)
+        self._client.close()
+        self._log.close()
 
     def send_signal(self, number: int) -> None:
         """To the process."""
@@ -88,8 +100,13 @@ class RunningService:
 
     def metric(self, line: str) -> float:
         """The value of a sample, named as it stands in `/metrics`."""
-        samples = (each.rpartition(" ") for each in self._client.get("/metrics").text.splitlines())
-        return float({name: value for name, _, value in samples}[line])
+        return self.metrics()[line]
+
+    def metrics(self) -> dict[str, float]:
+        """All samples, by name and labels as they stand in `/metrics`."""
+        lines = self._client.get("/metrics").text.splitlines()
+        samples = (each.rpartition(" ") for each in lines if not each.startswith("#"))
+        return {name: float(value) for name, _, value in samples}
 
     def wait_for(self, look: Callable[[], bool], what: str) -> None:
         """Return when it holds; fail by its name at the deadline."""

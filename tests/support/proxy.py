@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import socket
 import struct
-from typing import TYPE_CHECKING, Literal
+import threading
+from typing import TYPE_CHECKING, Literal, Self
 
 if TYPE_CHECKING:
     import ssl
@@ -105,3 +106,43 @@ def _reset(writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError):
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
+
+
+class ProxyThread:
+    """A proxy for blocking tests, on a loop in a thread of its own. A context manager."""
+
+    def __init__(self, to_port: int) -> None:
+        self._proxy = Proxy(to_port)
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="proxy")
+
+    @property
+    def url(self) -> str:
+        """Of the proxy."""
+        return self._proxy.url
+
+    def set(self, way: Way, *, delay_s: float = 0.05) -> None:
+        """From now on."""
+        self._proxy.delay_s = delay_s
+        self._loop.call_soon_threadsafe(self._proxy.set, way)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._ready.wait(20), "the proxy does not listen"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(20)
+        assert not self._thread.is_alive(), "the proxy does not end"
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        async with self._proxy.running():
+            self._ready.set()
+            await self._stop.wait()
