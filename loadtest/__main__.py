@@ -1,10 +1,11 @@
 """Runs scenarios: `python -m loadtest NAME [--quick] [--no-save]`.
 
     lookups ingest stall memory soak    measured, judged against their targets, written to loadtest/results
-    store                               the same for a store in Redis and Valkey, from wheels
+    store visible rebuild soak-store    the same in Redis mode, on Redis and Valkey from wheels
     bench                               what each stage costs, for finding out where time goes
     all                                 the five above, in less than 25 minutes
     load                                lookups and ingest alone
+    redis                               the four of Redis mode
     report                              the tables of all results, as Markdown; with --readme into the README
 
 `--quick` takes a fraction of the time, for trying a change out; its figures are not saved.
@@ -19,7 +20,19 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any, Final
 
-from loadtest import bench, ingest, lookups, memory, readme, soak, stall, store
+from loadtest import (
+    bench,
+    ingest,
+    lookups,
+    memory,
+    readme,
+    rebuild,
+    soak,
+    soak_store,
+    stall,
+    store,
+    visible,
+)
 from loadtest.generator import GeneratorFailed
 from loadtest.machine import ROOT
 from loadtest.processes import ChildFailed
@@ -38,9 +51,16 @@ SCENARIOS: Final[Mapping[str, Callable[..., Result]]] = {
     "ingest": ingest.run,
     "lookups": lookups.run,
     "store": store.run,
+    "visible": visible.run,
+    "rebuild": rebuild.run,
+    "soak-store": soak_store.run,
     "bench": bench.run,
 }
-GROUPS: Final = {"all": ("memory", "soak", "stall", "ingest", "lookups"), "load": ("lookups", "ingest")}
+GROUPS: Final = {
+    "all": ("memory", "soak", "stall", "ingest", "lookups"),
+    "load": ("lookups", "ingest"),
+    "redis": ("store", "visible", "rebuild", "soak-store"),
+}
 QUICK: Final[Mapping[str, Mapping[str, Any]]] = {
     "memory": {"pairs": 200_000},
     "soak": {"blocks": 400_000, "live_blocks": 5_000, "clears": 5_000, "anew": 1_000},
@@ -48,6 +68,9 @@ QUICK: Final[Mapping[str, Mapping[str, Any]]] = {
     "ingest": {"blocks": 4_096, "rounds": 2, "pings": 100, "shapes": (Shape(8), Shape(8, removals=True), Shape(64))},
     "lookups": {"seconds": 1.0, "fleets": ((8, 100_000),)},
     "store": {"blocks": 8_000, "rounds": 3, "pairs": 100_000},
+    "visible": {"runs": 1, "pings": 100},
+    "rebuild": {"pairs": 100_000, "rounds": 1},
+    "soak-store": {"blocks": 200_000, "live_blocks": 2_048},
     "bench": {"lengths": (512, 8_192)},
 }
 

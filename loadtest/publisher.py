@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import zmq
+from redis import Redis
 
 from loadtest.content import Document
 from loadtest.shapes import ring_documents, stream
@@ -166,6 +167,24 @@ class Publisher:
             time.sleep(pause_s)
             stored.append(time.monotonic_ns())
             self._send(0, batch)
+        return bare, stored
+
+    def announce_beside(
+        self, documents: Sequence[Document], pause_s: float, url: str, stream: str
+    ) -> tuple[list[int], list[int]]:
+        """The same with an entry of a stream in a store in the place of the bare message."""
+        bare: list[int] = []
+        stored: list[int] = []
+        with Redis(unix_socket_path=url.removeprefix("unix://"), protocol=2) as client:
+            client.ping()
+            for document in documents:
+                batch = payload(list(stores(document, document.blocks)))
+                time.sleep(pause_s)
+                bare.append(time.monotonic_ns())
+                client.xadd(stream, {"e": batch})
+                time.sleep(pause_s)
+                stored.append(time.monotonic_ns())
+                self._send(0, batch)
         return bare, stored
 
     def _run_live(self, blocks_per_s: float) -> None:

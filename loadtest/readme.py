@@ -103,6 +103,42 @@ def _soak(result: Result) -> list[str]:
     return [f"**Soak**, {result.sizes['blocks churned']:,} blocks through a bounded live set: {curve}."]
 
 
+def _store(result: Result) -> list[str]:
+    writes, reads, sizes = result.tables.values()
+    intro = (
+        "**Redis mode: writes** in runs of 16 blocks, map, journal and cursor in one step, against bare pipelined HSET "
+        "of the same fields by the same client:"
+    )
+    return [
+        intro,
+        table(writes),
+        "**Reading a map** with every field decoded, against bare HSCAN of the same hashes:",
+        table(_without(reads, "longest decode ms")),
+        "**Bytes** in the store a (block, engine) pair, all segments together:",
+        table(sizes),
+    ]
+
+
+def _visible(result: Result) -> list[str]:
+    (rows,) = result.tables.values()
+    intro = (
+        "**From an engine's publish to a lookup at another replica**, microseconds, while "
+        f"{result.sizes['blocks/s beside']:,} blocks/s arrive, beside a bare hop (XADD, XREAD):"
+    )
+    return [intro, table(rows)]
+
+
+def _rebuild(result: Result) -> list[str]:
+    (rows,) = result.tables.values()
+    return ["**A replica that starts** beside a full store, until every source is live:", table(rows)]
+
+
+def _soak_store(result: Result) -> list[str]:
+    (rows,) = result.tables.values()
+    intro = f"**Soak in Redis mode**, {result.sizes['blocks churned']:,} blocks through a bounded live set:"
+    return [intro, table([rows[0], *rows[4:-1:5], rows[-1]])]
+
+
 def _without(rows: Sequence[Row], column: str) -> list[Row]:
     return [{name: cell for name, cell in row.items() if name != column} for row in rows]
 
@@ -113,4 +149,8 @@ _PARTS: Final[Mapping[str, Callable[[Result], list[str]]]] = {
     "stall": _stall,
     "memory": _memory,
     "soak": _soak,
+    "store": _store,
+    "visible": _visible,
+    "rebuild": _rebuild,
+    "soak-store": _soak_store,
 }

@@ -12,7 +12,7 @@ import gc
 import socket
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 import msgspec
 import uvicorn
@@ -24,7 +24,7 @@ from indexer.clock import SystemClock
 from indexer.collect.sockets import descriptor_of, state_of
 from indexer.model import Descriptor, SourceId
 from indexer.node import Node
-from indexer.settings import Limits, Settings
+from indexer.settings import Limits, Redis, Server, Settings
 from loadtest.beats import Beat, Beats
 from loadtest.content import BLOCK
 from loadtest.machine import rss_bytes
@@ -70,11 +70,25 @@ def pod(engine: int) -> str:
 
 
 class Service:
-    """Node and server. `http` False: no server, for runs that only look at events."""
+    """Node and server. `http` False: no server, for runs that only look at events.
 
-    def __init__(self, *, http: bool = False) -> None:
-        self.node = Node(Settings(limits=Limits(max_clears_per_minute=CLEARS_MAX)), SystemClock())
+    With `redis` in Redis mode, in these roles. `watch`: the loop is measured from before the node runs.
+    """
+
+    def __init__(
+        self,
+        *,
+        http: bool = False,
+        redis: Redis | None = None,
+        roles: tuple[Literal["collect", "lookup"], ...] = ("collect", "lookup"),
+        watch: bool = False,
+    ) -> None:
+        settings = Settings(
+            server=Server(roles=roles), redis=redis or Redis(), limits=Limits(max_clears_per_minute=CLEARS_MAX)
+        )
+        self.node = Node(settings, SystemClock())
         self._http = http
+        self._watch = watch
         self._stop = asyncio.Event()
         self._running = contextlib.AsyncExitStack()
         self._tasks = asyncio.TaskGroup()
@@ -87,6 +101,8 @@ class Service:
 
     async def __aenter__(self) -> Self:
         await self._running.enter_async_context(self._tasks)
+        if self._watch:
+            self._beats.start()
         self._tasks.create_task(self.node.run(self._stop), name="node")
         if self._http:
             await self._serve()
@@ -134,8 +150,8 @@ class Service:
     async def applied(self, last: Sequence[int]) -> Spent:
         """Return when the first sources have each applied this sequence; what was spent meanwhile."""
         begin = _Moment()
-        waiting = [(self._index(source), end) for source, end in zip(self._sources, last, strict=False)]
-        await _until(lambda: all(_applied(source) >= end for source, end in waiting))
+        waiting = list(zip(self._sources, last, strict=False))
+        await _until(lambda: all(_applied(self._index(source)) >= end for source, end in waiting))
         return begin.since()
 
     async def settled(self) -> None:
