@@ -337,7 +337,7 @@ class Roster:
     def _pods_with_blocks(self, keys: Iterable[SourceId]) -> int:
         """How many pods something would be forgotten of; what never spoke can go unnoticed."""
         sources = (self._sinks[key].source for key in keys)
-        return len({source.descriptor.pod for source in sources if source.pairs or source.map.waiting})
+        return len({source.descriptor.pod for source in sources if any(source.holdings[1:])})
 
     def _allow_removals(self, gone: Sequence[SourceId], max_removals: int | None) -> None:
         """What the caller allows itself, or else `max_clears_per_minute`."""

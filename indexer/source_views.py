@@ -34,6 +34,7 @@ def source_view(
     """All that is known of one source. `owner`: the replica that applies its events; `followed`: it is another one."""
     described = source.descriptor
     since = datetime.fromtimestamp(clock.wall_us() / 1e6, UTC) - timedelta(seconds=clock.now() - _since(source, view))
+    untold = followed and source.told_holdings is None
     return SourceView(
         pod=described.pod,
         dp_rank=described.dp_rank,
@@ -46,8 +47,8 @@ def source_view(
         lag_ms=view.lag_ms,
         event_age_ms=view.event_age_ms,
         counters=dict(sorted(source.counters.items())),
-        blocks={} if followed else blocks_by_tier(source),
-        copies=None if followed else source.copies,
+        blocks={} if untold else blocks_by_tier(source),
+        copies=None if untold else source.holdings.copies,
         blocks_total=described.blocks_total,
         owner=owner,
         origin=described.origin,

@@ -125,7 +125,7 @@ class Telemetry:
         totals, waiting = self.departed + self.nobodys, 0
         for source in sources:
             totals.update(source.counters)
-            waiting += source.map.waiting
+            waiting += source.holdings.waiting
             yield
         text = _exposition(
             [
@@ -252,10 +252,7 @@ def source_label(source: SourceId) -> str:
 
 def blocks_by_tier(source: SourceIndex) -> dict[str, int]:
     """Distinct blocks a source holds in each tier."""
-    counts = dict.fromkeys(TIER_NAMES, 0)
-    for lane in source.map.lanes.values():
-        counts[TIER_NAMES[lane.tier]] += lane.pairs
-    return counts
+    return dict(zip(TIER_NAMES, source.holdings.blocks, strict=True))
 
 
 class _Families:

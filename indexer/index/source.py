@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from indexer.index.changes import Changes
 from indexer.index.ghosts import Ghosts
@@ -44,6 +44,14 @@ _OF_THE_REGISTRATION: Final = frozenset({"descriptor", "rendezvous_name", "count
 SLOTS_WAITING_MIN: Final = 256
 """So many slots, and two more for each source, may wait for the scrub. Beyond, what a generation held is taken out of
 the mirror however much it is: masks must not grow with the number of clears (P9). All sources may restart at once."""
+
+
+class Holdings(NamedTuple):
+    """Distinct blocks in each tier, in the order of `Tier`; physical copies over all; blocks that wait to be placed."""
+
+    blocks: tuple[int, ...]
+    copies: int
+    waiting: int
 
 
 class SourceIndex:
@@ -81,6 +89,7 @@ class SourceIndex:
         self.shown = False
         """The mirror has presence of it that the map knows nothing of: another replica has the map."""
         self.since = 0.0
+        self.told_holdings: Holdings | None = None
         self.ghosts: Ghosts | None = None
         self.most_copies = 0
         """In GPU memory, while nothing was in doubt."""
@@ -105,7 +114,18 @@ class SourceIndex:
     @property
     def copies(self) -> int:
         """Physical copies over all lanes."""
-        return sum(lane.pairs + lane.extra_copies for lane in self.map.lanes.values())
+        return self.holdings.copies
+
+    @property
+    def holdings(self) -> Holdings:
+        """How much is held. Of a source that another process owns, what that one told last."""
+        if self.told_holdings is not None:
+            return self.told_holdings
+        blocks, copies = [0] * len(Tier), 0
+        for lane in self.map.lanes.values():
+            blocks[lane.tier] += lane.pairs
+            copies += lane.pairs + lane.extra_copies
+        return Holdings(tuple(blocks), copies, self.map.waiting)
 
     def begin_generation(self, mirror: Mirror, generation: int, *, same_engine: bool) -> ReverseMap:
         """Nothing of before counts any more; the old map comes back to be freed in slices. O(1).

@@ -245,6 +245,7 @@ class FollowedSource:
         news = facts.alive_at is None or abs(alive_at - facts.alive_at) > SEEN_UP_S
         facts.connected, facts.syncing, facts.suspicions = tick.connected, told.syncing, set(told.suspicions)
         facts.alive_at = alive_at
+        self.standing.told_holdings = told.holdings
         facts.message_at = None if told.message_age_ms is None else heard_at - told.message_age_ms / 1_000
         self._prove(tick, told, heard_at)
         if news or before != (facts.connected, facts.syncing, facts.suspicions, facts.sequence):

@@ -551,7 +551,7 @@ def _source_run(owned: OwnedSource, run: Run) -> SourceRun:
 def _tick_of(owned: OwnedSource, where: Whereabouts, now: float) -> SourceTick:
     """How a source is, as far as followers can know it: what waits to be written is not proved to them."""
     facts = owned.source.facts
-    ages = TickFacts.of(facts, now)
+    ages = TickFacts.of(owned.source, now)
     if ages.proof_age_ms is not None:
         waits_ms = math.ceil(owned.unwritten_s(now) * 1000)
         ages = msgspec.structs.replace(ages, proof_age_ms=max(ages.proof_age_ms, waits_ms))

@@ -16,13 +16,13 @@ import msgspec
 
 from indexer.index.ghosts import Ghosts
 from indexer.index.group_claims import Claim
+from indexer.index.source import Holdings
 from indexer.model import GroupInfo, Tier
 from indexer.store.failures import DamagedValue
 
 if TYPE_CHECKING:
     from indexer.index.mirror import Mirror
     from indexer.index.source import SourceIndex
-    from indexer.index.states import SourceFacts
 
 _TIMES: Final = struct.Struct("<Qd")
 _Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -72,13 +72,15 @@ class TickFacts(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
     proof_age_ms: int | None
     message_age_ms: int | None
     suspicions: list[str]
+    holdings: Holdings | None = None
+    """For operators: as they are with the owner."""
 
     @classmethod
-    def of(cls, facts: SourceFacts, now: float) -> TickFacts:
+    def of(cls, source: SourceIndex, now: float) -> TickFacts:
         """As of `now`."""
-        return cls(
-            facts.syncing, _age_ms(facts.proof_at, now), _age_ms(facts.message_at, now), sorted(facts.suspicions)
-        )
+        facts = source.facts
+        proof_age_ms, message_age_ms = _age_ms(facts.proof_at, now), _age_ms(facts.message_at, now)
+        return cls(facts.syncing, proof_age_ms, message_age_ms, sorted(facts.suspicions), source.holdings)
 
     def pack(self) -> bytes:
         """For `SourceTick.facts`."""

@@ -56,6 +56,7 @@ def test_a_mirror_answers_as_its_owner(store: Store) -> None:
             there.bound,
         )
         assert (here.generation, here.sequence) == (there.generation, there.sequence)
+        await mirror.until(lambda: owner.sink().source.holdings == mirror.sink().source.holdings)
         owner.sink().doubt("process_unproven")
         await mirror.until(lambda: "suspect" == mirror.ask(prompt(8)).state)
         await owner.stop()

@@ -177,10 +177,11 @@ def test_tick_facts_come_back(tick: TickFacts) -> None:
 
 def test_ages_are_rounded_up() -> None:
     """Never told younger than they are; None where nothing was heard."""
-    facts = SourceFacts(1, syncing=True, message_at=2.0, suspicions={"dropped"})
+    source = Source().index
+    source.facts = SourceFacts(1, syncing=True, message_at=2.0, suspicions={"dropped"})
 
-    assert TickFacts(True, None, 501, ["dropped"]) == TickFacts.of(facts, 2.5005)
-    assert 0 == TickFacts.of(facts, 1.0).message_age_ms
+    assert TickFacts(True, None, 501, ["dropped"], source.holdings) == TickFacts.of(source, 2.5005)
+    assert 0 == TickFacts.of(source, 1.0).message_age_ms
 
 
 def test_the_engines_time_may_be_missing() -> None:
