@@ -178,8 +178,9 @@ def test_the_doors_while_the_store_is_frozen(tmp_path: Path) -> None:
         asked = httpx.post(f"{service.url}/v1/lookup", json={"token_ids": [1, 2, 3]}, timeout=DEADLINE_S)
         assert 200 == asked.status_code
         server.thaw()
-        service.wait_for(lambda: service.metrics()["kvindexer_redis_up"] == 1, "it to answer again")
-        assert {"up": True, "trouble": None} == service.get("/readyz")["detail"]["redis"]
+        well = {"up": True, "trouble": None}
+        service.wait_for(lambda: service.get("/readyz")["detail"]["redis"] == well, "it to answer again")
+        service.wait_for(lambda: service.metrics()["kvindexer_redis_up"] == 1, "the metric to say so")
         assert "the store: it answers again" in service.end()
 
 
