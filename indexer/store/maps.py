@@ -10,7 +10,6 @@ and when entries with a time to live were announced: they live for a whole one f
 from __future__ import annotations
 
 import struct
-from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -19,7 +18,8 @@ from indexer.index.lane import SHARDS
 from indexer.index.reverse_map import Orphan, Waiting
 from indexer.store.failures import DamagedValue
 from indexer.store.lots import Alike, sorted_alike
-from indexer.store.segments import Change, Parked, Unnamed, encode_copies, encode_placed, encode_value, field_end
+from indexer.store.placed_values import placed_values
+from indexer.store.segments import Change, Parked, Unnamed, encode_value, field_end
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -37,7 +37,6 @@ STEP_FIELDS: Final = 1_000
 """Fields of the whole map made in one step."""
 _MASK: Final = SHARDS - 1
 _hash_image: Final = struct.Struct("<Q").pack
-_hashes_image: Final = struct.Struct("<QQ").pack
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
@@ -82,53 +81,14 @@ def _with_values(fields: Mapping[bytes, bytes | None]) -> list[Change]:
 
 def _placed_fields(reverse: ReverseMap, hashes: Collection[int], mirror: Mirror) -> dict[bytes, bytes | None]:
     groups: dict[int, list[Lane]] = {}
-    for lane in sorted(reverse.lanes.values(), key=_tier_of):
+    for lane in reverse.lanes.values():
         groups.setdefault(lane.group, []).append(lane)
     out: dict[bytes, bytes | None] = {}
     for group, lanes in groups.items():
         end = field_end(group, waiting=False)
-        if len(lanes) == 1:
-            values = _values_of_one(lanes[0], hashes, reverse.era, mirror)
-        else:
-            values = (_value_of_several(lanes, engine_hash, reverse.era, mirror) for engine_hash in hashes)
+        values = placed_values(lanes, hashes, reverse.era, mirror)
         out.update(zip([_hash_image(engine_hash) + end for engine_hash in hashes], values, strict=True))
     return out
-
-
-def _tier_of(lane: Lane) -> Tier:
-    return lane.tier
-
-
-def _values_of_one(lane: Lane, hashes: Collection[int], era: int, mirror: Mirror) -> Iterable[bytes | None]:
-    """Of a group that lies on one lane: the common case, and mostly one copy of each."""
-    maps, tier = lane.maps, lane.tier
-    token_hashes = [maps[engine_hash & _MASK].get(engine_hash, 0) for engine_hash in hashes]
-    parents = mirror.table.parents_of(token_hashes)
-    one, doubtful = encode_copies(((tier, 1),), era), encode_copies(((tier, 0),), era)
-    if lane.fresh is None and not lane.extra_copies:
-        ends: Iterable[bytes] = repeat(one, len(token_hashes))
-    else:
-        counts = [lane.count(engine_hash) if lane.announced(engine_hash) else 0 for engine_hash in hashes]
-        ends = [encode_copies(((tier, count),), era) if count > 1 else one if count else doubtful for count in counts]
-    return [
-        _hashes_image(token_hash, parent) + end if token_hash else None
-        for token_hash, parent, end in zip(token_hashes, parents, ends, strict=True)
-    ]
-
-
-def _value_of_several(lanes: Sequence[Lane], engine_hash: int, era: int, mirror: Mirror) -> bytes | None:
-    parts: dict[int, list[tuple[Tier, int]]] = {}
-    for lane in lanes:
-        token_hash = lane.get(engine_hash)
-        if token_hash is not None:
-            count = lane.count(engine_hash) if lane.announced(engine_hash) else 0
-            parts.setdefault(token_hash, []).append((lane.tier, count))
-    if not parts:
-        return None
-    parent_of = mirror.table.parent
-    return b"".join(
-        [encode_placed(token_hash, tuple(copies), era, parent_of(token_hash)) for token_hash, copies in parts.items()]
-    )
 
 
 def _waiting_fields(reverse: ReverseMap, hashes: Iterable[int]) -> dict[bytes, bytes | None]:
@@ -204,7 +164,8 @@ class Restoring:
         if self._to_heal is None:
             self._to_heal = iter([*reverse.children, *reverse.unplaced])
         for looked, engine_hash in enumerate(self._to_heal, 1):
-            token_hash = reverse.resolve(engine_hash)
+            # What is placed and was parked by a later store holds its children back until its own parent comes.
+            token_hash = None if engine_hash in reverse.orphans else reverse.resolve(engine_hash)
             if token_hash is not None:
                 reverse.healing.append((engine_hash, token_hash))
             if looked == STEP_FIELDS:

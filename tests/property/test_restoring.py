@@ -151,7 +151,8 @@ def forget_what_is_not_written(life: Life) -> None:
     reverse, now = life.source.map, life.core.clock.now()
     reverse._gone.clear()
     reverse._gone_before.clear()
-    reverse.healing = [(h, token) for h, token in reverse.healing if reverse.resolve(h) is not None]
+    healing = [(h, token) for h, token in reverse.healing if reverse.resolve(h) is not None]
+    reverse.healing = [(h, token) for h, token in healing if h not in reverse.orphans]
     if not reverse.healing:
         assert life.source.changes is not None
         life.source.changes.waiting |= reverse.leaving

@@ -234,6 +234,17 @@ def test_what_waits_for_a_block_that_is_placed_is_placed_next() -> None:
     assert [(1, 77)] == restored.source.map.healing
 
 
+def test_what_is_parked_itself_holds_its_children_back() -> None:
+    """It is placed, and a later store of it named a parent that is not known: its children wait for that one."""
+    restored = Restored()
+    restored.take(Field(1, 0), (Placed(77, GPU),))
+    restored.take(Field(1, 0, waiting=True), Parked(9, LOCAL, GPU))
+    restored.take(Field(2, 0, waiting=True), Parked(1, LOCAL, GPU))
+    restored.restoring.finish()
+
+    assert [] == restored.source.map.healing
+
+
 def test_many_that_wait_are_looked_at_in_slices() -> None:
     """The loop is not held."""
     restored = Restored()
