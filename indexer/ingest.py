@@ -16,6 +16,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from indexer.decode.envelope import stamp
 from indexer.decode.large import LARGE_BYTES, decode_large
 from indexer.decode.vllm import decode
 from indexer.index.changes import Changes
@@ -219,6 +220,7 @@ class Ingest:
         now = self._planner.now = self.clock.now()
         before = facts.sequence
         self._advance(facts, batch.sequence)
+        facts.stamp = stamp(batch.payload)
         facts.message_at = facts.proof_at = now
         source.counters["batches"] += 1
         if decoded is None:
@@ -315,7 +317,7 @@ class Ingest:
             self.reshaped(source)
         else:
             source.keep_gap()
-        source.facts.sequence = last
+        source.facts.sequence, source.facts.stamp = last, None
         self.touched(source)
 
     def _cleared_by_engine(self, source: SourceIndex) -> None:

@@ -60,6 +60,8 @@ class SourceFacts:
     """When the newest message of the engine was applied."""
     proof_at: float | None = None
     """Newest proof that nothing is missing: an in-order message or a probe's end marker."""
+    stamp: float | None = None
+    """What tells the batch at `sequence` from another of its number (`decode.envelope.stamp`); None: not known."""
     engine_ts: float | None = None
     """The engine's own wall time of its newest batch: for the clock-skew warning only."""
 

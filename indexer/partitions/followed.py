@@ -229,7 +229,7 @@ class FollowedSource:
             return  # nothing new
         stored = unpack_facts(facts)
         if source is self.standing and same_facts(facts, self._facts):
-            source.facts.engine_ts = stored.engine_ts
+            source.facts.stamp = stored.stamp
         elif len(stored.lasting.lanes) >= len(source.lane_table.lanes):
             restore_facts(source, stored, self._mirror)
             self._facts = facts if source is self.standing else b""

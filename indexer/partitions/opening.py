@@ -124,7 +124,7 @@ class Opening:
             facts.alive_at = facts.proof_at = now - min(away_s, LONG_AGO_S)
             sink.resume = Resume(
                 state.cursor,
-                facts.engine_ts,
+                facts.stamp,
                 away_s,
                 as_of=now,
                 suspicions=frozenset(facts.suspicions),  # type: ignore[arg-type]  # words of the port, as stored

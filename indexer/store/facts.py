@@ -1,6 +1,6 @@
 """What outlives a process of a source's facts, as bytes: what answers depend on besides its map and the clock. Pure.
 
-    facts   wall time of writing, us (8) ‖ engine's time of its newest batch, s as a double (8; NaN: none) ‖ MessagePack
+    facts   wall time of writing, us (8) ‖ stamp of its newest batch, a double (8; NaN: not known) ‖ MessagePack
 
 Ages, the connection and `syncing` are facts of a moment: ticks tell them. Counters and remarks belong to a process and
 begin anew. Little-endian.
@@ -58,10 +58,10 @@ class Lasting(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 class StoredFacts(NamedTuple):
-    """Facts as they stand in the store. `wall_us`: when they were written; `engine_ts`: as in `SourceFacts`."""
+    """Facts as they stand in the store. `wall_us`: when they were written; `stamp`: as in `SourceFacts`."""
 
     wall_us: int = 0
-    engine_ts: float | None = None
+    stamp: float | None = None
     lasting: Lasting = Lasting()
 
 
@@ -128,8 +128,8 @@ def pack_facts(source: SourceIndex, wall_us: int) -> bytes:
         doubts=sorted(facts.doubts),
         suspicions=sorted(facts.suspicions),
     )
-    engine_ts = math.nan if facts.engine_ts is None else facts.engine_ts
-    return _TIMES.pack(wall_us, engine_ts) + _ENCODE(lasting)
+    stamp = math.nan if facts.stamp is None else facts.stamp
+    return _TIMES.pack(wall_us, stamp) + _ENCODE(lasting)
 
 
 def unpack_facts(data: bytes) -> StoredFacts:
@@ -137,11 +137,11 @@ def unpack_facts(data: bytes) -> StoredFacts:
     if not data:
         return StoredFacts()
     try:
-        wall_us, engine_ts = _TIMES.unpack_from(data)
+        wall_us, stamp = _TIMES.unpack_from(data)
         lasting = _DECODE(memoryview(data)[_TIMES.size :])
     except (struct.error, msgspec.MsgspecError) as error:
         raise DamagedValue("facts") from error
-    return StoredFacts(wall_us, None if math.isnan(engine_ts) else engine_ts, lasting)
+    return StoredFacts(wall_us, None if math.isnan(stamp) else stamp, lasting)
 
 
 def same_facts(a: bytes, b: bytes) -> bool:
@@ -162,7 +162,7 @@ def restore_facts(source: SourceIndex, stored: StoredFacts, mirror: Mirror) -> N
     facts.shortfalls = set(lasting.shortfalls)
     facts.doubts = set(lasting.doubts)
     facts.suspicions = set(lasting.suspicions)
-    facts.engine_ts = stored.engine_ts
+    facts.stamp = stored.stamp
     source.block_size = lasting.block_size
     source.lookahead = lasting.lookahead
     source.other_lookahead = lasting.other_lookahead

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from indexer.model import Descriptor, SourceId
+from indexer.decode.envelope import stamp
+from indexer.model import Descriptor, RawBatch, SourceId
 from tests.support.core_events import BLOCK, CLEARED, prompt, removed, stored
 from tests.support.replicas import Replica, run
 
@@ -187,6 +188,28 @@ def test_a_source_that_came_by_its_topic_survives(store: Store) -> None:
 
         assert "m" == second.sink("t").descriptor.model
         assert BLOCK == second.ask(prompt(1), "t").matched_tokens
+        await second.stop()
+
+    run(body)
+
+
+def test_the_last_batch_is_told_apart_whatever_it_was(store: Store) -> None:
+    """Also one that could not be decoded; and after a gap nothing is known of it."""
+
+    async def body() -> None:
+        first = await Replica(store.url, ("a", "b")).start()
+        for pod in "ab":
+            first.say(pod, stored([1], prompt(1)))
+        first.sink("a").apply(RawBatch(b"", 1, b"\xc1 no envelope"))
+        first.sink("b").gap(1, 4)
+        await first.stop()
+
+        second = await Replica(store.url, ("a", "b")).start()
+
+        resumed = [second.collector.resumed[SourceId(pod, 0)] for pod in "ab"]
+        assert [(1, stamp(b"\xc1 no envelope")), (4, None)] == [(r.sequence, r.stamp) for r in resumed if r]
+        assert {"undecodable"} == second.sink("a").source.facts.doubts
+        assert {"gap"} == second.sink("b").source.facts.doubts
         await second.stop()
 
     run(body)

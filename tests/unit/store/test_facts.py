@@ -71,7 +71,7 @@ def test_everything_comes_back() -> None:
     assert source.lane(0, Tier.GPU)
     source.lane_table.number(0, Tier.STORAGE)  # of an earlier generation
     source.learn(store(0, "mamba"), known.mirror)
-    facts.complete, facts.missed_stores, facts.engine_ts = True, True, 12.5
+    facts.complete, facts.missed_stores, facts.stamp = True, True, 12.5
     facts.shortfalls, facts.doubts, facts.suspicions = {"waiting"}, {"gap"}, {"dropped"}
     source.block_size, source.lookahead, source.other_lookahead = 4, 1, 2
     source.adapters = {"b": None, "a": None}
@@ -106,7 +106,7 @@ def test_times_alone_are_no_difference() -> None:
     """When it was written, and what the engine's clock says."""
     source = Source().index
     first = pack_facts(source, 1)
-    source.facts.engine_ts = 5.0
+    source.facts.stamp = 5.0
 
     assert same_facts(first, pack_facts(source, 2))
     source.facts.doubts.add("gap")
@@ -187,6 +187,6 @@ def test_ages_are_rounded_up() -> None:
 def test_the_engines_time_may_be_missing() -> None:
     """NaN stands for none; engines have been seen to send what is no number."""
     source = Source().index
-    source.facts.engine_ts = math.nan
+    source.facts.stamp = math.nan
 
-    assert unpack_facts(pack_facts(source, 1)).engine_ts is None
+    assert unpack_facts(pack_facts(source, 1)).stamp is None
