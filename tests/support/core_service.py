@@ -45,7 +45,7 @@ class RunningService:
         if found is None:
             self._process.kill()
             self._process.communicate()
-            raise AssertionError(f"the service did not start: {banner}{self.log()}")
+            raise AssertionError(f"the service did not start ({self._process.returncode}): {banner}{self.log()}")
         self.url = found[0]
         self.errors_allowed: tuple[str, ...] = ()
         """Words of which a line of the log that reports an error must hold one; at the end no other may be there."""
