@@ -237,8 +237,8 @@ class SourceView(msgspec.Struct, kw_only=True):
 
     `since`: when the present state began, UTC, RFC 3339. `why`: what made it so, in a sentence. `sequence`: last
     applied batch. `lag_ms`, `event_age_ms`: as in a lookup's answer. `blocks`: distinct blocks held in each tier;
-    `copies`: announced copies over all tiers; neither is known where another replica applies its events.
-    `blocks_total`: the engine's capacity. `counters`: since this source was registered.
+    `copies`: announced copies over all tiers; neither is known where another replica applies its events and has not
+    told yet. `blocks_total`: the engine's capacity. `counters`: since this source was registered.
     """
 
     pod: str
