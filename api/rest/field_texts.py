@@ -149,7 +149,7 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
         "event_age_ms": "Since its last message.",
         "counters": "What happened since it was registered.",
         "blocks": "Distinct blocks held, by tier; empty where another replica applies its events and has not told yet.",
-        "copies": "Announced copies over all tiers; null where another replica applies its events and has not told yet.",
+        "copies": "Announced copies over all tiers; null where another replica applies its events and told none yet.",
         "blocks_total": "The engine's capacity in blocks, where known.",
         "owner": "Replica that applies its events; null in memory mode.",
         "origin": "Who registered it: `flag`, `config`, `api`, `discovery`, `topic`.",
