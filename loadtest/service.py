@@ -72,7 +72,7 @@ def pod(engine: int) -> str:
 class Service:
     """Node and server. `http` False: no server, for runs that only look at events.
 
-    With `redis` in Redis mode, in these roles. `watch`: the loop is measured from before the node runs.
+    With `redis` in Redis mode, in these roles. `watch`: the loop is measured from the node's start on.
     """
 
     def __init__(
@@ -101,9 +101,10 @@ class Service:
 
     async def __aenter__(self) -> Self:
         await self._running.enter_async_context(self._tasks)
-        if self._watch:
-            self._beats.start()
         self._tasks.create_task(self.node.run(self._stop), name="node")
+        if self._watch:
+            await asyncio.sleep(0)  # modules are collected and frozen before anything else runs
+            self._beats.start()
         if self._http:
             await self._serve()
         return self

@@ -88,10 +88,10 @@ class _Soak:
         for name, size in self._sizes().items():
             self.memory[name].samples.append(size)
 
-    def check(self, gone: int, held: int) -> None:
+    def check(self, gone: int, held: int, count: int) -> None:
         """Both see the newest documents whole and the gone ones not at all. Raises AssertionError."""
-        newest = ring_documents(SHAPE, 0, held, CHECKED * SHAPE.document_blocks)
-        oldest = ring_documents(SHAPE, 0, gone, CHECKED * SHAPE.document_blocks)
+        newest = ring_documents(SHAPE, 0, held, count * SHAPE.document_blocks)
+        oldest = ring_documents(SHAPE, 0, gone, count * SHAPE.document_blocks)
         seen = [replica.call(Service.matched, [*newest, *oldest]) for replica in (self._owner, self._follower)]
         assert seen[0] == seen[1], "a replica that follows answers otherwise than the owner"
         assert all(each.get(0) == SHAPE.document_blocks for each in seen[0][: len(newest)]), "a document is not visible"
@@ -144,7 +144,8 @@ def run(*, blocks: int = 5_000_000, live_blocks: int = 16_384, kind: Kind = "val
             print(f"  {row}", flush=True)
         rate = churned / (time.monotonic() - started)
         end = documents + ROUNDS * each
-        soak.check(end - documents - CHECKED, end - CHECKED)
+        checked = min(CHECKED, documents)
+        soak.check(end - documents - checked, end - checked, checked)
         soak.leave()
         left = _used_bytes(look)
     result.sizes["blocks churned"] = churned
