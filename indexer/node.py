@@ -38,6 +38,7 @@ from indexer.source_log import SourceLog
 from indexer.source_views import block_views, source_view
 from indexer.store.address import parse
 from indexer.store.client import Client, ClientOptions
+from indexer.store.rebuild import SourceReader
 from indexer.telemetry import Telemetry
 from schemas.rest import HashResult, Readiness, SourceRegistered, SourcesTouched, VersionAnswer
 
@@ -340,6 +341,13 @@ class Node:
         settings = self.settings
         redis = settings.redis
         client = Client(parse(url), ClientOptions(timeout_s=redis.timeout_ms / 1000), self.clock, chance)
+        options = ReplicaOptions(
+            name=replica_name(settings, socket.gethostname(), os.getpid()),
+            lease_s=redis.lease_s,
+            retain_s=settings.staleness.retain_s,
+            pending_bytes=redis.pending_bytes,
+            journal_bytes=redis.journal_bytes,
+        )
         parts = Parts(
             client=client,
             clock=self.clock,
@@ -349,13 +357,8 @@ class Node:
             ingest=self.ingest,
             roster=self.roster,
             configured={descriptor.id: descriptor for descriptor in settings.sources},
-            options=ReplicaOptions(
-                name=replica_name(settings, socket.gethostname(), os.getpid()),
-                lease_s=redis.lease_s,
-                retain_s=settings.staleness.retain_s,
-                pending_bytes=redis.pending_bytes,
-                journal_bytes=redis.journal_bytes,
-            ),
+            options=options,
+            reader=SourceReader(client, options.load),
             nonces=Nonces(chance),
             partitions=redis.partitions,
         )

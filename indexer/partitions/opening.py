@@ -21,7 +21,7 @@ from indexer.store.layout import source_id, source_name
 from indexer.store.loading import parse_state
 from indexer.store.maps import Restoring
 from indexer.store.outcomes import Whereabouts
-from indexer.store.rebuild import LoadOptions, load
+from indexer.store.rebuild import load
 from indexer.store.registered import Registered, pack_registered, unpack_registered
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Opening:
         client = self._parts.client
         await self._configure(configured)
         last_seen = await _last_seen(client, self._keys)
-        loaded = await load(client, self._keys, self, LoadOptions())
+        loaded = await load(client, self._keys, self, self._parts.options.load, self._parts.reader)
         opened: list[Opened] = []
         for source, outcome in loaded.outcomes.items():
             if outcome == "unfinished":

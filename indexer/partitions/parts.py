@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from indexer.store.layout import partition_of
+from indexer.store.rebuild import LoadOptions, SourceReader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +36,7 @@ class ReplicaOptions(msgspec.Struct, frozen=True, kw_only=True):
     journal_bytes: int = 64 * 1024**2
     stop_s: float = 5.0
     """At the stop, so long the rest may take to be written."""
+    load: LoadOptions = LoadOptions()
 
     @property
     def lease_ms(self) -> int:
@@ -83,6 +85,8 @@ class Parts:
     options: ReplicaOptions
     nonces: Nonces
     partitions: int
+    reader: SourceReader
+    """Shared, so that partitions that are loaded at once do not hold the loop together."""
     unwritten: Unwritten = field(default_factory=Unwritten)
 
     def partition_of(self, source: SourceId) -> int:

@@ -82,10 +82,15 @@ async def survey(client: Client, keys: PartitionKeys) -> Survey:
     return Survey(position, control, await client.fields(keys.sources))
 
 
-async def load(client: Client, keys: PartitionKeys, shelf: Shelf, options: LoadOptions) -> Loaded:
-    """Read a partition. Raises StoreFailure; DamagedValue where a state is not in this layout's form."""
+async def load(
+    client: Client, keys: PartitionKeys, shelf: Shelf, options: LoadOptions, reader: SourceReader | None = None
+) -> Loaded:
+    """Read a partition. Who loads several at once shares a `reader`, made with the same options.
+
+    Raises StoreFailure; DamagedValue where a state is not in this layout's form.
+    """
     found = await survey(client, keys)
-    reader = SourceReader(client, options)
+    reader = reader or SourceReader(client, options)
     sources = {source_id(name): descriptor for name, descriptor in found.registry.items()}
     try:
         async with asyncio.TaskGroup() as tasks:
