@@ -61,7 +61,7 @@ SHIFT_MAX: Final = 24
 
 
 class Node:
-    """One process of the service, in memory mode."""
+    """One process of the service, in memory mode or on a store."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self.settings = settings
@@ -345,6 +345,7 @@ class Node:
             name=replica_name(settings, socket.gethostname(), os.getpid()),
             lease_s=redis.lease_s,
             retain_s=settings.staleness.retain_s,
+            stale_after_s=settings.staleness.stale_after_s,
             pending_bytes=redis.pending_bytes,
             journal_bytes=redis.journal_bytes,
         )

@@ -124,6 +124,7 @@ class FollowedSource:
         self._bury(self.standing.stand_as(loaded, self._mirror))
         self.standing.facts.cordoned = self.registered.cordoned
         self.mark()
+        self._shelves.stands(self.standing)
         self._shelves.reshaped(self.standing)
         return True
 

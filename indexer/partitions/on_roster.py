@@ -40,6 +40,12 @@ class OnRoster:
         """It got another slot, block size or adapter."""
         self._parts.ingest.reshaped(source)
 
+    def stands(self, source: SourceIndex) -> None:
+        """Until its owner says how it is, it is stale; where there is no owner, it is down in the end."""
+        facts = source.facts
+        if facts.alive_at is None:
+            facts.alive_at = self._parts.clock.now() - self._parts.options.stale_after_s
+
     def bury(self, left: ReverseMap) -> None:
         """A map that is no longer used."""
         self._parts.ingest.bury(left)

@@ -29,6 +29,7 @@ class ReplicaOptions(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     lease_s: float = 10.0
     retain_s: float = 3_600.0
+    stale_after_s: float = 5.0
     tick_s: float = 0.25
     pace_s: float = 0.002
     """Rest between two runs of a partition: what comes meanwhile goes in one."""

@@ -33,6 +33,10 @@ class Shelves(Protocol):
         """It got another slot, block size or adapter."""
         ...
 
+    def stands(self, source: SourceIndex) -> None:
+        """Its map is read whole. How its stream is doing, only the next tick tells."""
+        ...
+
     def bury(self, left: ReverseMap) -> None:
         """A map that is no longer used: to be freed in slices."""
         ...

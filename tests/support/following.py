@@ -69,6 +69,9 @@ class PlainShelves:
     def reshaped(self, _: SourceIndex) -> None:
         self.registry.version += 1
 
+    def stands(self, _: SourceIndex) -> None:
+        """Only ticks tell how it is."""
+
     def bury(self, left: ReverseMap) -> None:
         self.buried.append(left)
 
