@@ -93,9 +93,11 @@ class Control:
             known = sink.source.facts.generation
             if given.generation != known:  # else a call that was refused told of it before
                 roster.clear_one(given.source, given.generation if given.generation > known else None)
-        elif sink is not None:
-            owner.leave(sink.source)
-            roster.drop(given.source)
+        else:
+            del owner.commanded[given.source]  # no earlier command is still to come
+            if sink is not None:
+                owner.leave(sink.source)
+                roster.drop(given.source)
 
     def _put(self, owner: Owner, given: Given) -> None:
         """Registered, or registered otherwise."""

@@ -233,9 +233,10 @@ class Owner:
             if isinstance(reply, Held):
                 self.holder = replica_of(reply.holder)
                 nonce = self._parts.nonces.next()
-                if self._takes_over and self.holder == options.name:
-                    held = reply.holder  # the process before this one, of the same name
-                    self._takes_over = False
+                may_take = self._takes_over and self.holder == options.name
+                self._takes_over = False
+                if may_take or self._parts.nonces.are_of(reply.holder):
+                    held = reply.holder  # the process before this one, or ourselves as a restored store remembers us
                     continue
                 self._yield()
                 await self._rest(min(reply.left_ms / 1000 + RETRY_S, options.lease_s / 4))

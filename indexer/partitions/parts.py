@@ -34,7 +34,7 @@ class ReplicaOptions(msgspec.Struct, frozen=True, kw_only=True):
     pace_s: float = 0.002
     """Rest between two runs of a partition: what comes meanwhile goes in one."""
     pending_bytes: int = 64 * 1024**2
-    journal_bytes: int = 64 * 1024**2
+    journal_bytes: int = 16 * 1024**2
     stop_s: float = 5.0
     """At the stop, so long the rest may take to be written."""
     load: LoadOptions = LoadOptions()
@@ -56,6 +56,10 @@ class Nonces:
     def __init__(self, chance: Random) -> None:
         self._process = f"{chance.getrandbits(64):016x}"
         self._count = 0
+
+    def are_of(self, token: bytes) -> bool:
+        """Whether a fence token was given to this process."""
+        return token.rpartition(b":")[2].startswith(f"{self._process}.".encode())
 
     def next(self) -> str:
         """A new one, without a colon."""

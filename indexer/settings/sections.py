@@ -155,7 +155,7 @@ class Redis(Section, frozen=True):
     """Of one try of one call. Lookups never wait for the store."""
     pending_bytes: Annotated[int, Meta(ge=MIB, le=1024 * GIB)] = 64 * MIB
     """What may wait to be written. Beyond, and when the store answers again, maps are written anew as a whole."""
-    journal_bytes: Annotated[int, Meta(ge=MIB, le=1024 * GIB)] = 64 * MIB
+    journal_bytes: Annotated[int, Meta(ge=MIB, le=1024 * GIB)] = 16 * MIB
     """Of the newest changes in the store, for each partition. Who follows and falls further behind loads anew."""
 
 
