@@ -10,13 +10,15 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from indexer.model import SourceId
 from indexer.store.layout import PartitionKeys, tags
-from tests.support.following import Follow, following
+from indexer.store.rebuild import LoadOptions
+from tests.support.following import QUICK, Follow, following
 from tests.support.hand_owner import HandOwner
 from tests.support.owning import client_of
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 SOURCES = [SourceId("pod-1", 0), SourceId("pod-2", 0), SourceId("pod-2", 1)]
 NUMBERS = st.frozensets(st.integers(0, 40), min_size=1, max_size=12)
 SOURCE = st.sampled_from(SOURCES)
+SMALL_STEPS = msgspec.structs.replace(QUICK, load=LoadOptions(count=2, in_flight=2))
 Moment = tuple[SourceId, int, int | None]
 
 
@@ -59,7 +62,7 @@ class History(RuleBasedStateMachine):
         await self._follow()
 
     async def _follow(self) -> None:
-        self.follow = await self.open.enter_async_context(following(self.store.url, self.keys))
+        self.follow = await self.open.enter_async_context(following(self.store.url, self.keys, SMALL_STEPS))
 
     def teardown(self) -> None:
         """Everything is put right, and then followed."""
@@ -130,6 +133,16 @@ class History(RuleBasedStateMachine):
     @rule(source=SOURCE, numbers=NUMBERS)
     def remove_blocks(self, source: SourceId, numbers: frozenset[int]) -> None:
         self.do(source, lambda: self.owner.remove(source, numbers))
+
+    @rule(source=SOURCE, runs=st.lists(st.tuples(st.booleans(), NUMBERS), min_size=2, max_size=12))
+    def write_while_all_is_read_anew(self, source: SourceId, runs: list[tuple[bool, frozenset[int]]]) -> None:
+        async def act() -> None:
+            self.follow.lose()
+            for is_store, numbers in runs:
+                await (self.owner.store if is_store else self.owner.remove)(source, numbers)
+                self._note(source)
+
+        self.do(source, act)
 
     @rule(source=SOURCE)
     def restart(self, source: SourceId) -> None:
