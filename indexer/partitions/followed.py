@@ -93,7 +93,6 @@ class FollowedSource:
         if self._is_current(reading.place.generation):
             return False
         self.refused = reading.place.generation
-        self.give_up(NEVER)
         return True
 
     @property

@@ -181,7 +181,10 @@ class FollowedPartition:
         self, source: FollowedSource, reading: Reading, until: Position, due_at: float
     ) -> Generator[None, None, None]:
         """A map was read whole; the journal ended at `until` by then. `due_at`: when to try again, if it is no use."""
-        if source.reading is not reading or source.refuses(reading):
+        if source.reading is not reading:
+            return
+        if source.refuses(reading):
+            self._again(source, reading, due_at)
             return
         try:
             is_of_use = yield from source.catch_up(reading, until)

@@ -133,13 +133,24 @@ class Follow:
 
     async def until_shows(self, owner: HandOwner) -> None:
         """Until the journal is followed to its end and everything is whole; then it must be right."""
-        await until(lambda: self.is_at(owner), "the mirror to follow")
+        try:
+            await until(lambda: self.is_at(owner), "the mirror to follow")
+        except AssertionError as late:
+            raise AssertionError(f"{late}: {self._how_far(owner)}") from None
         for source, truth in owner.truth.items():
             assert truth.presence == self.shown(source)
             facts = self.source(source).facts
             assert (truth.where.generation, truth.sequence) == (facts.generation, facts.sequence)
             assert not facts.reloading
             assert not facts.loading
+
+    def _how_far(self, owner: HandOwner) -> str:
+        sources = {
+            name: (each.whole, each.generation, each.tries, each.reading and each.reading.stage, each.due_at)
+            for name, each in self._partition.sources.by_name.items()
+        }
+        truth = {str(source): truth.where for source, truth in owner.truth.items()}
+        return f"{self.progress}, journal at {owner.journal.position}, {sources}, {truth}, {self.clock.now()}"
 
     def is_at(self, owner: HandOwner) -> bool:
         progress = self.progress

@@ -308,6 +308,21 @@ def test_a_store_that_went_back_does_not_bring_back_what_ended() -> None:
     assert (7, {1: 1}, "live") == (fed.source().facts.generation, fed.shown(), fed.state())
 
 
+def test_a_store_that_went_back_and_is_put_right_while_it_is_read() -> None:
+    """What was read is of no use, and what the journal told meanwhile is read at once."""
+    fed = loaded()
+    fed.hear(Turned(NAME, 9))
+    fed.change(9, 0, {5: 1})
+    fed.begin(POD, position=Position(EPOCH + 1, 1))
+    reading = fed.reading()
+    reading.begin(POD, b"", STATE)
+    fed.hear(Reasserted(NAME, 9, 5))
+    fed.was_read(reading)
+    fed.read(9, 1, {6: 1}, copy=5)
+
+    assert {6: 1} == fed.shown()
+
+
 @pytest.mark.parametrize("what", ["turned", "reasserted"])
 def test_a_store_that_went_back_and_an_owner_that_asserts(what: str) -> None:
     """The owner has the later generation in memory, and says so."""
