@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from indexer.store.layout import PartitionKeys
 
 T = TypeVar("T")
-KEEP_S = 0.05
+KEEP_S = 0.1
 """Between two looks whether something is due to be tried again."""
 
 

@@ -20,7 +20,7 @@ class FollowOptions(msgspec.Struct, frozen=True, kw_only=True):
     maps to be read; beyond, its journal is read on when there is room.
     """
 
-    load: LoadOptions = LoadOptions()
+    load: LoadOptions = LoadOptions(count=500, in_flight=3)
     count: int = 256
     block_s: float = 0.25
     poll_s: float = 0.005
