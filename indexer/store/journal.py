@@ -199,11 +199,12 @@ class Journal:
         return await self._send(_Call(script, all_keys, (*common, *words), position, len(encoded)), outcome)
 
     async def _send(self, call: _Call, outcome: Callable[[Reply], Outcome]) -> Outcome:
+        sent_before = self._unsettled is call
         self._unsettled = call  # also where the caller is cancelled meanwhile
         try:
             reply = await self._client.run(call.script, call.keys, call.words)
         except StoreFailure as failure:
-            if not failure.may_be_done:
+            if not (failure.may_be_done or sent_before):  # that this try did nothing says nothing of the one before
                 self._unsettled = None
             raise
         self._unsettled = None

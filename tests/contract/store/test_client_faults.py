@@ -242,6 +242,28 @@ def test_a_write_that_never_arrived_is_done_by_the_same_call(server: Server, key
     behind_proxy(server, body)
 
 
+def test_a_write_without_an_answer_stays_open_while_nobody_asks(server: Server, keys: PartitionKeys) -> None:
+    """The circuit is open: the second try did nothing, and the first one was done."""
+    options = ClientOptions(timeout_s=1.0, retries=0, breaker=BreakerOptions(failures=1, rest_s=60.0))
+
+    async def body(client: Client, proxy: Proxy) -> None:
+        journal = await owning(client, keys)
+        where = await begun(journal)
+        run = run_of(where, None, 0, stored(range(16)))
+        await journal.apply([run], told(run))
+        following = run_of(where, 0, 1, stored(range(16, 20)))
+        proxy.set("stall_replies")
+        assert (await failure(journal.apply([following], told(following)))).may_be_done
+        proxy.set("pass")
+
+        assert "circuit_open" == (await failure(journal.settle(done))).kind
+        assert not journal.is_settled
+        client.breaker.succeeded()
+        assert Done(again=True) == await journal.settle(done)
+
+    behind_proxy(server, body, options)
+
+
 def test_a_write_that_was_not_even_tried_need_not_be_settled(server: Server, keys: PartitionKeys) -> None:
     """The circuit was open: the owner may write something else."""
     options = ClientOptions(timeout_s=5.0, retries=0, breaker=BreakerOptions(failures=1, rest_s=60.0))
