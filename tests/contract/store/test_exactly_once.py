@@ -95,3 +95,48 @@ def test_every_run_is_in_effect_once(tmp_path: Path, keys: PartitionKeys, seed: 
 
     with own_server(tmp_path) as server:
         asyncio.run(body(server.port, server.url))
+
+
+@pytest.mark.parametrize("kind", ["circuit_open", "out_of_memory"])
+def test_a_settling_that_fails_says_nothing_of_the_call(tmp_path: Path, keys: PartitionKeys, kind: str) -> None:
+    """It was done, and nobody knows: the store is not asked again for a while, or refuses for want of memory."""
+
+    async def body(port: int, url: str) -> None:
+        calm = client_of(url)
+        async with Proxy(port).running() as proxy:
+            client = client_of(proxy.url, HASTY)
+            first = await owning(calm, keys)
+            where = await begun(first)
+            token = await calm.string(keys.owner)
+            assert token is not None
+            budget = JournalBudget(1 << 20, 0)
+            journal = Journal(client, keys, token=token, position=first.position, budget=budget, retain_ms=600_000)
+            run = run_of(where, None, 0, stored(range(16)))
+            await until_well(client)
+            proxy.set("stall_replies")
+            with pytest.raises(StoreFailure):
+                await journal.apply([run], told(run))
+            if kind == "out_of_memory":
+                proxy.set("pass")
+                await until_well(client)
+                with server.client() as look:
+                    look.config_set("maxmemory", 1)
+            failures = set()
+            while kind not in failures:
+                with pytest.raises(StoreFailure) as failed:
+                    await journal.settle(done)
+                failures.add(failed.value.kind)
+                assert not journal.is_settled
+
+            with server.client() as look:
+                look.config_set("maxmemory", 0)
+            proxy.set("pass")
+            await until_well(client)
+            await write(client, journal, partial(journal.settle, done), proxy)
+            following = run_of(where, 0, 1, stored(range(16, 20)))
+            assert Done() == await journal.apply([following], told(following))
+            await client.close()
+        await calm.close()
+
+    with own_server(tmp_path) as server:
+        asyncio.run(body(server.port, server.url))
