@@ -29,7 +29,7 @@ from indexer.index.states import StateLimits
 from indexer.ingest import Ingest
 from indexer.lookup import Lookup, hash_block_size
 from indexer.model import TOKEN_BYTES, Descriptor, SourceId, Tier
-from indexer.partitions.parts import Nonces, Parts, ReplicaOptions
+from indexer.partitions.parts import Nonces, Pace, Parts, ReplicaOptions
 from indexer.partitions.replica import Replica
 from indexer.roster import Roster
 from indexer.settings import replica_name
@@ -361,6 +361,7 @@ class Node:
             options=options,
             reader=SourceReader(client, options.load),
             nonces=Nonces(chance),
+            pace=Pace(options.share_s),
             partitions=redis.partitions,
         )
         replica = Replica(

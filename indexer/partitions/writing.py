@@ -180,6 +180,7 @@ class Writing:
             if wait_s > 0 and not self._wake.is_set():
                 await _within(self._wake.wait(), wait_s)
             self._wake.clear()
+            before = self._journal.position
             async with self._turn:
                 whole = await self._flush()
                 if clock.now() >= tick_at:
@@ -188,7 +189,10 @@ class Writing:
             if not whole:
                 await asyncio.sleep(RETRY_S)
                 self._wake.set()
-            await asyncio.sleep(options.pace_s)
+            rest_s = options.pace_s
+            if self._journal.position != before:
+                rest_s = max(rest_s, self._parts.pace.wait(clock.now()))
+            await asyncio.sleep(rest_s)
 
     async def _keep(self) -> None:
         """Renew the time to live of what idle sources hold, and see that it, and their registration, is there."""
