@@ -159,6 +159,14 @@ class Lane:
             self.deadlines[engine_hash & _MASK][engine_hash] = deadline
         self.due_at = min(self.due_at, deadline)
 
+    def resume(self, engine_hashes: Sequence[int], announced: Sequence[float]) -> None:
+        """Each of these was last announced at that moment: its time to live goes on."""
+        if self.deadlines is None or self.ttl_s is None:
+            return
+        for engine_hash, moment in zip(engine_hashes, announced, strict=True):
+            self.deadlines[engine_hash & _MASK][engine_hash] = moment + self.ttl_s
+        self.due_at = min(self.due_at, min(announced, default=NEVER) + self.ttl_s)
+
     def overdue_slice(self, now: float) -> list[int] | None:
         """Entries of one piece whose time to live is over, with all their copies taken off but the last.
 

@@ -37,10 +37,10 @@ class Layer:
         self._segments = list(keys.copy(owned.id, where.generation, where.copy, where.segments))
         self.counts: Counts = {}
 
-    async def whole(self, owned: OwnedSource, mirror: Mirror) -> Refusal | None:
+    async def whole(self, owned: OwnedSource, mirror: Mirror, wall_ahead_s: float) -> Refusal | None:
         """The whole map, as it is while this goes on: what changes meanwhile has to be laid behind it."""
         waiting: dict[bytes, SegmentChanges] = {}
-        for step in encode_all(owned.source, mirror):
+        for step in encode_all(owned.source, mirror, wall_ahead_s):
             await asyncio.sleep(0)
             self._sort(step, waiting)
             for key in [key for key, part in waiting.items() if len(part.sets) >= 2 * LAID_AT_ONCE]:

@@ -92,7 +92,7 @@ class Opening:
         sink.source.facts.loading = True
         sink.source.facts.cordoned = registered.cordoned
         restore_facts(sink.source, unpack_facts(state.facts), self._parts.mirror)
-        restoring = Restoring(sink.source, self._parts.mirror, self._parts.clock.now())
+        restoring = Restoring(sink.source, self._parts.mirror, self._parts.clock.now(), self._parts.wall_ahead_s)
         self._begun[source] = _Begun(sink, state, restoring)
         if source not in self._parts.registry.sources:
             self._parts.roster.put(sink)  # it may answer as far as it is loaded
@@ -131,6 +131,8 @@ class Opening:
             )
         where = Whereabouts(state.generation, state.copy, state.segments)
         owned = OwnedSource(sink, where=where, written=state.cursor, facts=state.facts)
+        if restoring.is_undated:
+            owned.wish = "undated"
         self._parts.roster.put(sink)
         return Opened(owned, incomplete=not whole)
 

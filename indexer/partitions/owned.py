@@ -27,8 +27,9 @@ PRESENCE_BYTES: Final = 120
 FULL_NUM, FULL_DEN = 3, 4
 """A copy whose segments are so full on average is laid anew with more."""
 
-Wish = Literal["lost", "outgrown"]
-"""Why a whole new copy is wanted: the store does not have what it should, or the copy has too few segments."""
+Wish = Literal["lost", "outgrown", "undated"]
+"""Why a whole new copy is wanted: the store does not have what it should, the copy has too few segments, or entries do
+not say when their time to live began."""
 
 
 class Run(NamedTuple):
@@ -87,7 +88,7 @@ class OwnedSource:
         """For how long the oldest of it waits; 0 for nothing."""
         return 0.0 if self._since is None else now - self._since
 
-    def take_in(self, mirror: Mirror, now: float) -> None:
+    def take_in(self, mirror: Mirror, now: float, wall_ahead_s: float) -> None:
         """After a batch, or whatever else changed something: encode it while the map is at that batch."""
         source = self.source
         if source.facts.generation != self._generation:
@@ -98,7 +99,7 @@ class OwnedSource:
         source.changes = Changes()
         if self.wish == "lost" and self.late is None:  # a whole copy will be laid: it holds all of this
             return
-        fields = encode_changes(source, changes, mirror)
+        fields = encode_changes(source, changes, mirror, wall_ahead_s)
         if self.late is not None:
             self.late.update(fields)
         if self.wish != "lost":

@@ -111,7 +111,7 @@ class Owner:
             return
         parts = self._parts
         before = owned.waiting_bytes
-        owned.take_in(parts.mirror, parts.clock.now())
+        owned.take_in(parts.mirror, parts.clock.now(), parts.wall_ahead_s)
         parts.unwritten.bytes += owned.waiting_bytes - before
         if parts.unwritten.bytes > parts.options.pending_bytes and owned.wish != "lost":
             log.warning("source %s: too much waits for the store: its map will be written anew", owned.id)

@@ -111,6 +111,11 @@ class Parts:
     pace: Pace
     unwritten: Unwritten = field(default_factory=Unwritten)
 
+    @property
+    def wall_ahead_s(self) -> float:
+        """Seconds since 1970, less seconds on the clock by which entries fall due."""
+        return self.clock.wall_us() / 1e6 - self.clock.now()
+
     def partition_of(self, source: SourceId) -> int:
         """Where a source belongs."""
         return partition_of(source, self.partitions)

@@ -348,7 +348,7 @@ class Writing:
         layer = Layer(self._journal, self._keys, owned, where)
         owned.late = {}
         try:
-            refused = await layer.whole(owned, self._parts.mirror)
+            refused = await layer.whole(owned, self._parts.mirror, self._parts.wall_ahead_s)
             if refused is not None:
                 self._refused(refused, [owned])
                 return False
@@ -356,9 +356,9 @@ class Writing:
                 if owned.wish != wish or owned.source.facts.generation != generation or not self._is_here(owned):
                     return False  # what was laid is void, and expires by itself
                 await self._until_between_batches(owned)
-                if wish == "outgrown":
-                    return await self._move(owned, layer, where)
-                return await self._reassert(owned, layer, where)
+                if wish == "lost":
+                    return await self._reassert(owned, layer, where)
+                return await self._move(owned, layer, where)
         except StoreFailure:
             return False
         finally:

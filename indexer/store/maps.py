@@ -3,8 +3,11 @@
 Writing gives what changed, or all; absolute, so that order and repetition do not matter. Reading makes an owner's map
 again as it was, or a follower's presence.
 
-What does not come back: mappings that went just before (`ReverseMap.gone`), what ghosts are told by, copies above 255,
-and when entries with a time to live were announced: they live for a whole one from the restart on.
+Entries fall due by a clock that begins anew with the machine, and are written by the wall clock: `wall_ahead_s` is what
+the second is ahead of the first, in seconds.
+
+What does not come back: mappings that went just before (`ReverseMap.gone`), what ghosts are told by, and copies above
+255.
 """
 
 from __future__ import annotations
@@ -42,15 +45,17 @@ _hash_image: Final = struct.Struct("<Q").pack
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
-def encode_changes(source: SourceIndex, changes: Changes, mirror: Mirror) -> dict[bytes, bytes | None]:
+def encode_changes(
+    source: SourceIndex, changes: Changes, mirror: Mirror, wall_ahead_s: float
+) -> dict[bytes, bytes | None]:
     """The noted fields as they are now; None where one is gone, or never was."""
-    out = _placed_fields(source.map, changes.placed, mirror)
+    out = _placed_fields(source.map, changes.placed, mirror, wall_ahead_s)
     if changes.waiting:
         out.update(_waiting_fields(source.map, changes.waiting))
     return out
 
 
-def encode_all(source: SourceIndex, mirror: Mirror) -> Iterator[list[Change]]:
+def encode_all(source: SourceIndex, mirror: Mirror, wall_ahead_s: float) -> Iterator[list[Change]]:
     """The whole map, some 1,000 fields a step, none of them twice and none without a value.
 
     The map may change between steps: what changes is noted in `source.changes` and must be written afterwards.
@@ -58,7 +63,7 @@ def encode_all(source: SourceIndex, mirror: Mirror) -> Iterator[list[Change]]:
     reverse = source.map
     for piece in range(SHARDS):
         for hashes in _steps([lane.maps[piece] for lane in reverse.lanes.values()]):
-            yield _with_values(_placed_fields(reverse, hashes, mirror))
+            yield _with_values(_placed_fields(reverse, hashes, mirror, wall_ahead_s))
     for hashes in _steps([reverse.orphans, reverse.unplaced]):
         yield _with_values(_waiting_fields(reverse, hashes))
 
@@ -79,14 +84,16 @@ def _with_values(fields: Mapping[bytes, bytes | None]) -> list[Change]:
     return [Change(field, value) for field, value in fields.items() if value is not None]
 
 
-def _placed_fields(reverse: ReverseMap, hashes: Collection[int], mirror: Mirror) -> dict[bytes, bytes | None]:
+def _placed_fields(
+    reverse: ReverseMap, hashes: Collection[int], mirror: Mirror, wall_ahead_s: float
+) -> dict[bytes, bytes | None]:
     groups: dict[int, list[Lane]] = {}
     for lane in reverse.lanes.values():
         groups.setdefault(lane.group, []).append(lane)
     out: dict[bytes, bytes | None] = {}
     for group, lanes in groups.items():
         end = field_end(group, waiting=False)
-        values = placed_values(lanes, hashes, reverse.era, mirror)
+        values = placed_values(lanes, hashes, reverse.era, mirror, wall_ahead_s)
         out.update(zip([_hash_image(engine_hash) + end for engine_hash in hashes], values, strict=True))
     return out
 
@@ -130,13 +137,17 @@ def _lanes_held(mirror: Mirror, slot: int, token_hashes: Sequence[int]) -> list[
 class Restoring:
     """Fills the map of a new source, and the mirror, from fields. Its facts are restored already (`restore_facts`).
 
-    `now` begins the lives of entries that have a time to live.
+    What has a time to live goes on with it. None of it lasts longer than a whole one from `now` on, whatever became of
+    the wall clock.
     """
 
-    def __init__(self, source: SourceIndex, mirror: Mirror, now: float) -> None:
+    def __init__(self, source: SourceIndex, mirror: Mirror, now: float, wall_ahead_s: float) -> None:
         self._source = source
         self._mirror = mirror
         self._now = now
+        self._wall_ahead_s = wall_ahead_s
+        self.is_undated = False
+        """Some that have a time to live were written when they had none: a whole one begins now."""
         self._era = source.map.era
         self._to_heal: Iterator[int] | None = None
 
@@ -151,7 +162,8 @@ class Restoring:
                 continue
             for part in value:
                 hashes = [field.engine_hash], [part.token_hash], [part.parent]
-                self._place(Alike(field.group, part.copies, part.era, *hashes))
+                announced = tuple((tier, [second]) for tier, second in part.announced)
+                self._place(Alike(field.group, part.copies, part.era, *hashes, announced))
 
     def finish(self) -> None:
         """All fields are taken: what waits for something that is placed is to be placed next."""
@@ -206,7 +218,16 @@ class Restoring:
                 for engine_hash in lot.engine_hashes:
                     lane.set_copies(engine_hash, count)
         if lane.ttl_s is not None:
+            self._go_on_living(lane, lot)
+
+    def _go_on_living(self, lane: Lane, lot: Alike) -> None:
+        seconds = dict(lot.announced).get(lane.tier)
+        if seconds is None:
+            self.is_undated = True
             lane.renew(lot.engine_hashes, self._now)
+        else:
+            moments = [min(second - self._wall_ahead_s, self._now) for second in seconds]
+            lane.resume(lot.engine_hashes, moments)
 
     def _wait(self, field: Field, value: Parked | Unnamed) -> None:
         reverse, engine_hash = self._source.map, field.engine_hash

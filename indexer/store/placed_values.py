@@ -11,7 +11,8 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 from indexer.index.lane import SHARDS
-from indexer.store.segments import COUNT_MAX, encode_copies, encode_placed
+from indexer.store.copies import COUNT_MAX, SECOND_BYTES, SECOND_MAX, encode_copies
+from indexer.store.segments import encode_placed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -19,21 +20,31 @@ if TYPE_CHECKING:
     from indexer.index.lane import Lane
     from indexer.index.mirror import Mirror
     from indexer.model import Tier
+    from indexer.store.copies import Announced
 
 _MASK: Final = SHARDS - 1
 _LANE_BITS: Final = COUNT_MAX.bit_length() + 1
 _LANE: Final = (1 << _LANE_BITS) - 1
+_SECOND_BITS: Final = 8 * SECOND_BYTES
 _hashes_image: Final = struct.Struct("<QQ").pack
 
 
-def placed_values(lanes: Sequence[Lane], hashes: Collection[int], era: int, mirror: Mirror) -> Iterable[bytes | None]:
-    """One value for each engine hash, None where no lane holds it. `lanes`: all of one group, at least one."""
+def placed_values(
+    lanes: Sequence[Lane], hashes: Collection[int], era: int, mirror: Mirror, wall_ahead_s: float
+) -> Iterable[bytes | None]:
+    """One value for each engine hash, None where no lane holds it. `lanes`: all of one group, at least one.
+
+    `wall_ahead_s`: seconds since 1970 less seconds on the clock by which entries fall due.
+    """
     if len(lanes) == 1:
         token_hashes = _looked_up(lanes[0], hashes)
         forms = [count + 1 for count in _counts(lanes[0], hashes)]
         odd: dict[int, bytes] = {}
     else:
-        token_hashes, forms, odd = _merged(lanes, hashes, era, mirror)
+        token_hashes, forms, odd = _merged(lanes, hashes, era, mirror, wall_ahead_s)
+    for shift, lane in _mortal(lanes):
+        for position, second in enumerate(_seconds(lane, hashes, wall_ahead_s)):
+            forms[position] |= second << shift
     parents = mirror.table.parents_of(token_hashes)
     ends = {form: _end(lanes, form, era) for form in set(forms)}
     values = [
@@ -60,8 +71,28 @@ def _counts(lane: Lane, hashes: Collection[int]) -> Iterable[int]:
     ]
 
 
+def _mortal(lanes: Sequence[Lane]) -> list[tuple[int, Lane]]:
+    """Lanes whose entries have a time to live, and where in a form the seconds of their announcements stand."""
+    begins = len(lanes) * _LANE_BITS
+    mortal = [lane for lane in lanes if lane.ttl_s is not None]
+    return [(begins + nth * _SECOND_BITS, lane) for nth, lane in enumerate(mortal)]
+
+
+def _seconds(lane: Lane, hashes: Collection[int], wall_ahead_s: float) -> list[int]:
+    """Since 1970, of the last announcement of each; 0 where the lane does not hold one.
+
+    The nearest, so that a second that was read and is written again stays what it was.
+    """
+    deadlines, ttl_s = lane.deadlines, lane.ttl_s
+    if deadlines is None or ttl_s is None:
+        return [0] * len(hashes)
+    later = wall_ahead_s - ttl_s
+    falls_due = [deadlines[engine_hash & _MASK].get(engine_hash) for engine_hash in hashes]
+    return [0 if due is None else min(max(round(due + later), 1), SECOND_MAX) for due in falls_due]
+
+
 def _merged(
-    lanes: Sequence[Lane], hashes: Collection[int], era: int, mirror: Mirror
+    lanes: Sequence[Lane], hashes: Collection[int], era: int, mirror: Mirror, wall_ahead_s: float
 ) -> tuple[list[int], list[int], dict[int, bytes]]:
     """Token hashes, forms, and by position the values of those of which lanes hold different contents.
 
@@ -81,25 +112,34 @@ def _merged(
                 elif token_hashes[position] != token_hash:
                     unlike.append(position)
     by_position = list(hashes) if unlike else []
-    return token_hashes, forms, {n: _in_parts(lanes, by_position[n], era, mirror) for n in unlike}
+    return token_hashes, forms, {n: _in_parts(lanes, by_position[n], era, mirror, wall_ahead_s) for n in unlike}
 
 
 def _end(lanes: Sequence[Lane], form: int, era: int) -> bytes:
     if not form:
         return b""
     counts = [(lane.tier, form >> number * _LANE_BITS & _LANE) for number, lane in enumerate(lanes)]
-    return encode_copies(tuple((tier, count - 1) for tier, count in sorted(counts) if count), era)
+    seconds = [(lane.tier, form >> shift & SECOND_MAX) for shift, lane in _mortal(lanes)]
+    announced = tuple((tier, second) for tier, second in sorted(seconds) if second)
+    return encode_copies(tuple((tier, count - 1) for tier, count in sorted(counts) if count), era, announced)
 
 
-def _in_parts(lanes: Sequence[Lane], engine_hash: int, era: int, mirror: Mirror) -> bytes:
+def _in_parts(lanes: Sequence[Lane], engine_hash: int, era: int, mirror: Mirror, wall_ahead_s: float) -> bytes:
     """Of a hash that stands for different contents: which lane holds which."""
     parts: dict[int, list[tuple[Tier, int]]] = {}
+    announced: dict[int, Announced] = {}
     for lane in lanes:
         token_hash = lane.get(engine_hash)
         if token_hash is not None:
             (count,) = _counts(lane, (engine_hash,))
             parts.setdefault(token_hash, []).append((lane.tier, count))
+            (second,) = _seconds(lane, (engine_hash,), wall_ahead_s)
+            if second:
+                announced[token_hash] = (*announced.get(token_hash, ()), (lane.tier, second))
     parent_of = mirror.table.parent
     return b"".join(
-        [encode_placed(token_hash, tuple(copies), era, parent_of(token_hash)) for token_hash, copies in parts.items()]
+        [
+            encode_placed(token_hash, tuple(copies), era, parent_of(token_hash), announced.get(token_hash, ()))
+            for token_hash, copies in parts.items()
+        ]
     )

@@ -47,7 +47,9 @@ if TYPE_CHECKING:
     from indexer.index.reverse_map import ReverseMap
     from tests.support.core_options import CoreOptions
 
-STORAGE_TTL_S: Final = 100.0
+TTLS: Final = ({Tier.STORAGE: 100.0}, {Tier.STORAGE: 100.0, Tier.CPU: 70.0})
+STEP_S: Final = 30.25
+"""No entry is of an age at which half a second matters."""
 ROOMY: Final = 1_000_000
 """Blocks: no engine is ever full here. Which ghosts are given up depends on what was seen of late, and that is not
 written; such a source is `suspect` and its bound `estimate`, before and after."""
@@ -78,6 +80,10 @@ class Life:
     def source(self) -> SourceIndex:
         return self.speaker.source
 
+    @property
+    def wall_ahead_s(self) -> float:
+        return self.core.clock.wall_ahead_s
+
     def write(self) -> None:
         """As an owner does: what changed since the last time."""
         source, changes = self.source, self.source.changes
@@ -88,7 +94,7 @@ class Life:
             self.generation = source.facts.generation
             self.written.clear()
             before, self.last_told, self.follower = b"", [], self._new_follower()
-        for name, value in encode_changes(source, changes, self.core.mirror).items():
+        for name, value in encode_changes(source, changes, self.core.mirror, self.wall_ahead_s).items():
             if value is None:
                 self.written.pop(name, None)
             else:
@@ -128,11 +134,12 @@ class Life:
         life.core.clock.at = self.core.clock.at
         life.speaker.next_sequence = self.speaker.next_sequence
         restore_facts(new, unpack_facts(self.facts), life.core.mirror)
-        restoring = Restoring(new, life.core.mirror, life.core.clock.now())
+        restoring = Restoring(new, life.core.mirror, life.core.clock.now(), life.wall_ahead_s)
         fields = list(self.written.items())
         for part in (fields[::2], fields[1::2], fields[:5]):
             restoring.take(dict(part))
         restoring.finish()
+        assert not restoring.is_undated
         for name in ("generation", "sequence", "message_at", "proof_at", "alive_at", "syncing"):
             setattr(new.facts, name, getattr(old.facts, name))
         life.core.ingest._last_generation = self.core.ingest._last_generation
@@ -148,7 +155,7 @@ class Life:
 
 def forget_what_is_not_written(life: Life) -> None:
     """All that a restart loses."""
-    reverse, now = life.source.map, life.core.clock.now()
+    reverse = life.source.map
     reverse._gone.clear()
     reverse._gone_before.clear()
     healing = [(h, token) for h, token in reverse.healing if reverse.resolve(h) is not None]
@@ -157,8 +164,6 @@ def forget_what_is_not_written(life: Life) -> None:
         assert life.source.changes is not None
         life.source.changes.waiting |= reverse.leaving
         reverse.let_go()
-    for lane in reverse.lanes.values():
-        lane.renew([h for piece in lane.maps for h in piece], now)
     life.core.ingest._note_waiting(life.source)
     life.core.ingest.touched(life.source)
     life.write()
@@ -187,7 +192,6 @@ def of_map(reverse: ReverseMap) -> dict[str, Any]:
         },
         "counts": {key: (lane.pairs, lane.extra_copies) for key, lane in lanes.items()},
         "aliases": {key: {h: n for piece in lane.aliases for h, n in piece.items()} for key, lane in lanes.items()},
-        "deadlines": {key: [dict(piece) for piece in lane.deadlines or []] for key, lane in lanes.items()},
         "parked": {
             h: (orphan.parent, orphan.local, orphan.lane.group, orphan.lane.tier, reverse.copies_waited(orphan.waited))
             for h, orphan in reverse.orphans.items()
@@ -201,6 +205,11 @@ def of_map(reverse: ReverseMap) -> dict[str, Any]:
     }
 
 
+def deadlines(reverse: ReverseMap) -> list[dict[int, float]]:
+    """Of all lanes, piece by piece."""
+    return [dict(piece) for lane in reverse.lanes.values() for piece in lane.deadlines or []]
+
+
 def of_answers(life: Life, queries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What is answered, but for the generation's name."""
     entries = [msgspec.to_builtins(life.core.ask(**query)["pod"]) for query in queries]
@@ -212,12 +221,16 @@ def assert_alike(reference: Life, restarted: Life, queries: Sequence[Mapping[str
     for life in (reference, restarted):
         check_mirror(life.core.mirror)
         all_fields = {
-            change.field: change.value for step in encode_all(life.source, life.core.mirror) for change in step
+            change.field: change.value
+            for step in encode_all(life.source, life.core.mirror, life.wall_ahead_s)
+            for change in step
         }
         assert set(all_fields) == set(life.written)
     if reference.source.map.healing or restarted.source.map.healing:
         return
     assert of_map(reference.source.map) == of_map(restarted.source.map)
+    for one, other in zip(deadlines(reference.source.map), deadlines(restarted.source.map), strict=True):
+        assert one == pytest.approx(other, rel=0, abs=0.501)
     assert presence(reference.core.mirror, reference.source) == presence(restarted.core.mirror, restarted.source)
     assert parents(reference.core.mirror) == parents(restarted.core.mirror)
     assert same_facts(reference.facts, restarted.facts)
@@ -247,7 +260,7 @@ class Story:
             elif what == "operator":
                 life.core.ingest.clear(life.speaker.sink)
             elif what == "time":
-                life.core.clock.at += 30.0
+                life.core.clock.at += STEP_S
                 life.core.tidy()
                 life.core.alive()
 
@@ -296,12 +309,14 @@ def event_of(operation: Store | Removal | str, contents: Contents, layout: str) 
     }[operation]
 
 
-@given(steps=steps, layout=st.sampled_from(sorted(LAYOUTS)), count_copies=st.booleans())
-def test_a_restart_changes_nothing(steps: list[list[Any] | str], layout: str, count_copies: bool) -> None:
+@given(steps=steps, layout=st.sampled_from(sorted(LAYOUTS)), count_copies=st.booleans(), ttls=st.sampled_from(TTLS))
+def test_a_restart_changes_nothing(
+    steps: list[list[Any] | str], layout: str, count_copies: bool, ttls: dict[Tier, float]
+) -> None:
     """Of a stream with every kind of event, gaps, clears, another engine and entries with a time to live."""
     queries = [Chain(flavour, trunk).query(1) for flavour in ("plain", "adapter", "salt") for trunk in TRUNKS]
     contents = Contents()
-    story = Story({"count_copies": count_copies, "tier_ttls": {Tier.STORAGE: STORAGE_TTL_S}}, queries)
+    story = Story({"count_copies": count_copies, "tier_ttls": ttls}, queries)
     for step in steps:
         if step == "restart":
             story.restart()

@@ -31,16 +31,22 @@ TIDY_SLICES_MAX: Final = 100_000
 
 
 class ManualClock:
-    """Both clocks stand still until a test moves them."""
+    """Both clocks stand still until a test moves them. Where `at` is 0, it is `booted_us` on the wall."""
 
-    def __init__(self, at: float = 1_000.0) -> None:
+    def __init__(self, at: float = 1_000.0, booted_us: int = WALL_US) -> None:
         self.at = at
+        self.booted_us = booted_us
 
     def now(self) -> float:
         return self.at
 
     def wall_us(self) -> int:
-        return WALL_US + int(self.at * 1e6)
+        return self.booted_us + int(self.at * 1e6)
+
+    @property
+    def wall_ahead_s(self) -> float:
+        """As of `Parts`."""
+        return self.booted_us / 1e6
 
 
 class Answer(LookupAnswer, kw_only=True):

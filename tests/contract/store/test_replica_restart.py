@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from indexer.decode.envelope import stamp
 from indexer.model import Descriptor, RawBatch, SourceId
@@ -169,6 +171,45 @@ def test_a_copy_that_is_too_small_is_laid_anew(store: Store) -> None:
         await second.stop()
 
     run(body)
+
+
+def test_a_time_to_live_goes_on(store: Store) -> None:
+    """Over any number of restarts; where the store has an entry from before its tier had one, it is laid anew."""
+
+    def falls_due(replica: Replica) -> list[float]:
+        lanes = replica.sink().source.map.lanes.values()
+        return [due for lane in lanes for piece in lane.deadlines or [] for due in piece.values()]
+
+    async def body() -> None:
+        first = await Replica(store.url).start()
+        first.say("a", stored([1], prompt(1), medium="CPU"))
+        await first.written()
+        copy = _owned(first).where.copy
+        await first.die()
+
+        second = await Replica(store.url, staleness__entry_ttl_s__cpu=600.0).start()
+        (due,) = falls_due(second)
+        await second.written()
+        assert copy < _owned(second).where.copy
+        await second.die()
+
+        third = await Replica(store.url, staleness__entry_ttl_s__cpu=600.0).start()
+        assert falls_due(third) == pytest.approx([due], rel=0, abs=0.51)
+        assert _owned(third).wish is None
+        assert BLOCK == third.ask(prompt(1)).matched_tokens
+        await third.die()
+
+        fourth = await Replica(store.url, staleness__entry_ttl_s__cpu=0.01).start()
+        await fourth.until(lambda: not fourth.sink().source.pairs)
+        assert (0, "lower") == (fourth.ask(prompt(1)).matched_tokens, fourth.ask(prompt(1)).bound)
+        await fourth.stop()
+
+    run(body)
+
+
+def _owned(replica: Replica, pod: str = "a") -> Any:  # noqa: ANN401  its parts are looked at from inside
+    owner = replica.part.owners[replica.part._parts.partition_of(SourceId(pod, 0))]
+    return owner.owned[id(replica.sink(pod).source)]
 
 
 def test_a_source_that_came_by_its_topic_survives(store: Store) -> None:

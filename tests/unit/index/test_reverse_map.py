@@ -197,10 +197,25 @@ def test_entries_fall_due_after_their_last_announcement(reverse: ReverseMap) -> 
     assert [1] == due(lane, 15.5)
 
 
+def test_a_life_goes_on(reverse: ReverseMap) -> None:
+    """Of entries announced at different moments, also long ago."""
+    lane = lane_in(reverse, ttl_s=10.0)
+    for engine_hash in (1, 2):
+        hold(lane, engine_hash, 100 + engine_hash)
+    lane.resume([1, 2], [3.0, -20.0])
+    lane.resume([], [])
+
+    assert -10.0 == lane.due_at
+    assert [2] == due(lane, 5.0)
+    reverse.drop(lane, [2])
+    assert [1] == due(lane, 13.0)
+
+
 def test_without_a_time_to_live_nothing_falls_due(reverse: ReverseMap) -> None:
     """Tiers whose removals are announced."""
     lane = lane_in(reverse)
     lane.renew([1], now=0.0)
+    lane.resume([1], [0.0])
 
     assert lane.deadlines is None
     assert lane.overdue_slice(1e9) is None

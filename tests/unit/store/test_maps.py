@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from indexer.index.changes import Changes
+from indexer.index.lane import SHARDS
 from indexer.index.mirror import Mirror
 from indexer.index.source import SourceIndex
 from indexer.ingest import Ingest
 from indexer.model import Descriptor, Tier
+from indexer.store.copies import Copies
 from indexer.store.facts import pack_facts, restore_facts, unpack_facts
 from indexer.store.failures import DamagedValue
 from indexer.store.lots import sorted_alike
@@ -24,7 +27,6 @@ from indexer.store.maps import (
     show_change,
 )
 from indexer.store.segments import (
-    Copies,
     Field,
     Parked,
     Placed,
@@ -38,11 +40,18 @@ from indexer.store.segments import (
 from tests.support.core import Core, ManualClock, Speaker
 from tests.support.core_events import BLOCK, placeholder, prompt, removed, stored
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 GPU: Copies = ((Tier.GPU, 1),)
 LOCAL = b"12345678"
 HASHES = b"1234567812345678"
 """A token hash and its parent's."""
 LIFE_S = 100.0
+AHEAD_S = 1_700_000_000.0
+"""Of the wall clock, before the boot clock."""
+STARTED = int(AHEAD_S) + 1_000
+"""When a core of the tests starts, in seconds since 1970."""
 
 
 @pytest.fixture
@@ -58,7 +67,7 @@ def fields_of(engine: Speaker) -> dict[Field, Value | None]:
     changes = engine.source.changes
     assert changes is not None
     out: dict[Field, Value | None] = {}
-    for name, value in encode_changes(engine.source, changes, engine.core.mirror).items():
+    for name, value in encode_changes(engine.source, changes, engine.core.mirror, AHEAD_S).items():
         field = decode_field(name)
         out[field] = None if value is None else decode_value(field, value)
     return out
@@ -67,20 +76,29 @@ def fields_of(engine: Speaker) -> dict[Field, Value | None]:
 def written(engine: Speaker) -> dict[bytes, bytes]:
     """The whole map."""
     return {
-        change.field: change.value or b"" for step in encode_all(engine.source, engine.core.mirror) for change in step
+        change.field: change.value or b""
+        for step in encode_all(engine.source, engine.core.mirror, AHEAD_S)
+        for change in step
     }
 
 
 class Restored:
     """A new source, to be filled; of `like` the facts are known already."""
 
-    def __init__(self, like: SourceIndex | None = None, *, now: float = 0.0, orphans_max: int = 1_000_000) -> None:
+    def __init__(
+        self,
+        like: SourceIndex | None = None,
+        *,
+        now: float = 0.0,
+        ahead_s: float = AHEAD_S,
+        ttls: Mapping[Tier, float] = MappingProxyType({Tier.STORAGE: LIFE_S}),
+    ) -> None:
         self.mirror = Mirror()
-        ingest = Ingest(self.mirror, ManualClock(), orphans_max=orphans_max, tier_ttls={Tier.STORAGE: LIFE_S})
+        ingest = Ingest(self.mirror, ManualClock(), orphans_max=1_000_000, tier_ttls=ttls)
         self.source = ingest.open_source(Descriptor(pod="pod")).source
         if like is not None:
             restore_facts(self.source, unpack_facts(pack_facts(like, 1)), self.mirror)
-        self.restoring = Restoring(self.source, self.mirror, now)
+        self.restoring = Restoring(self.source, self.mirror, now, ahead_s)
 
     def take(self, field: Field, value: Value) -> None:
         self.restoring.take({encode_field(field): encode_value(value)})
@@ -163,7 +181,7 @@ def test_the_whole_map_names_each_field_once(engine: Speaker) -> None:
         for number in range(count):
             lane.maps[number & 63][number] = number + 1
     engine.say(stored([2**40], prompt(1), 1), placeholder([2**40, 2**41], "GPU"))
-    steps = list(encode_all(source, engine.core.mirror))
+    steps = list(encode_all(source, engine.core.mirror, AHEAD_S))
 
     assert STEP_FIELDS >= max(map(len, steps))
     names = [change.field for step in steps for change in step]
@@ -173,7 +191,7 @@ def test_the_whole_map_names_each_field_once(engine: Speaker) -> None:
 def test_the_map_may_change_between_steps(engine: Speaker) -> None:
     """What went is left out, and noted."""
     engine.say(stored([1, 2], prompt(2)))
-    steps = encode_all(engine.source, engine.core.mirror)
+    steps = encode_all(engine.source, engine.core.mirror, AHEAD_S)
     first = next(steps)
     engine.say(removed(1), removed(2))
 
@@ -195,7 +213,8 @@ def test_fields_again_are_harmless(engine: Speaker) -> None:
     (lane,) = restored.source.map.lanes.values()
 
     assert (3, 4, 1) == (restored.source.pairs, restored.source.copies, lane.alias_count(tokens_of(engine.core, 1)[0]))
-    assert written(engine) == {c.field: c.value for step in encode_all(restored.source, restored.mirror) for c in step}
+    steps = encode_all(restored.source, restored.mirror, AHEAD_S)
+    assert written(engine) == {c.field: c.value for step in steps for c in step}
 
 
 def test_copies_and_marks_come_back(engine: Speaker) -> None:
@@ -212,15 +231,89 @@ def test_copies_and_marks_come_back(engine: Speaker) -> None:
     assert (1, 3) == (restored.source.map.era, restored.source.copies)
 
 
-def test_a_life_begins_at_the_restart(engine: Speaker) -> None:
-    """When an entry was announced is not written."""
-    engine.say(stored([1], prompt(1), medium="STORAGE"))
-    restored = Restored(engine.source, now=7.0)
-    restored.restoring.take(written(engine))
-    (lane,) = restored.source.map.lanes.values()
+def lives(restored: Restored, tier: Tier = Tier.STORAGE) -> dict[int, float]:
+    """When each entry of a lane falls due."""
+    pieces = restored.source.map.lanes[0, tier].deadlines or []
+    return {engine_hash: due for piece in pieces for engine_hash, due in piece.items()}
 
-    assert 7.0 + LIFE_S == lane.due_at
-    assert lane.overdue_slice(7.0 + LIFE_S - 1) is None
+
+def test_a_life_goes_on_after_the_restart(engine: Speaker) -> None:
+    """Of each entry from its last announcement; on a machine that was started at another time."""
+    engine.say(stored([1, 2], prompt(2), medium="STORAGE"))
+    engine.core.clock.at += 40.4
+    engine.say(placeholder([2], "STORAGE"))
+    restored = Restored(engine.source, now=50.0, ahead_s=STARTED)
+    restored.restoring.take(written(engine))
+
+    assert {1: LIFE_S, 2: 40.0 + LIFE_S} == lives(restored)
+    lane = restored.source.map.lanes[0, Tier.STORAGE]
+    assert LIFE_S == lane.due_at
+    assert lane.overdue_slice(LIFE_S - 1) is None
+    assert not restored.restoring.is_undated
+
+
+def test_what_fell_due_meanwhile_is_given_up_at_once(engine: Speaker) -> None:
+    """Nobody was there to do it."""
+    engine.say(stored([1], prompt(1), medium="STORAGE"))
+    restored = Restored(engine.source, now=7.0, ahead_s=STARTED + 10 * LIFE_S)
+    restored.restoring.take(written(engine))
+    lane = restored.source.map.lanes[0, Tier.STORAGE]
+
+    assert [1] == [h for _ in range(SHARDS) for h in lane.overdue_slice(7.0) or []]
+
+
+def test_a_life_is_no_longer_than_a_whole_one(engine: Speaker) -> None:
+    """Where the wall clock went back."""
+    engine.say(stored([1], prompt(1), medium="STORAGE"))
+    restored = Restored(engine.source, now=7.0, ahead_s=AHEAD_S - 1e6)
+    restored.restoring.take(written(engine))
+
+    assert {1: 7.0 + LIFE_S} == lives(restored)
+
+
+def test_what_was_written_without_a_time_to_live_begins_one(engine: Speaker) -> None:
+    """The configuration gives its tier one now; what has one no longer loses it."""
+    engine.say(stored([1], prompt(1)), placeholder([1]), placeholder([1], "STORAGE"))
+    restored = Restored(engine.source, now=7.0, ttls={Tier.CPU: LIFE_S})
+    restored.restoring.take(written(engine))
+
+    assert ({}, {1: 7.0 + LIFE_S}) == (lives(restored), lives(restored, Tier.CPU))
+    assert restored.restoring.is_undated
+
+
+def test_an_announcement_is_written(engine: Speaker) -> None:
+    """Of tiers on which entries have a time to live, beside copies, also where tiers name different contents."""
+    engine.say(stored([1], prompt(1)), placeholder([1], "STORAGE"), placeholder([1], "STORAGE"))
+    old = tokens_of(engine.core, 1)[0]
+    copies = ((Tier.GPU, 1), (Tier.STORAGE, 2))
+    announced = ((Tier.STORAGE, STARTED),)
+
+    assert {Field(1, 0): (Placed(old, copies, 0, 0, announced),)} == fields_of(engine)
+    engine.say(stored([1], prompt(1, 40)))
+    new = tokens_of(engine.core, 1, 40)[0]
+    parts = (Placed(new, GPU), Placed(old, ((Tier.STORAGE, 2),), 0, 0, announced))
+    assert {Field(1, 0): parts} == fields_of(engine)
+    restored = Restored(engine.source, now=1_007.0)
+    restored.restoring.take(written(engine))
+    assert {1: 1_000.0 + LIFE_S} == lives(restored)
+
+
+def test_each_tier_has_its_announcement() -> None:
+    """A part for each, or one for both."""
+    ttls = {Tier.CPU: 2 * LIFE_S, Tier.STORAGE: LIFE_S}
+    engine = Core(tier_ttls=ttls).engine()
+    engine.source.changes = Changes()
+    engine.say(stored([1], prompt(1)), placeholder([1], "STORAGE"), removed(1))
+    engine.core.clock.at += 10
+    engine.say(placeholder([1]))
+    token = tokens_of(engine.core, 1)[0]
+    tiers = ((Tier.CPU, 1), (Tier.STORAGE, 1))
+    announced = ((Tier.CPU, STARTED + 10), (Tier.STORAGE, STARTED))
+
+    assert {Field(1, 0): (Placed(token, tiers, 0, 0, announced),)} == fields_of(engine)
+    restored = Restored(engine.source, now=1_050.0, ttls=ttls)
+    restored.restoring.take(written(engine))
+    assert ({1: 1_210.0}, {1: 1_100.0}) == (lives(restored, Tier.CPU), lives(restored))
 
 
 def test_what_waits_for_a_block_that_is_placed_is_placed_next() -> None:
@@ -301,6 +394,9 @@ def test_what_the_facts_do_not_allow_is_damage(fields: dict[Field, Value]) -> No
         {b"12345678": HASHES[1:] + b"\x01"},
         {b"12345678": HASHES},
         {b"12345678": HASHES + b"\x20"},
+        {b"12345678": HASHES + b"\x24\x04\x01\x02\x03"},
+        {b"12345678": HASHES + b"\x24\x04\x01\x02\x03\x04", b"12345679": HASHES + b"\x24\x04\x01\x02\x03"},
+        {b"12345678": HASHES + b"\x24\x04\x01\x02\x03", b"12345679": HASHES + b"\x24\x04\x01\x02\x03\x04"},
         {b"12345678": HASHES + b"\x81"},
         {b"12345678": HASHES + b"\x01\x01"},
         {b"12345678\x00": HASHES + b"\x01"},
@@ -326,11 +422,25 @@ def test_lots_are_told_apart() -> None:
     alike, others = sorted_alike({encode_field(field): encode_value(value) for field, value in fields.items()})
 
     assert [
-        (0, GPU, 0, [1, 2], [11, 12], [0, 0]),
-        (1, GPU, 0, [3], [13], [0]),
-        (0, GPU, 2, [4], [14], [13]),
+        (0, GPU, 0, [1, 2], [11, 12], [0, 0], ()),
+        (1, GPU, 0, [3], [13], [0], ()),
+        (0, GPU, 2, [4], [14], [13], ()),
     ] == [tuple(lot) for lot in alike]
     assert [Field(5, 0), Field(6, 0, waiting=True)] == [field for field, _ in others]
+
+
+@pytest.mark.parametrize("era", [0, 1])
+@pytest.mark.parametrize("second", [7, 8])
+def test_what_was_announced_at_different_times_is_alike(era: int, second: int) -> None:
+    """Each has its own second: lots would be many and small otherwise."""
+    tiers: Copies = ((Tier.CPU, 1), (Tier.STORAGE, 3))
+    seconds = [((Tier.CPU, 9), (Tier.STORAGE, 7)), ((Tier.CPU, 9), (Tier.STORAGE, second))]
+    fields = {Field(n, 0): (Placed(10 + n, tiers, era, 5, seconds[n]),) for n in range(2)}
+    ((lot,), others) = sorted_alike({encode_field(field): encode_value(value) for field, value in fields.items()})
+
+    assert (0, tiers, era, [0, 1], [10, 11], [5, 5]) == lot[:-1]
+    assert ((Tier.CPU, [9, 9]), (Tier.STORAGE, [7, second])) == lot.announced
+    assert [] == others
 
 
 # -- followers ---------------------------------------------------------------------------------------------------------

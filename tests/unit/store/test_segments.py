@@ -7,12 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer.model import Tier
+from indexer.store.copies import COUNT_MAX, SECOND_MAX, Announced, Copies
 from indexer.store.failures import DamagedValue
 from indexer.store.layout import segment_of
 from indexer.store.segments import (
-    COUNT_MAX,
     Change,
-    Copies,
     Field,
     Parked,
     Placed,
@@ -31,7 +30,18 @@ copies: st.SearchStrategy[Copies] = st.dictionaries(st.sampled_from(Tier), st.in
 )
 eras = st.just(0) | st.integers(0, 300) | u64
 own: st.SearchStrategy[Copies] = st.tuples(st.tuples(st.sampled_from(Tier), st.integers(0, COUNT_MAX)))
-placed = st.lists(st.builds(Placed, u64, copies, eras, u64), min_size=1, max_size=5).map(tuple)
+
+
+@st.composite
+def parts(draw: st.DrawFn) -> Placed:
+    """Of a placed block's value."""
+    held = draw(copies)
+    mortal = sorted(draw(st.sets(st.sampled_from([tier for tier, _ in held]))))
+    announced = tuple((tier, draw(st.integers(0, SECOND_MAX))) for tier in mortal)
+    return Placed(draw(u64), held, draw(eras), draw(u64), announced)
+
+
+placed = st.lists(parts(), min_size=1, max_size=5).map(tuple)
 waiting = st.builds(
     Parked, u64, st.binary(min_size=8, max_size=8), own, st.just(()) | copies, eras, st.booleans()
 ) | st.builds(Unnamed, copies, eras)
@@ -75,11 +85,27 @@ def test_a_byte_too_many_is_damage(value: Value) -> None:
         decode_value(field, encode_value(value) + b"\x00")
 
 
-@pytest.mark.parametrize("tiers", [b"\x00", b"\x20", b"\x40", b"\x80"])
+@pytest.mark.parametrize(
+    "tiers",
+    [b"\x00", b"\x20", b"\x40", b"\x80", b"\x24", b"\x24\x00", b"\x24\x08\x01\x02\x03\x04", b"\x24\x04\x01\x02\x03"],
+)
 def test_tiers_that_are_none_are_damage(tiers: bytes) -> None:
-    """Nor is an era or a count taken for granted that does not follow."""
+    """Nor is an era, a count or an announcement taken for granted that does not follow, or is of no tier."""
     with pytest.raises(DamagedValue):
         decode_value(Field(1, 0), b"12345678" * 2 + tiers)
+
+
+def test_what_waits_has_no_announcement() -> None:
+    """Its time to live begins when it is placed."""
+    with pytest.raises(DamagedValue):
+        decode_value(Field(1, 0, waiting=True), b"\x24\x04\x01\x02\x03\x04")
+
+
+@pytest.mark.parametrize("announced", [((Tier.CPU, 1),), ((Tier.GPU, 1), (Tier.GPU, 1))])
+def test_an_announcement_is_of_a_tier_that_holds_it(announced: Announced) -> None:
+    """Once."""
+    with pytest.raises(ValueError, match="announced"):
+        encode_value((Placed(9, ((Tier.GPU, 1),), announced=announced),))
 
 
 def test_a_parked_block_lies_on_one_tier() -> None:
@@ -99,11 +125,16 @@ def test_any_bytes_are_a_field_or_damage(data: bytes) -> None:
 
 
 def test_the_common_case_is_small() -> None:
-    """One copy on one tier of group 0; with counts on all tiers it still fits Redis's smallest string."""
+    """One copy on one tier of group 0; with counts on all tiers it still fits Redis's smallest string.
+
+    So does a copy with the second of its announcement, whichever other tier has one, too.
+    """
     every = tuple((tier, 2) for tier in Tier)
+    stored_away = ((Tier.GPU, 1), (Tier.STORAGE, 1))
 
     assert (8, 17) == (len(encode_field(Field(7, 0))), len(encode_value((Placed(9, ((Tier.GPU, 1),)),))))
     assert 22 == len(encode_value((Placed(9, every),)))
+    assert 22 == len(encode_value((Placed(9, stored_away, announced=((Tier.STORAGE, SECOND_MAX),)),)))
 
 
 def test_a_count_saturates() -> None:
