@@ -88,7 +88,8 @@ def _seconds(lane: Lane, hashes: Collection[int], wall_ahead_s: float) -> list[i
         return [0] * len(hashes)
     later = wall_ahead_s - ttl_s
     falls_due = [deadlines[engine_hash & _MASK].get(engine_hash) for engine_hash in hashes]
-    return [0 if due is None else min(max(round(due + later), 1), SECOND_MAX) for due in falls_due]
+    seconds = {due: 0 if due is None else min(max(round(due + later), 1), SECOND_MAX) for due in set(falls_due)}
+    return [seconds[due] for due in falls_due]
 
 
 def _merged(

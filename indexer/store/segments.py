@@ -7,9 +7,9 @@
     unnamed  copies                               held, but no event has told yet which block it is
     copies   see copies.py
 
-All numbers little-endian. The common case, one copy on one tier, takes 8 + 17 bytes, with the second of its announcement 22, and no case of one
-part without these and without an era more than 22: in Redis's hash tables all of these cost the same (decisions/0013,
-0015).
+All numbers little-endian. The common case, one copy on one tier, takes 8 + 17 bytes, with the second of its last
+announcement 22, and no case of one part without such seconds and without an era takes more than 22: in Redis's hash
+tables all of these cost the same (decisions/0013, 0015).
 """
 
 from __future__ import annotations
