@@ -113,6 +113,7 @@ class OwnedSource:
         self._generation = generation
         self.forget()
         self.late = None
+        self.wish = None  # it begins empty in the store, too, whatever was there
 
     def forget(self) -> None:
         """Drop what waits."""

@@ -179,3 +179,30 @@ def test_something_else_at_a_key(store: Store) -> None:
         await second.stop()
 
     run(body)
+
+
+def test_a_generation_that_begins_while_a_copy_is_due(store: Store) -> None:
+    """It begins empty, and nothing of the copy that was due is wanted any more."""
+
+    async def body() -> None:
+        first = await Replica(store.url).start()
+        first.say("a", stored(range(1, 9), prompt(8)))
+        await first.written()
+        (owned,) = owner_of(first).owned.values()
+        for wish in ("outgrown", "lost"):
+            owned.wish = wish
+            first.sink().restart("sequence_went_back")
+            first.say("a", stored([20], prompt(1, 500)))
+            assert owned.wish is None
+            await first.written()
+            assert owned.where is not None
+            assert owned.where.generation == first.sink().source.facts.generation
+        await first.die()
+
+        second = await Replica(store.url).start()
+
+        assert 0 == second.ask(prompt(8)).matched_tokens
+        assert BLOCK == second.ask(prompt(1, 500)).matched_tokens
+        await second.stop()
+
+    run(body)
