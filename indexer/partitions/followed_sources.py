@@ -17,7 +17,7 @@ from indexer.partitions.reading import NOWHERE, Held
 from indexer.store.commands import read_command
 from indexer.store.failures import DamagedValue
 from indexer.store.layout import source_name
-from indexer.store.registered import unpack_registered
+from indexer.store.registered import unpack_registered, unpack_registration
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -55,7 +55,7 @@ class FollowedSources:
             if self._are_left:
                 return
             try:
-                self._register(name, unpack_registered(data), 0)
+                self._register(name, unpack_registration(name, data), 0)
             except DamagedValue as damage:
                 self.refuse(damage.what)
             if nth % AT_ONCE == AT_ONCE - 1:

@@ -22,7 +22,7 @@ from indexer.store.loading import parse_state
 from indexer.store.maps import Restoring
 from indexer.store.outcomes import Whereabouts
 from indexer.store.rebuild import load
-from indexer.store.registered import Registered, pack_registered, unpack_registered
+from indexer.store.registered import Registered, pack_registered, unpack_registration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,6 +62,7 @@ class Opening:
         self._changed: set[SourceId] = set()
         """Of these, what the store has is of another registration."""
         self._begun: dict[SourceId, _Begun] = {}
+        self._unreadable: set[bytes] = set()
 
     async def open(self, configured: Mapping[SourceId, Descriptor]) -> list[Opened]:
         """Every source of the partition, in the registry of the process, and its subscriber about to start.
@@ -72,10 +73,13 @@ class Opening:
         await self._configure(configured)
         last_seen = await _last_seen(client, self._keys)
         loaded = await load(client, self._keys, self, self._parts.options.load, self._parts.reader)
+        registry = self._read(await client.fields(self._keys.sources))  # later changes come as commands
         opened: list[Opened] = []
         for source, outcome in loaded.outcomes.items():
-            if outcome == "unfinished":
-                one = await self._fresh(source)
+            if outcome == "damaged":
+                log.error("source %s: what the store has of it is not in this version's form: begun anew", source)
+            if outcome in {"damaged", "unfinished"}:
+                one = await self._fresh(source, registry.get(source), as_stored=outcome == "unfinished")
             else:
                 one = await self._finish(source, last_seen.get(source), whole=outcome == "whole")
             if one is not None:
@@ -87,7 +91,7 @@ class Opening:
     def begin(self, source: SourceId, descriptor: bytes, state: SourceState) -> None:
         """A source is about to be read, or read anew."""
         self._drop(source)
-        registered = unpack_registered(descriptor)
+        registered = unpack_registration(source_name(source), descriptor)
         sink = self._parts.ingest.open_source(registered.descriptor, state.generation)
         sink.source.facts.loading = True
         sink.source.facts.cordoned = registered.cordoned
@@ -136,17 +140,15 @@ class Opening:
         self._parts.roster.put(sink)
         return Opened(owned, incomplete=not whole)
 
-    async def _fresh(self, source: SourceId) -> Opened | None:
-        """Registered, and no owner took it up: its generation begins here."""
+    async def _fresh(self, source: SourceId, registered: Registered | None, *, as_stored: bool) -> Opened | None:
+        """Registered, and no owner took it up: its generation begins here. Or a later one, where none can be read."""
         self._drop(source)
         if source in self._alone:
             return Opened(self._alone[source], incomplete=True)
-        client, keys = self._parts.client, self._keys
-        descriptor = (await client.fields(keys.sources)).get(source_name(source))
-        if descriptor is None:
+        if registered is None:
             return None
-        state = parse_state(await client.fields(keys.source(source)))
-        registered = unpack_registered(descriptor)
+        client, keys = self._parts.client, self._keys
+        state = parse_state(await client.fields(keys.source(source))) if as_stored else None
         sink = self._parts.ingest.open_source(registered.descriptor, None if state is None else state.generation)
         sink.source.facts.cordoned = registered.cordoned
         self._parts.roster.put(sink)
@@ -163,9 +165,7 @@ class Opening:
 
     async def _configure(self, configured: Mapping[SourceId, Descriptor]) -> None:
         client, keys = self._parts.client, self._keys
-        known: dict[SourceId, Registered] = {}
-        for name, packed in (await client.fields(keys.sources)).items():
-            known[source_id(name)] = unpack_registered(packed)
+        known = self._read(await client.fields(keys.sources))
         for source, descriptor in configured.items():
             stands = known.get(source)
             if stands is None or stands.descriptor != descriptor:
@@ -179,6 +179,22 @@ class Opening:
             if registered.descriptor.origin in LOCKED and source not in configured:
                 log.info("source %s: no longer configured, removed", source)
                 await self._give("remove", source)
+
+    def _read(self, registry: Mapping[bytes, bytes]) -> dict[SourceId, Registered]:
+        """Registrations by source. Those that cannot be read are left out, and told of once."""
+        found: dict[SourceId, Registered] = {}
+        unreadable: set[bytes] = set()
+        for name, packed in registry.items():
+            try:
+                registered = unpack_registration(name, packed)
+            except DamagedValue:
+                unreadable.add(name)
+            else:
+                found[registered.descriptor.id] = registered
+        for name in unreadable - self._unreadable:
+            log.error("source %r: its registration is not in this version's form: left out", name)
+        self._unreadable |= unreadable
+        return found
 
     async def _give(self, verb: Verb, source: SourceId, descriptor: bytes = b"") -> None:
         command = Command(
@@ -220,8 +236,8 @@ async def _last_seen(client: Client, keys: PartitionKeys) -> dict[SourceId, int]
     for _, fields in await client.last_entries(keys.log, LOOKED_BACK):
         try:
             entry = decode_entry(fields[b"e"]) if b"e" in fields else None
+            if isinstance(entry, Ticked):
+                return {source_id(each.source): entry.wall_us - each.silent_ms * 1000 for each in entry.sources}
         except DamagedValue:
             continue
-        if isinstance(entry, Ticked):
-            return {source_id(each.source): entry.wall_us - each.silent_ms * 1000 for each in entry.sources}
     return {}

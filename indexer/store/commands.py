@@ -9,7 +9,7 @@ import msgspec
 from indexer.model import SourceId
 from indexer.store import lua
 from indexer.store.failures import DamagedValue
-from indexer.store.layout import source_id, source_name
+from indexer.store.layout import is_generation, source_id, source_name
 from indexer.store.outcomes import Whereabouts, WrongType, refusal, unknown, whereabouts
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ class Given(msgspec.Struct, frozen=True):
 def read_command(fields: Mapping[bytes, bytes]) -> Given:
     """An entry of the control stream. Raises DamagedValue; who meets one reads the registry anew."""
     try:
+        if not is_generation(fields[b"g"]):
+            raise DamagedValue("command")
         return msgspec.convert(
             {
                 "verb": fields[b"v"].decode(),

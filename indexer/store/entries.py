@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from indexer.store.failures import DamagedValue
+from indexer.store.layout import is_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +37,7 @@ class Position(NamedTuple):
     def parse(cls, text: bytes) -> Position:
         """From a stream id. Raises DamagedValue."""
         epoch, dash, number = text.partition(b"-")
-        if not (dash and epoch.isdigit() and number.isdigit()):
+        if not (dash and is_number(epoch) and is_number(number)):
             raise DamagedValue("position")
         return cls(int(epoch), int(number))
 

@@ -26,6 +26,11 @@ SLOTS: Final = 16_384
 """Of a Redis Cluster: fixed by its protocol."""
 SEGMENT_FIELDS: Final = 16_384
 """Fields of a map segment, at most: so many expire, or are freed, in a few milliseconds; a million took 324."""
+SEGMENTS_MAX: Final = 1 << 16
+"""Of a copy: room for half a billion pairs. A state that tells of more was damaged."""
+_GENERATIONS: Final = 2**63
+_NUMBER_DIGITS: Final = 20
+"""Of a 64-bit number: longer ones are none of ours."""
 WITHOUT_TTL: Final = {
     "epoch": "an epoch that began anew would let an old owner pass for a new one",
     "deployment": "what all replicas must agree on, for as long as the store is theirs",
@@ -70,6 +75,16 @@ def tags(partitions: int) -> list[str]:
     return [found[partition] for partition in range(partitions)]
 
 
+def is_number(text: bytes) -> bool:
+    """Whether this is a whole number that we may have written."""
+    return text.isdigit() and len(text) <= _NUMBER_DIGITS
+
+
+def is_generation(text: bytes) -> bool:
+    """Whether this is a number that generations reach: scripts compare them as doubles, entries hold 64 bits."""
+    return is_number(text) and int(text) < _GENERATIONS
+
+
 def partition_of(source: SourceId, partitions: int) -> int:
     """Which partition a source belongs to, for as long as the number of partitions stands."""
     return xxh3_64_intdigest(source_name(source)) % partitions
@@ -84,7 +99,7 @@ def source_id(name: bytes) -> SourceId:
     """The source of a name. Raises DamagedValue."""
     pod, mark, rank = name.rpartition(b"#")
     try:
-        if not mark or not rank.isdigit():
+        if not (mark and is_number(rank)):
             raise DamagedValue("source")
         return SourceId(pod.decode(), int(rank))
     except UnicodeDecodeError:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from indexer.store.failures import DamagedValue
+from indexer.store.layout import SEGMENTS_MAX, is_generation, is_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,23 +36,28 @@ def parse_state(fields: Mapping[bytes, bytes]) -> SourceState | None:
     if b"generation" not in fields:
         return None
     complete = fields.get(b"complete") == b"1"
-    try:
-        cursor = int(fields[b"cursor"]) if b"cursor" in fields else None
-        copy, segments, pairs, gone = (
-            int(fields[name]) if complete else 0 for name in (b"copy", b"segments", b"pairs", b"gone")
-        )
-        return SourceState(
-            generation=int(fields[b"generation"]),
-            cursor=cursor,
-            facts=fields.get(b"facts", b""),
-            copy=copy,
-            segments=segments,
-            pairs=pairs,
-            gone=gone,
-            complete=complete,
-        )
-    except (ValueError, KeyError) as error:
-        raise DamagedValue("state") from error
+    copy, segments, pairs, gone = (
+        _number(fields, name) if complete else 0 for name in (b"copy", b"segments", b"pairs", b"gone")
+    )
+    if not is_generation(fields[b"generation"]) or segments > SEGMENTS_MAX or (complete and not segments):
+        raise DamagedValue("state")
+    return SourceState(
+        generation=int(fields[b"generation"]),
+        cursor=_number(fields, b"cursor") if b"cursor" in fields else None,
+        facts=fields.get(b"facts", b""),
+        copy=copy,
+        segments=segments,
+        pairs=pairs,
+        gone=gone,
+        complete=complete,
+    )
+
+
+def _number(fields: Mapping[bytes, bytes], name: bytes) -> int:
+    text = fields.get(name, b"")
+    if not is_number(text) or int(text) >= 1 << 64:
+        raise DamagedValue("state")
+    return int(text)
 
 
 def verdict(before: SourceState, after: SourceState | None, read: int) -> Verdict:

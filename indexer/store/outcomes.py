@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from indexer.store.failures import StoreFailure
+from indexer.store.layout import SEGMENTS_MAX, is_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +55,7 @@ class OtherGeneration(msgspec.Struct, frozen=True):
 
 
 class OtherCursor(msgspec.Struct, frozen=True):
-    """The nth source of the call stands at another batch; None is before the first."""
+    """The nth source of the call stands at another batch; None is before the first, or none of ours."""
 
     stored: int | None
     nth: int
@@ -98,7 +99,7 @@ def _word(value: bytes | int) -> bytes:
 _REFUSALS: Final[dict[bytes, Callable[[Reply], Refusal]]] = {
     b"FENCED": lambda reply: Fenced(reply[1]),
     b"GENERATION": lambda reply: OtherGeneration(int(reply[1]), int(reply[2]) - 1),
-    b"CURSOR": lambda reply: OtherCursor(int(reply[1]) if reply[1] else None, int(reply[2]) - 1),
+    b"CURSOR": lambda reply: OtherCursor(int(reply[1]) if is_number(reply[1]) else None, int(reply[2]) - 1),
     b"TYPE": lambda reply: WrongType(reply[1], reply[2].decode(errors="replace")),
     b"LOST": _lost,
 }
@@ -134,7 +135,8 @@ def began(reply: Reply) -> Began | Refusal:
 
 
 def whereabouts(generation: bytes, copy: bytes, segments: bytes) -> Whereabouts | None:
-    """From a reply; a removed or never begun source has no copy."""
-    if not (generation and copy and segments):
+    """From a reply; a removed or never begun source has no copy, nor has one whose state was damaged."""
+    if not all(map(is_number, (generation, copy, segments))):
         return None
-    return Whereabouts(int(generation), int(copy), int(segments))
+    found = Whereabouts(int(generation), int(copy), int(segments))
+    return found if found.segments <= SEGMENTS_MAX else None

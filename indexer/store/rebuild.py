@@ -8,26 +8,29 @@ read is to be OR-ed and never summed: a scan may return a field twice.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
 from indexer.store.entries import START, Position
+from indexer.store.failures import DamagedValue
 from indexer.store.following import Reload
 from indexer.store.layout import source_id
 from indexer.store.loading import SourceState, parse_state, verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from indexer.model import SourceId
     from indexer.store.client import Client, StreamEntry
     from indexer.store.following import Follower, Step
     from indexer.store.layout import PartitionKeys
 
-Outcome = Literal["whole", "unfinished", "restless"]
+Outcome = Literal["whole", "unfinished", "restless", "damaged"]
 """`unfinished`: it has no whole copy; its owner will make one and say so in the journal. `restless`: each time it was
-read the copy changed or something was missing; to be tried again later, or to be asserted anew by its owner."""
+read the copy changed or something was missing; to be tried again later, or to be asserted anew by its owner.
+`damaged`: something of it is not in this layout's form; of others that tells nothing."""
 
 
 class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,20 +90,35 @@ async def load(
 ) -> Loaded:
     """Read a partition. Who loads several at once shares a `reader`, made with the same options.
 
-    Raises StoreFailure; DamagedValue where a state is not in this layout's form.
+    What is registered under no source's name is left out. Raises StoreFailure; DamagedValue as `survey`.
     """
     found = await survey(client, keys)
     reader = reader or SourceReader(client, options)
-    sources = {source_id(name): descriptor for name, descriptor in found.registry.items()}
+    sources = dict(_named(found.registry))
     try:
         async with asyncio.TaskGroup() as tasks:
             reads = {
-                source: tasks.create_task(reader.read(keys, source, descriptor, shelf), name="load source")
+                source: tasks.create_task(_read(reader, keys, source, descriptor, shelf), name="load source")
                 for source, descriptor in sources.items()
             }
     except BaseExceptionGroup as failures:
         raise _first(failures) from None
-    return Loaded(found.position, {source: task.result().outcome for source, task in reads.items()})
+    return Loaded(found.position, {source: task.result() for source, task in reads.items()})
+
+
+def _named(registry: Mapping[bytes, bytes]) -> Iterator[tuple[SourceId, bytes]]:
+    for name, descriptor in registry.items():
+        with contextlib.suppress(DamagedValue):
+            yield source_id(name), descriptor
+
+
+async def _read(
+    reader: SourceReader, keys: PartitionKeys, source: SourceId, descriptor: bytes, shelf: Shelf
+) -> Outcome:
+    try:
+        return (await reader.read(keys, source, descriptor, shelf)).outcome
+    except DamagedValue:
+        return "damaged"
 
 
 class SourceReader:

@@ -8,6 +8,7 @@ import msgspec
 
 from indexer.model import Descriptor
 from indexer.store.failures import DamagedValue
+from indexer.store.layout import source_name
 
 
 class Registered(msgspec.Struct, frozen=True, array_like=True):
@@ -32,3 +33,11 @@ def unpack_registered(data: bytes) -> Registered:
         return _DECODER.decode(data)
     except msgspec.MsgspecError as error:
         raise DamagedValue("registration") from error
+
+
+def unpack_registration(name: bytes, data: bytes) -> Registered:
+    """What stands in the registry under a source's name. Raises DamagedValue, also where it is another source's."""
+    registered = unpack_registered(data)
+    if source_name(registered.descriptor.id) != name:
+        raise DamagedValue("registration")
+    return registered

@@ -34,7 +34,7 @@ if reply then return reply end
 
 for nth, source in ipairs(sources) do
   local is = redis.call('HMGET', source.state, 'generation', 'copy', 'cursor', 'complete', 'pairs', 'gone')
-  if not is[1] then return {'LOST', 'source', nth} end
+  if not whole(is[1]) then return {'LOST', 'source', nth} end
   if is[1] ~= source.generation then return {'GENERATION', is[1], nth} end
   if is[4] ~= '1' or is[2] ~= source.copy then return {'LOST', 'source', nth} end
   if (is[3] or '') ~= source.from then return {'CURSOR', is[3] or '', nth} end
@@ -42,7 +42,8 @@ for nth, source in ipairs(sources) do
   if not (source.pairs and source.gone) then return {'LOST', 'source', nth} end
 end
 
-append(log, head, id, minid, entry, retain_ms)
+reply = append(log, head, id, minid, entry, retain_ms)
+if reply then return reply end
 for _, source in ipairs(sources) do
   for _, segment in ipairs(source.segments) do
     local gained, lost = change(segment.key, segment.changes, segment.is_new, retain_ms)

@@ -16,6 +16,7 @@ local wrong = wrong_type(registry, 'hash') or wrong_type(state, 'hash') or wrong
 if wrong then return wrong end
 local was = redis.call('HMGET', state, 'generation', 'copy', 'segments', 'command')
 if was[4] == nonce then return {'OK', was[1], 'again'} end
+if not whole(was[1]) then was = {} end
 local stands = redis.call('HGET', registry, source)
 if not stands and verb ~= 'put' and verb ~= 'restore' then return {'UNKNOWN'} end
 local is_later = was[1] and tonumber(was[1]) > tonumber(known)

@@ -18,12 +18,13 @@ end
 reply = fenced(owner, token) or misplaced(head, before, id)
 if reply then return reply end
 local was = redis.call('HMGET', state, 'generation', 'copy', 'segments')
-if was[1] and tonumber(was[1]) > tonumber(generation) then return {'GENERATION', was[1], 1} end
+if (whole(was[1]) or 0) > tonumber(generation) then return {'GENERATION', was[1], 1} end
 local found = 0
 for nth = 5, #KEYS do found = found + redis.call('HLEN', KEYS[nth]) end
 if found ~= tonumber(pairs_wanted) then return {'LOST', 'copy', found} end
 
-append(log, head, id, minid, entry, retain_ms)
+reply = append(log, head, id, minid, entry, retain_ms)
+if reply then return reply end
 redis.call('HDEL', state, 'cursor')
 redis.call('HSET', state, 'generation', generation, 'copy', copy, 'segments', #KEYS - 4, 'pairs', found, 'gone', 0,
   'complete', 1, 'facts', facts)

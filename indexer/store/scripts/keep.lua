@@ -14,11 +14,11 @@ for nth = 3, #KEYS do
 end
 reply = fenced(owner, token)
 if reply then return reply end
-local is = redis.call('HMGET', state, 'generation', 'copy', 'pairs')
-if is[1] and is[1] ~= generation then return {'GENERATION', is[1], 1} end
+local is = redis.call('HMGET', state, 'generation', 'copy', 'pairs', 'segments')
+if whole(is[1]) and is[1] ~= generation then return {'GENERATION', is[1], 1} end
 local found = 0
 for nth = 3, #KEYS do found = found + redis.call('HLEN', KEYS[nth]) end
-if not is[1] or is[2] ~= copy or found ~= tonumber(is[3]) then return {'LOST', 'source', 1} end
+if not whole(is[1]) or is[2] ~= copy or found ~= tonumber(is[3]) or #KEYS - 2 ~= tonumber(is[4]) then return {'LOST', 'source', 1} end
 
 for nth = 2, #KEYS do redis.call('PEXPIRE', KEYS[nth], retain_ms) end
 return {'OK'}

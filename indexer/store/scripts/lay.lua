@@ -9,7 +9,7 @@ local reply = wrong_type(owner, 'string') or wrong_type(state, 'hash') or wrong_
   or fenced(owner, token)
 if reply then return reply end
 local is = redis.call('HMGET', state, 'generation', 'copy')
-if is[1] and tonumber(is[1]) > tonumber(generation) then return {'GENERATION', is[1], 1} end
+if (whole(is[1]) or 0) > tonumber(generation) then return {'GENERATION', is[1], 1} end
 if is[1] == generation and is[2] == copy then return {'LOST', 'source', 1} end
 
 change(segment, cmsgpack.unpack(changes), true, retain_ms)

@@ -9,6 +9,13 @@ local function wrong_type(key, wanted)
   if found ~= 'none' and found ~= wanted then return {'TYPE', key, found} end
 end
 
+-- What a value of ours says that is to be a whole number; nil for none, and for one that was damaged: nobody may be kept
+-- from writing what stands there anew.
+local function whole(text)
+  local number = text and string.match(text, '^%d+$') and tonumber(text)
+  return number and number < 2 ^ 63 and number or nil
+end
+
 -- A reply when somebody else, or nobody, owns the partition, else nil. Tokens are compared as a whole.
 local function fenced(owner, token)
   local holder = redis.call('GET', owner) or ''
@@ -23,8 +30,14 @@ local function misplaced(head, before, id)
   if last ~= before then return {'LOST', 'log', last} end
 end
 
+-- A reply when the journal does not take the entry, else nil. One that ends behind it was written to by somebody else: a
+-- new epoch begins behind that.
 local function append(log, head, id, minid, entry, retain_ms)
-  redis.call('XADD', log, 'MINID', '~', minid, id, 'e', entry)
+  local written = redis.pcall('XADD', log, 'MINID', '~', minid, id, 'e', entry)
+  if type(written) == 'table' and written.err then
+    if string.find(written.err, 'equal or smaller', 1, true) then return {'LOST', 'log', 'another entry'} end
+    return written
+  end
   redis.call('SET', head, id, 'PX', retain_ms)
   redis.call('PEXPIRE', log, retain_ms)
 end
@@ -47,6 +60,6 @@ end
 -- so that it grows also where the store was emptied or restored. Microseconds stay exact in a double until 2255.
 local function next_generation(stored, known)
   local now = redis.call('TIME')
-  local generation = math.max((tonumber(stored) or 0) + 1, tonumber(known) + 1, now[1] * 1000000 + now[2])
+  local generation = math.max((whole(stored) or 0) + 1, tonumber(known) + 1, now[1] * 1000000 + now[2])
   return string.format('%.0f', generation)
 end

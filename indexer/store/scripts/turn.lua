@@ -12,10 +12,11 @@ local reply = wrong_type(owner, 'string') or wrong_type(head, 'string') or wrong
   or wrong_type(state, 'hash') or fenced(owner, token) or misplaced(head, before, id)
 if reply then return reply end
 local was = redis.call('HMGET', state, 'generation', 'copy', 'segments', 'complete')
-local stored = tonumber(was[1]) or 0
+local stored = whole(was[1]) or 0
 if stored > tonumber(generation) or (was[1] == generation and was[4]) then return {'GENERATION', was[1], 1} end
 
-append(log, head, id, minid, entry, retain_ms)
+reply = append(log, head, id, minid, entry, retain_ms)
+if reply then return reply end
 redis.call('HDEL', state, 'cursor', 'facts')
 redis.call('HSET', state, 'generation', generation, 'copy', 0, 'segments', segments, 'pairs', 0, 'gone', 0, 'complete', 1)
 redis.call('PEXPIRE', state, retain_ms)

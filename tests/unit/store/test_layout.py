@@ -108,7 +108,7 @@ def test_a_name_leads_back_to_its_source(source: SourceId) -> None:
     assert source == source_id(source_name(source))
 
 
-@pytest.mark.parametrize("name", [b"", b"a", b"a#", b"a#x", b"a#-1", b"\xff#0"])
+@pytest.mark.parametrize("name", [b"", b"a", b"a#", b"a#x", b"a#-1", b"\xff#0", b"a#" + b"1" * 5_000])
 def test_what_is_no_name_is_damage(name: bytes) -> None:
     """Somebody else wrote into the registry."""
     with pytest.raises(DamagedValue):

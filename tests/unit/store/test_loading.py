@@ -39,8 +39,19 @@ def test_what_is_not_begun_has_no_map() -> None:
 @pytest.mark.parametrize("name", [b"generation", b"cursor", b"copy", b"segments", b"pairs", b"gone"])
 def test_damage_is_told(name: bytes) -> None:
     """Not guessed."""
+    for damaged in (b"x", b"", b"-1", b"1" * 5_000):
+        with pytest.raises(DamagedValue):
+            parse_state({**FIELDS, name: damaged})
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [{b"segments": b"0"}, {b"segments": b"9999999999"}, {b"generation": b"%d" % 2**63}, {b"pairs": b"%d" % 2**64}],
+)
+def test_what_cannot_be_is_damage(damaged: dict[bytes, bytes]) -> None:
+    """A map of no or of billions of segments, numbers of more than 64 bits."""
     with pytest.raises(DamagedValue):
-        parse_state({**FIELDS, name: b"x"})
+        parse_state({**FIELDS, **damaged})
 
 
 @pytest.mark.parametrize(
