@@ -111,6 +111,10 @@ class OwnedSource:
     def _begin(self, generation: int) -> None:
         """What waited is of a generation that is over; nothing of it is wanted any more."""
         self._generation = generation
+        self.drop()
+
+    def drop(self) -> None:
+        """It is no longer ours: nothing of it is to be written."""
         self.forget()
         self.late = None
         self.wish = None  # it begins empty in the store, too, whatever was there

@@ -115,9 +115,7 @@ class Owner:
         parts.unwritten.bytes += owned.waiting_bytes - before
         if parts.unwritten.bytes > parts.options.pending_bytes and owned.wish != "lost":
             log.warning("source %s: too much waits for the store: its map will be written anew", owned.id)
-            before = owned.waiting_bytes
-            owned.lose()
-            parts.unwritten.bytes += owned.waiting_bytes - before
+            self._lose(owned)
         if self._writing is not None:
             self._writing.touch(owned)
 
@@ -144,6 +142,12 @@ class Owner:
         owned = self.owned.pop(id(source), None)
         if owned is not None:
             self._parts.unwritten.bytes -= owned.waiting_bytes
+            owned.drop()  # a call under way still knows it
+
+    def leave_all(self, source: SourceId) -> None:
+        """Whatever goes by that name left already, and not by a command."""
+        for owned in [each for each in self.owned.values() if each.id == source]:
+            self.leave(owned.source)
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -164,7 +168,7 @@ class Owner:
                     self._news.tell(self.number, "the store is not as it was left: written anew from memory")
                     await put_back(self._parts, self._keys, self.owned.values())
                     for owned in self.owned.values():
-                        owned.lose()
+                        self._lose(owned)
             except (StoreFailure, DamagedValue) as failure:
                 self._news.tell(self.number, str(failure))
                 await self._rest(RETRY_S)
@@ -198,6 +202,12 @@ class Owner:
         return flushed
 
     # -- how ----------------------------------------------------------------------------------------------------------
+
+    def _lose(self, owned: OwnedSource) -> None:
+        """A whole copy will be laid: nothing of it waits any more."""
+        before = owned.waiting_bytes
+        owned.lose()
+        self._parts.unwritten.bytes += owned.waiting_bytes - before
 
     async def _acquire(self) -> tuple[Acquired, float]:
         """Ask until the partition is ours; until when, at least, on our clock."""

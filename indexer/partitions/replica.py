@@ -175,6 +175,7 @@ class Replica:
         """A source came by its topic."""
         owner = self.owners.get(self._parts.partition_of(sink.descriptor.id))
         if owner is not None:
+            owner.leave_all(sink.descriptor.id)  # it served another model before
             owner.enter(OwnedSource(sink, where=None, written=None, facts=b""))
             self.orders.register_later(sink.descriptor, cordoned=sink.source.facts.cordoned)
 
@@ -185,6 +186,9 @@ class Replica:
 
     def gone_for_good(self, source: SourceId) -> None:
         """One that came by its topic is not there any more."""
+        owner = self.owners.get(self._parts.partition_of(source))
+        if owner is not None:
+            owner.leave_all(source)
         self.orders.remove_later(source)
 
     # -- life ---------------------------------------------------------------------------------------------------------

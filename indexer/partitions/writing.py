@@ -304,8 +304,8 @@ class Writing:
 
     def _put_back(self, runs: Sequence[tuple[OwnedSource, Run]]) -> None:
         for owned, run in runs:
-            self._count(owned, partial(owned.put_back, run))
             if self._is_here(owned):
+                self._count(owned, partial(owned.put_back, run))
                 self._dirty[id(owned.source)] = owned
 
     async def _begin(self, owned: OwnedSource) -> bool:
