@@ -8,6 +8,7 @@
 Owning, in the order of what happens:
 
     owner               one partition, from one epoch to the next
+    holding             its lease, while that takes its time
     opening             the registry as configured, then all sources as they were left
     owned               one source: where its map stands, and what is not written yet (pure)
     writing             one epoch: runs, ticks, leases, new copies

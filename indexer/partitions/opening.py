@@ -72,30 +72,44 @@ class Opening:
         client = self._parts.client
         await self._configure(configured)
         last_seen = await _last_seen(client, self._keys)
-        loaded = await load(client, self._keys, self, self._parts.options.load, self._parts.reader)
-        registry = self._read(await client.fields(self._keys.sources))  # later changes come as commands
-        opened: list[Opened] = []
-        for source, outcome in loaded.outcomes.items():
-            if outcome == "damaged":
-                log.error("source %s: what the store has of it is not in this version's form: begun anew", source)
-            if outcome in {"damaged", "unfinished"}:
-                one = await self._fresh(source, registry.get(source), as_stored=outcome == "unfinished")
-            else:
-                one = await self._finish(source, last_seen.get(source), whole=outcome == "whole")
-            if one is not None:
-                opened.append(one)
+        try:
+            loaded = await load(client, self._keys, self, self._parts.options.load, self._parts.reader)
+            registry = self._read(await client.fields(self._keys.sources))  # later changes come as commands
+            opened: list[Opened] = []
+            for source, outcome in loaded.outcomes.items():
+                if outcome == "damaged":
+                    log.error("source %s: what the store has of it is not in this version's form: begun anew", source)
+                if outcome in {"damaged", "unfinished"}:
+                    one = await self._fresh(source, registry.get(source), as_stored=outcome == "unfinished")
+                else:
+                    one = await self._finish(source, last_seen.get(source), whole=outcome == "whole")
+                if one is not None:
+                    opened.append(one)
+        finally:
+            self._give_back()
         return opened
+
+    def _give_back(self) -> None:
+        """What was begun and came to nothing. What the registry shows goes on answering as far as it was read."""
+        for begun in self._begun.values():
+            if self._parts.registry.sources.get(begun.sink.descriptor.id) is not begun.sink.source:
+                self._parts.ingest.close_source(begun.sink)
+        self._begun.clear()
 
     # -- rebuild.Shelf ------------------------------------------------------------------------------------------------
 
     def begin(self, source: SourceId, descriptor: bytes, state: SourceState) -> None:
         """A source is about to be read, or read anew."""
         self._drop(source)
-        registered = unpack_registration(source_name(source), descriptor)
+        registered, stored = unpack_registration(source_name(source), descriptor), unpack_facts(state.facts)
         sink = self._parts.ingest.open_source(registered.descriptor, state.generation)
         sink.source.facts.loading = True
         sink.source.facts.cordoned = registered.cordoned
-        restore_facts(sink.source, unpack_facts(state.facts), self._parts.mirror)
+        try:
+            restore_facts(sink.source, stored, self._parts.mirror)
+        except DamagedValue:
+            self._parts.ingest.close_source(sink)
+            raise
         restoring = Restoring(sink.source, self._parts.mirror, self._parts.clock.now(), self._parts.wall_ahead_s)
         self._begun[source] = _Begun(sink, state, restoring)
         if source not in self._parts.registry.sources:

@@ -13,13 +13,14 @@ import logging
 from typing import TYPE_CHECKING, Final, Literal
 
 from indexer.index.states import NEVER
+from indexer.partitions.holding import Holding
 from indexer.partitions.opening import Opening
 from indexer.partitions.owned import OwnedSource
 from indexer.partitions.put_back import put_back
 from indexer.partitions.writing import EpochOver, Writing
 from indexer.store.budget import JournalBudget
 from indexer.store.entries import Position
-from indexer.store.failures import DamagedValue, StoreFailure
+from indexer.store.failures import WRONG_TYPE, DamagedValue, StoreFailure
 from indexer.store.journal import Journal
 from indexer.store.lease import Acquired, Held, acquire, release
 from indexer.store.outcomes import Fenced, Lost
@@ -37,6 +38,8 @@ log = logging.getLogger("kvindexer.store")
 
 RETRY_S: Final = 0.1
 RETRY_MAX_S: Final = 2.0
+ANSWERED: Final = frozenset({"refused", "out_of_memory", "read_only", "denied"})
+"""Failures with which a store that is there says no."""
 NOTHING: Final = Position(0, 0)
 
 Then = Literal["load", "go_on", "assert"]
@@ -78,7 +81,8 @@ class Owner:
         """What the store has of its sources is known here."""
         self._takes_over = True
         """This process may take the place of one of the same name: once, at its start."""
-        self._trouble_at = float("-inf")
+        self._trouble = ""
+        """Why the partition cannot be owned now, as told last."""
 
     # -- what others see ----------------------------------------------------------------------------------------------
 
@@ -160,29 +164,34 @@ class Owner:
             self._on_owned(self.number)
             self._settle(acquired.after)
             journal = self._journal = await self._open_journal(acquired)
+            holding = Holding(self._parts, self._keys, acquired.token, lease_until)
             try:
-                if due == "load":
-                    self.role = "loading"
-                    await self._load()
-                elif due == "assert":
-                    self._news.tell(self.number, "the store is not as it was left: written anew from memory")
-                    await put_back(self._parts, self._keys, self.owned.values())
-                    for owned in self.owned.values():
-                        self._lose(owned)
+                await holding.during(self._begin(due))
             except (StoreFailure, DamagedValue) as failure:
-                self._news.tell(self.number, str(failure))
+                self._tell_trouble(await self._explained(failure))
                 await self._rest(RETRY_S)
                 continue
-            due = "go_on"
+            due, self._trouble = "go_on", ""
             self.has_loaded = True
             self.role = "owner"
             self._takes_over = False
-            self._writing = Writing(self._parts, self._keys, self.owned, journal, lease_until)
+            self._writing = Writing(self._parts, self._keys, self.owned, journal, holding.until)
             try:
                 await self._writing.run()
             except EpochOver as over:
                 self._news.tell(self.number, _in_words(over.why))
             self.role = "waiting"
+
+    async def _begin(self, due: Then) -> None:
+        """What is due before anything may be written."""
+        if due == "load":
+            self.role = "loading"
+            await self._load()
+        elif due == "assert":
+            self._news.tell(self.number, "the store is not as it was left: written anew from memory")
+            await put_back(self._parts, self._keys, self.owned.values())
+            for owned in self.owned.values():
+                self._lose(owned)
 
     async def stop(self, until: float) -> bool:
         """Write what waits and give the partition up; True where all was written. `run` is cancelled by now."""
@@ -202,6 +211,21 @@ class Owner:
         return flushed
 
     # -- how ----------------------------------------------------------------------------------------------------------
+
+    async def _explained(self, failure: StoreFailure | DamagedValue) -> str:
+        """Why it cannot be owned; where somebody else uses one of its keys, which."""
+        if isinstance(failure, StoreFailure) and failure.detail == WRONG_TYPE:
+            with contextlib.suppress(StoreFailure):
+                for key, wanted in self._keys.types.items():
+                    if await self._parts.client.type_of(key) not in {wanted, "none"}:
+                        return _in_use(key)
+        return str(failure)
+
+    def _tell_trouble(self, why: str) -> None:
+        """Once, however often it is tried again."""
+        if why != self._trouble:
+            self._trouble = why
+            self._news.tell(self.number, why)
 
     def _lose(self, owned: OwnedSource) -> None:
         """A whole copy will be laid: nothing of it waits any more."""
@@ -227,14 +251,16 @@ class Owner:
                     held=held,
                     known_epoch=self.position.epoch,
                 )
-            except StoreFailure:
-                self._trouble_at = clock.now()
+            except StoreFailure as failure:
+                if failure.kind in ANSWERED:  # else it is away, which is told of the store as a whole
+                    self._tell_trouble(str(failure))
                 await self._rest(rest)
                 rest = min(2 * rest, RETRY_MAX_S)
                 continue
             if isinstance(reply, Acquired):
                 told = reply if reply.after != reply.position else await self._told_before(reply)
                 if told is None:
+                    await self._rest(RETRY_S)
                     continue
                 self._token = told.token
                 self.holder = options.name
@@ -251,7 +277,7 @@ class Owner:
                 self._yield()
                 await self._rest(min(reply.left_ms / 1000 + RETRY_S, options.lease_s / 4))
             else:
-                log.error("the store: the key %s is in use for something else", reply.key.decode(errors="replace"))
+                self._tell_trouble(_in_use(reply.key))
                 await self._rest(RETRY_MAX_S)
 
     async def _told_before(self, acquired: Acquired) -> Acquired | None:
@@ -353,6 +379,11 @@ def _in_words(why: Fenced | Lost) -> str:
     if why.holder:
         return f"replica {replica_of(why.holder)} owns it now"
     return "the lease ended while the store was away"
+
+
+def _in_use(key: bytes) -> str:
+    name = key.decode(errors="replace")
+    return f"the key {name} is in use for something else: remove it, or take another namespace"
 
 
 def replica_of(token: bytes) -> str:

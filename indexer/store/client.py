@@ -141,6 +141,11 @@ class Client:
         value: bytes | None = await self._call("GET", key)
         return value
 
+    async def type_of(self, key: bytes) -> str:
+        """TYPE; `none` where there is no such key."""
+        value: bytes = await self._call("TYPE", key)
+        return value.decode(errors="replace")
+
     async def fields(self, key: bytes) -> dict[bytes, bytes]:
         """HGETALL: only for hashes known to be small."""
         value: dict[bytes, bytes] = await self._call("HGETALL", key)

@@ -21,6 +21,8 @@ MEANINGS: Final[dict[FailureKind, str]] = {
     "unfit": "it is not what this service needs",
     "refused": "it answered with an error",
 }
+WRONG_TYPE: Final = "WRONGTYPE"
+"""Detail of a failure: a key holds something of another type, which somebody else put there."""
 
 
 class StoreFailure(IndexerError):

@@ -162,6 +162,12 @@ class PartitionKeys:
         """Hash, the registry: source → descriptor as MessagePack. No TTL. Example: kvi:1:{16.3}:sources."""
         return self._prefix + b"sources"
 
+    @property
+    def types(self) -> dict[bytes, str]:
+        """The keys of the partition that are no source's, and Redis's word for what each holds."""
+        strings, streams = (self.epoch, self.owner, self.head), (self.log, self.control)
+        return dict.fromkeys(strings, "string") | dict.fromkeys(streams, "stream") | {self.sources: "hash"}
+
     def source(self, source: SourceId) -> bytes:
         """Hash: state of one source. TTL: retain_s, renewed by the owner. Example: kvi:1:{16.3}:src:pod-1#0.
 

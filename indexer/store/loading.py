@@ -43,7 +43,7 @@ def parse_state(fields: Mapping[bytes, bytes]) -> SourceState | None:
         raise DamagedValue("state")
     return SourceState(
         generation=int(fields[b"generation"]),
-        cursor=_number(fields, b"cursor") if b"cursor" in fields else None,
+        cursor=_cursor(fields),
         facts=fields.get(b"facts", b""),
         copy=copy,
         segments=segments,
@@ -51,6 +51,12 @@ def parse_state(fields: Mapping[bytes, bytes]) -> SourceState | None:
         gone=gone,
         complete=complete,
     )
+
+
+def _cursor(fields: Mapping[bytes, bytes]) -> int | None:
+    """None before any word; -1 where the engine said that it has published nothing."""
+    text = fields.get(b"cursor")
+    return None if text is None else -1 if text == b"-1" else _number(fields, b"cursor")
 
 
 def _number(fields: Mapping[bytes, bytes], name: bytes) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import msgspec
 
 from indexer.store.entries import START, Position
-from indexer.store.failures import DamagedValue
+from indexer.store.failures import WRONG_TYPE, DamagedValue, StoreFailure
 from indexer.store.following import Reload
 from indexer.store.layout import source_id
 from indexer.store.loading import SourceState, parse_state, verdict
@@ -118,6 +118,10 @@ async def _read(
     try:
         return (await reader.read(keys, source, descriptor, shelf)).outcome
     except DamagedValue:
+        return "damaged"
+    except StoreFailure as failure:
+        if failure.detail != WRONG_TYPE:
+            raise
         return "damaged"
 
 

@@ -30,6 +30,11 @@ def test_a_state_is_read() -> None:
     assert replace(state, cursor=None) == parse_state(without)
 
 
+def test_an_engine_that_has_published_nothing() -> None:
+    """Its cursor is before the first batch."""
+    assert replace(STATE, cursor=-1, facts=b"f") == parse_state({**FIELDS, b"cursor": b"-1"})
+
+
 def test_what_is_not_begun_has_no_map() -> None:
     """Removed, or raised by a command: a generation and nothing else."""
     assert SourceState(generation=7) == parse_state({b"generation": b"7", b"command": b"c"})
@@ -39,7 +44,7 @@ def test_what_is_not_begun_has_no_map() -> None:
 @pytest.mark.parametrize("name", [b"generation", b"cursor", b"copy", b"segments", b"pairs", b"gone"])
 def test_damage_is_told(name: bytes) -> None:
     """Not guessed."""
-    for damaged in (b"x", b"", b"-1", b"1" * 5_000):
+    for damaged in (b"x", b"", b"-2", b"1" * 5_000):
         with pytest.raises(DamagedValue):
             parse_state({**FIELDS, name: damaged})
 

@@ -1,0 +1,296 @@
+"""Odd things that a replica must outlive: sources that leave by themselves, bytes that somebody else put there."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from indexer.model import SourceId
+from indexer.store import layout
+from indexer.store.failures import StoreFailure
+from tests.support.core_events import BLOCK, prompt, stored
+from tests.support.replicas import Replica, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from indexer.partitions.owned import OwnedSource
+    from indexer.partitions.owner import Owner
+    from indexer.store.layout import PartitionKeys
+    from indexer.store.rebuild import Read, Shelf
+    from tests.support.redis_servers import Store
+
+ONE: dict[str, Any] = {"redis__partitions": 1}
+A = SourceId("a", 0)
+
+
+def owner_of(replica: Replica) -> Owner:
+    """Of the only partition."""
+    owner: Owner = replica.part.owners[0]
+    return owner
+
+
+def keys_of(replica: Replica) -> PartitionKeys:
+    """Its keys."""
+    return owner_of(replica)._keys
+
+
+async def goes_on(replica: Replica, pod: str) -> None:
+    """All engines go on, and what this one says is written."""
+    for number in range(2, 5):
+        for each in ("a", "b"):
+            if replica.node.roster.sink(SourceId(each, 0)) is not None:
+                replica.say(each, stored([number], prompt(1, 50 * number)))
+        await replica.until(lambda: all(is_written(owned, pod) for owned in owner_of(replica).owned.values()))
+
+
+def is_written(owned: OwnedSource, pod: str) -> bool:
+    """Up to its last batch, where it is that pod."""
+    return owned.id.pod != pod or owned.written == owned.source.facts.sequence
+
+
+def test_a_topic_that_serves_another_model(store: Store) -> None:
+    """It is registered anew; nothing is written any more of what it was."""
+
+    async def body() -> None:
+        first = await Replica(store.url, ("a",), **ONE).start()
+        for model in ("m1", "m2"):
+            assert first.node.source_for_topic("t", model, 0) is not None
+            first.say("t", stored([1], prompt(1)))
+            await first.written()
+        first.say("t", stored([2], prompt(1, 50)))
+        await first.written()
+
+        assert [SourceId("a", 0), SourceId("t", 0)] == sorted(each.id for each in owner_of(first).owned.values())
+        await first.stop()
+
+    run(body)
+
+
+def test_a_topic_that_is_gone_for_good(store: Store) -> None:
+    """Nothing of it is written any more, and it does not come back into the registry."""
+
+    async def body() -> None:
+        first = await Replica(
+            store.url,
+            ("a",),
+            staleness__retain_s=4.0,
+            staleness__score_ttl_s=3.0,
+            staleness__stale_after_s=2.0,
+            **ONE,
+        ).start()
+        assert first.node.source_for_topic("t", "m", 0) is not None
+        first.say("t", stored([1], prompt(1)))
+        await first.written()
+        await first.until(lambda: first.node.roster.sink(SourceId("t", 0)) is None)
+        await first.until(lambda: not first.part.orders._outbox)
+
+        assert [A] == [each.id for each in owner_of(first).owned.values()]
+        await first.stop()
+
+    run(body)
+
+
+def test_bytes_that_wait_are_counted_right_over_losses(store: Store) -> None:
+    """What waits is dropped where all is written anew, and where a source goes: it is not counted on."""
+
+    async def body() -> None:
+        first = await Replica(store.url, ("a",), **ONE).start()
+        first.say("a", stored([1], prompt(1)))
+        await first.written()
+        for server in store.servers:
+            server.freeze()
+        first.say("a", stored(range(2, 502), prompt(500, BLOCK)))
+        for server in store.servers:
+            server.thaw()
+        store.look.flushall()
+        await first.written()
+
+        waiting = sum(each.waiting_bytes for each in owner_of(first).owned.values())
+        assert waiting == first.part._parts.unwritten.bytes
+        await first.stop()
+
+    run(body)
+
+
+def segment_of(look: Any, keys: PartitionKeys) -> bytes:  # noqa: ANN401  the library's client
+    """Of source a: where its block lies."""
+    state = look.hgetall(keys.source(A))
+    number = layout.segment_of(1, int(state[b"segments"]))
+    return keys.segment(A, int(state[b"generation"]), int(state[b"copy"]), number)
+
+
+ODD: dict[str, Callable[[Any, PartitionKeys], object]] = {
+    "head": lambda look, keys: look.set(keys.head, "5", ex=600),
+    "head-text": lambda look, keys: look.set(keys.head, "x", ex=600),
+    "epoch": lambda look, keys: look.set(keys.epoch, "x"),
+    "generation": lambda look, keys: look.hset(keys.source(A), "generation", "x"),
+    "cursor": lambda look, keys: look.hset(keys.source(A), "cursor", "x"),
+    "copy": lambda look, keys: look.hset(keys.source(A), "copy", "x"),
+    "segments": lambda look, keys: look.hset(keys.source(A), "segments", "0"),
+    "segments-many": lambda look, keys: look.hset(keys.source(A), "segments", "-3"),
+    "pairs": lambda look, keys: look.hset(keys.source(A), "pairs", "x"),
+    "facts": lambda look, keys: look.hset(keys.source(A), "facts", "x"),
+    "registration": lambda look, keys: look.hset(keys.sources, "a#0", "x"),
+    "registration-name": lambda look, keys: look.hset(keys.sources, "zzz", "x"),
+    "field": lambda look, keys: look.hset(segment_of(look, keys), "x", "y"),
+    "value": lambda look, keys: look.hset(segment_of(look, keys), b"12345678", b"y"),
+    "value-zeros": lambda look, keys: look.hset(segment_of(look, keys), b"12345678", bytes(16) + b"\1"),
+    "control": lambda look, keys: look.xadd(keys.control, {"x": "y"}),
+    "control-type": lambda look, keys: (look.delete(keys.control), look.set(keys.control, "x", ex=600)),
+    "state-type": lambda look, keys: (look.delete(keys.source(A)), look.set(keys.source(A), "x", ex=600)),
+    "registry-type": lambda look, keys: (look.delete(keys.sources), look.set(keys.sources, "x")),
+    "log": lambda look, keys: look.xadd(keys.log, {"x": "y"}),
+}
+OF_ALL = ("control-type", "registry-type")
+"""Without these the sources of a partition cannot be known."""
+
+
+@pytest.mark.parametrize("what", list(ODD))
+def test_odd_bytes_while_it_runs(store: Store, what: str) -> None:
+    """The service goes on, and other sources of the partition are written."""
+
+    async def body() -> None:
+        first = await Replica(store.url, ("a", "b"), **ONE).start()
+        for pod in ("a", "b"):
+            first.say(pod, stored([1], prompt(1)))
+        await first.written()
+        ODD[what](store.look, keys_of(first))
+        await goes_on(first, "b")
+        if what != "state-type":
+            await first.written()
+        await first.stop()
+
+    run(body)
+
+
+@pytest.mark.parametrize("what", [what for what in ODD if what not in OF_ALL])
+def test_odd_bytes_at_the_start(store: Store, what: str) -> None:
+    """The service starts, and other sources of the partition are there."""
+
+    async def body() -> None:
+        first = await Replica(store.url, ("a", "b"), **ONE).start()
+        for pod in ("a", "b"):
+            first.say(pod, stored([1], prompt(1)))
+        await first.written()
+        await first.die()
+        ODD[what](store.look, keys_of(first))
+        second = await Replica(store.url, ("a", "b"), **ONE).start()
+        assert BLOCK == second.ask(prompt(1), "b").matched_tokens
+        await goes_on(second, "b")
+        if what != "state-type":
+            await second.written()
+        await second.stop()
+
+    run(body)
+
+
+@pytest.mark.parametrize("what", OF_ALL)
+def test_a_key_that_all_need(store: Store, what: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The operator is told which one; when it is gone, the partition is there."""
+
+    async def body() -> None:
+        first = await Replica(store.url, ("b",), **ONE).start()
+        first.say("b", stored([1], prompt(1)))
+        await first.written()
+        registry = store.look.hgetall(keys_of(first).sources)
+        await first.die()
+        ODD[what](store.look, keys_of(first))
+        second = Replica(store.url, ("b",), **ONE)
+        key = (keys_of(second).sources if what == "registry-type" else keys_of(second).control).decode()
+        starting = asyncio.get_running_loop().create_task(second.start())
+        await first.until(lambda: f"the key {key} is in use for something else" in caplog.text)
+        assert 1 == caplog.text.count("is in use")
+        store.look.delete(key)
+        if what == "registry-type":
+            store.look.hset(key, mapping=registry)
+        await starting
+        assert BLOCK == second.ask(prompt(1), "b").matched_tokens
+        await second.stop()
+
+    run(body)
+
+
+def test_loads_that_fail_leave_nothing_behind(store: Store) -> None:
+    """A partition that cannot be read whole is read again and again: what was read of it is given back each time."""
+
+    async def body() -> None:
+        first = await Replica(store.url, ("a", "b"), **ONE).start()
+        for pod in ("a", "b"):
+            first.say(pod, stored(range(1, 101), prompt(100)))
+        await first.written()
+        await first.die()
+        second = Replica(store.url, ("a", "b"), **ONE)
+        reader = second.part._parts.reader
+        tries = 0
+
+        async def fails(keys: PartitionKeys, source: SourceId, descriptor: bytes, shelf: Shelf) -> Read:
+            nonlocal tries
+            read = await read_well(keys, source, descriptor, shelf)
+            tries += source == A
+            if source == A and tries < 5:
+                raise StoreFailure("timeout")
+            return read
+
+        read_well, reader.read = reader.read, fails
+        await second.start()
+
+        assert 5 == tries
+        assert 2 == second.node.mirror.live_slots.bit_count()
+        await second.stop()
+
+    run(body)
+
+
+def test_a_load_may_take_longer_than_a_lease(store: Store) -> None:
+    """The partition is held meanwhile: nobody else gets it."""
+
+    async def body() -> None:
+        first = await Replica(store.url, ("a",), **ONE).start()
+        first.say("a", stored([1], prompt(1)))
+        await first.written()
+        await first.stop()
+        second = Replica(store.url, ("a",), redis__lease_s=1.0, redis__timeout_ms=200, **ONE)
+        reader = second.part._parts.reader
+        renewed = 0
+
+        async def slow(keys: PartitionKeys, source: SourceId, descriptor: bytes, shelf: Shelf) -> Read:
+            nonlocal renewed
+            token, left_ms = store.look.get(keys.owner), store.look.pttl(keys.owner)
+            while renewed < 6:
+                assert token == store.look.get(keys.owner)
+                now_ms = store.look.pttl(keys.owner)
+                renewed, left_ms = renewed + (now_ms > left_ms), now_ms
+                await asyncio.sleep(0.01)
+            return await read_well(keys, source, descriptor, shelf)
+
+        read_well, reader.read = reader.read, slow
+        await second.start()
+
+        assert BLOCK == second.ask(prompt(1)).matched_tokens
+        await second.stop()
+
+    run(body)
+
+
+def test_an_engine_that_has_published_nothing(store: Store) -> None:
+    """Its cursor is before the first batch: known as such after a restart, and by who follows."""
+
+    async def body() -> None:
+        first = await Replica(store.url, ("a",), **ONE).start()
+        first.sink("a").proved()
+        await first.written()
+        mirror = await Replica(store.url, (), name="r2", server__roles=("lookup",), **ONE).start()
+        await mirror.until(lambda: mirror.node.roster.sink(A) is not None and mirror.sink("a").cursor == -1)
+        await first.stop()
+
+        second = await Replica(store.url, ("a",), **ONE).start()
+
+        assert -1 == second.sink("a").cursor
+        assert second.sink("a").source.facts.complete
+        await second.stop()
+        await mirror.stop()
+
+    run(body)
