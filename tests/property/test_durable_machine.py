@@ -232,6 +232,7 @@ class DurableMachine(RuleBasedStateMachine):
 
     @rule(pod=st.sampled_from(sorted(PODS)), batches=BATCHES)
     def an_engine_restarts(self, pod: str, batches: Sequence[tuple[str, Sequence[Operation]]]) -> None:
+        self.settle()  # what a node did not hear of a life that ended, such as its block size, it never will
         self.engines[pod].restart()
         self._say([(pod, ["nothing"]), *batches])
 
