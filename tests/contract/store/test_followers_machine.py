@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from indexer.model import SourceId
 from indexer.store.layout import PartitionKeys, tags
 from indexer.store.rebuild import LoadOptions
+from tests.support.collecting import until
 from tests.support.following import QUICK, Follow, following
 from tests.support.hand_owner import HandOwner
 from tests.support.owning import client_of
@@ -184,8 +185,14 @@ class History(RuleBasedStateMachine):
 
     # -- the store and the follower ------------------------------------------------------------------------------------
 
+    def _lose_nothing_that_was_removed(self) -> None:
+        """A removal that is lost with the store before a follower saw it never was: that source is kept, and ages."""
+        seen = self.follow.registry.sources
+        self.runner.run(until(lambda: set(seen) <= set(self.owner.truth), "removals to be seen"))
+
     @rule()
     def empty_the_store(self) -> None:
+        self._lose_nothing_that_was_removed()
         self.store.empty()
         self.is_lost = True
 
@@ -200,6 +207,7 @@ class History(RuleBasedStateMachine):
     @rule()
     def restore_the_snapshot(self) -> None:
         assert self.snapshot is not None
+        self._lose_nothing_that_was_removed()
         self.store.empty()
         for key, (content, ttl) in self.snapshot.items():
             self.store.look.restore(key, ttl, content, replace=True)
