@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from indexer.index.states import NEVER
-from indexer.partitions.reading import NOWHERE, Place, Reading
+from indexer.partitions.reading import NOWHERE, Place, Reading, is_before
 from indexer.store.entries import unpack_presence
 from indexer.store.facts import TickFacts, restore_facts, same_facts, unpack_facts
 from indexer.store.maps import show_change
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 PIECE: Final = 512
 """Token hashes of a change that are entered in one step: a third of a millisecond."""
+DISAGREED_S, DISAGREED_MAX_S = 0.25, 16.0
+"""A map that is read and does not agree with its owner's ticks is read again after so long, doubled each time."""
 SEEN_UP_S: Final = 1.0
 """A tick that comes later than this after the one before may end a state."""
 
@@ -51,6 +53,7 @@ class FollowedSource:
         """When to try again to read it, where that came to nothing."""
         self.tries = 0
         self.gone = False
+        self._disagreed = 0
         self._vouched = False
         self._place = NOWHERE
         self._facts = b""
@@ -165,7 +168,8 @@ class FollowedSource:
         if reading is None:
             return True
         reading.least = max(reading.least, place)
-        return reading.stage == "catching_up" and reading.place < place
+        reading.take_waiting()  # the new copy has what those did, and what came behind it without being told
+        return reading.stage == "catching_up" and (reading.place < place or reading.is_mixed)
 
     def change(self, change: SourceChange) -> Generator[None, None, bool]:
         """What a run of batches did. True where its map is to be read."""
@@ -216,12 +220,12 @@ class FollowedSource:
                 self._shelves.reshaped(source)
 
     def _source_of(self, change: SourceChange, reading: Reading | None) -> SourceIndex | None:
-        """Where a change goes; None where its generation is another."""
+        """Where a change goes; None where its generation is another, or the map was read with it."""
         if reading is None:
             return self.standing if change.generation == self.generation else None
         if change.generation > reading.place.generation:
             reading.least = max(reading.least, Place(change.generation, 0))
-        return reading.loaded if change.generation == reading.place.generation else None
+        return reading.loaded if change.generation == reading.place.generation and reading.needs(change) else None
 
     def _learn(self, source: SourceIndex, facts: bytes) -> None:
         """Facts that know fewer lanes than we do are older than those that were read with the map."""
@@ -256,15 +260,15 @@ class FollowedSource:
 
     def _prove(self, tick: SourceTick, told: TickFacts, heard_at: float) -> None:
         """A tick stands in the journal behind all that it speaks of: only where that is applied here it proves much."""
-        reading, facts = self.reading, self.standing.facts
-        if reading is not None and reading.stage == "catching_up" and reading.place.generation == tick.generation:
-            assert reading.loaded is not None  # noqa: S101  while it catches up
-            loaded = reading.loaded.facts
-            if tick.sequence is not None and (loaded.sequence is None or tick.sequence > loaded.sequence):
-                loaded.sequence = tick.sequence  # one from before the map was laid knows less than the map
+        facts = self.standing.facts
         if not self.whole or tick.generation != facts.generation:
             return
-        facts.sequence = tick.sequence
+        if is_before(facts.sequence, tick.sequence):  # every batch is told before a tick names it: one is missing here
+            self.whole, self.due_at = False, heard_at + min(DISAGREED_S * 2**self._disagreed, DISAGREED_MAX_S)
+            self._disagreed += 1
+            self.mark()
+            return
+        self._disagreed = 0
         facts.proof_at = None if told.proof_age_ms is None else heard_at - told.proof_age_ms / 1_000
 
     # -- states --------------------------------------------------------------------------------------------------------

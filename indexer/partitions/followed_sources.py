@@ -89,10 +89,11 @@ class FollowedSources:
         given = read_command(command)
         name = source_name(given.source)
         source = self.by_name.get(name)
-        is_later = source is None or given.generation > source.generation
-        if given.verb in {"edit", "restore"} or (given.verb == "put" and is_later):
+        # Its generation may be known already, read from the store before its command is.
+        was_overtaken = source is not None and given.generation < source.generation
+        if given.verb in {"edit", "restore"} or (given.verb == "put" and not was_overtaken):
             self._register(name, unpack_registered(given.descriptor), given.generation)
-        elif source is not None and is_later:
+        elif source is not None and not was_overtaken:
             self._end(name, source, given)
 
     def _end(self, name: bytes, source: FollowedSource, given: Given) -> None:

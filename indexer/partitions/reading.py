@@ -48,6 +48,11 @@ class Held:
         self.bytes = 0
 
 
+def is_before(one: int | None, other: int | None) -> bool:
+    """Of two sequences, None being before the first batch."""
+    return other is not None and (one is None or one < other)
+
+
 class Superseded(Exception):
     """What is being read is not wanted any more."""
 
@@ -64,6 +69,10 @@ class Reading:
         self.loaded: SourceIndex | None = None
         self.until: Position | None = None
         """While catching up: where the journal ended when the map was read."""
+        self.is_mixed = False
+        """A change was entered that may be older than what was read: at the same batch, and perhaps of before a copy
+        was laid that has more of that batch."""
+        self._cursor: int | None = None
         self._least_at_start = least
         self._waiting: list[SourceChange] = []
         self._waiting_bytes = 0
@@ -91,7 +100,8 @@ class Reading:
         self.loaded, self.place = loaded, Place(state.generation, state.copy)
         loaded.shown = True
         restore_facts(loaded, unpack_facts(state.facts), self._mirror)
-        loaded.facts.sequence = state.cursor
+        loaded.facts.sequence = self._cursor = state.cursor
+        self.is_mixed = False
         self._showing = Showing(self._mirror, loaded.slot, loaded.lane_table)
 
     def take(self, source: SourceId, fields: Mapping[bytes, bytes]) -> None:  # noqa: ARG002  the port's form
@@ -106,6 +116,13 @@ class Reading:
         self._waiting.append(change)
         self._waiting_bytes += size
         self._held.bytes += size
+
+    def needs(self, change: SourceChange) -> bool:
+        """Whether the map may have been read without this change: not where the source's state named a later batch."""
+        if is_before(change.sequence, self._cursor):
+            return False
+        self.is_mixed = self.is_mixed or change.sequence == self._cursor
+        return True
 
     def take_waiting(self) -> list[SourceChange]:
         """What waited."""

@@ -107,6 +107,7 @@ class HandOwner:
             source=source,
             nonce=f"c{self._chance.getrandbits(60)}",
             descriptor=pack_registered(Registered(descriptor, cordoned)),
+            known_generation=self.truth[source].where.generation if source in self.truth else 0,
         )
         reply = await give(self.client, self.keys, command, TIMES["retain_ms"])
         assert isinstance(reply, Commanded)
@@ -156,6 +157,15 @@ class HandOwner:
         told = SourceChange(source_name(source), truth.where.generation, truth.sequence, facts, hashes, lanes)
         reply = await self.journal.apply([run], Changed([told]))
         assert isinstance(reply, Done), reply
+
+    async def lay_untold(self, source: SourceId, comes: Iterable[int], goes: Iterable[int]) -> None:
+        """More waited than could be kept: it is never told, and stands in the next copy."""
+        truth = self.truth[source]
+        truth.held |= {number: (token_of(number), 1) for number in comes}
+        for number in goes:
+            truth.held.pop(number, None)
+        truth.sequence = 0 if truth.sequence is None else truth.sequence + 1
+        await self.lay(source)
 
     async def lay(self, source: SourceId, *, moved: bool = False) -> None:
         """A whole new copy."""

@@ -153,6 +153,19 @@ class History(RuleBasedStateMachine):
     def lay(self, source: SourceId, moved: bool) -> None:
         self.do(source, lambda: self.owner.lay(source, moved=moved))
 
+    @rule(source=SOURCE, comes=NUMBERS, goes=NUMBERS, numbers=NUMBERS, anew=st.booleans())
+    def lay_what_was_not_told(
+        self, source: SourceId, comes: frozenset[int], goes: frozenset[int], numbers: frozenset[int], anew: bool
+    ) -> None:
+        async def act() -> None:
+            if anew:
+                self.follow.lose()
+            await self.owner.store(source, numbers)
+            self._note(source)
+            await self.owner.lay_untold(source, comes, goes)
+
+        self.do(source, act)
+
     @rule()
     def change_owners(self) -> None:
         self.do(SOURCES[0], self.owner.own)

@@ -209,6 +209,49 @@ def test_a_copy_that_is_laid_while_the_one_before_is_read() -> None:
     assert {3: 1} == fed.shown()
 
 
+@pytest.mark.parametrize("told", ["while_it_is_read", "afterwards"])
+def test_a_new_copy_has_more_than_was_told_before_it(told: str) -> None:
+    """What came between was never told: a change of before must not undo it."""
+    fed = Fed()
+    fed.begin(POD)
+    reading = fed.reading()
+    reading.begin(POD, b"", SourceState(generation=7, cursor=9, facts=facts_of(), copy=5, segments=1, complete=True))
+    reading.take(POD, fields_of({3: 1}))
+    if told == "while_it_is_read":
+        fed.change(7, 5, {1: 1, 3: 0})
+        fed.hear(Reasserted(NAME, 7, 5))
+        fed.was_read(reading)
+    else:
+        fed.was_read(reading, until=Position(EPOCH, 3))
+        fed.change(7, 5, {1: 1, 3: 0})
+        fed.hear(Reasserted(NAME, 7, 5))
+
+    assert ({3: 1}, 9) == (fed.shown(), fed.source().facts.sequence)
+
+
+@pytest.mark.parametrize("told", ["while_it_is_read", "afterwards"])
+def test_a_new_copy_at_the_batch_that_was_told_last(told: str) -> None:
+    """The same: what changed without a batch was not told either."""
+    fed = Fed()
+    fed.begin(POD)
+    reading = fed.reading()
+    state = SourceState(generation=7, cursor=5, facts=facts_of(), copy=5, segments=1, complete=True)
+    reading.begin(POD, b"", state)
+    reading.take(POD, fields_of({3: 1}))
+    if told == "while_it_is_read":
+        fed.change(7, 5, {1: 1})
+        fed.hear(Reasserted(NAME, 7, 5))
+        fed.was_read(reading)
+    else:
+        fed.was_read(reading, until=Position(EPOCH, 3))
+        fed.change(7, 5, {1: 1})
+        fed.hear(Reasserted(NAME, 7, 5))
+        assert not fed.followed().whole
+        fed.read(7, 5, {3: 1}, copy=5)
+
+    assert {3: 1} == fed.shown()
+
+
 def test_a_copy_that_is_laid_while_the_one_before_catches_up() -> None:
     """The same."""
     fed = Fed()

@@ -105,6 +105,20 @@ def test_commands_from_before_the_registry_was_read_change_nothing() -> None:
         assert ("live", {1: 1, 2: 3}) == (fed.state(), fed.shown())
 
 
+@pytest.mark.parametrize("verb", ["remove", "put", "clear"])
+def test_a_command_whose_generation_was_read_before_it(verb: str) -> None:
+    """The state in the store and the control stream change together, and are read one after the other."""
+    fed = loaded()
+    fed.hear(Reasserted(NAME, 7, 5))
+    fed.has_no_copy(SourceState(generation=8))
+    assert (8, {}) == (fed.source().facts.generation, fed.shown())
+    fed.obey(verb, 8, registration(POD, model="n"))  # type: ignore[arg-type]  # of the verbs
+
+    assert (verb == "remove") is (POD in fed.shelves.left and not fed.registry.sources)
+    if verb == "put":
+        assert "n" == fed.source().descriptor.model
+
+
 def test_a_lost_registry_takes_no_source_away() -> None:
     """It stands and says that it is stale, until it is put back and asserted, or a command takes it out."""
     fed = lost_registry()

@@ -53,12 +53,37 @@ def test_facts_of_the_moment() -> None:
     assert ("live", "exact") == (fed.state(), fed.bound())
 
 
-def test_a_tick_moves_the_sequence_and_the_proof() -> None:
-    """Batches that changed nothing stand in no other entry."""
+def test_a_tick_moves_the_proof() -> None:
+    """Of what is entered."""
     fed = loaded()
-    fed.tick(7, 9, proof_age_ms=500)
+    fed.tick(7, 4, proof_age_ms=500)
 
-    assert (9, NOW - 0.5) == (fed.source().facts.sequence, fed.source().facts.proof_at)
+    assert (4, NOW - 0.5) == (fed.source().facts.sequence, fed.source().facts.proof_at)
+
+
+def test_a_tick_that_names_a_batch_that_was_not_told() -> None:
+    """Something is missing here, whoever's fault that is: what stands is not live, and all is read anew."""
+    fed = loaded()
+    fed.tick(7, 4)
+    fed.now += 1.0
+    fed.tick(7, 9)
+
+    facts = fed.source().facts
+    assert (4, NOW, "stale") == (facts.sequence, facts.proof_at, fed.state())
+    fed.partition.sources.want_due(fed.now)
+    assert fed.followed().reading is None
+    fed.partition.sources.want_due(fed.now + 0.25)
+    fed.read(7, 9, {2: 1})
+    fed.tick(7, 9)
+    assert ("live", {2: 1}, 9) == (fed.state(), fed.shown(), fed.source().facts.sequence)
+
+
+def test_a_tick_from_before_a_copy_was_laid() -> None:
+    """It names less than the copy has."""
+    fed = loaded()
+    fed.tick(7, 3)
+
+    assert ("live", 4) == (fed.state(), fed.source().facts.sequence)
 
 
 def test_a_tick_of_another_generation_proves_nothing() -> None:
