@@ -85,14 +85,16 @@ class OwnedSource:
         return (len(self._fields) + late) * FIELD_BYTES + len(self._presence) * PRESENCE_BYTES
 
     def unwritten_s(self, now: float) -> float:
-        """For how long the oldest of it waits; 0 for nothing."""
+        """For how long something of it waits, if only to be told that nothing changed; 0 where all is written."""
         return 0.0 if self._since is None else now - self._since
 
     def take_in(self, mirror: Mirror, now: float, wall_ahead_s: float) -> None:
         """After a batch, or whatever else changed something: encode it while the map is at that batch."""
         source = self.source
+        since = now if self._since is None else self._since
         if source.facts.generation != self._generation:
             self._begin(source.facts.generation)
+        self._since = since  # also where no field changes: a generation, a cursor or a doubt has to be written as well
         changes = source.changes
         if not changes:
             return
@@ -105,8 +107,6 @@ class OwnedSource:
         if self.wish != "lost":
             self._fields.update(fields)
             self._presence.update(encode_presence(source, mirror, changes.tokens))
-            if self._since is None:
-                self._since = now
 
     def _begin(self, generation: int) -> None:
         """What waited is of a generation that is over; nothing of it is wanted any more."""
@@ -135,6 +135,7 @@ class OwnedSource:
         source = self.source
         facts = pack_facts(source, wall_us)
         if not self._fields and source.facts.sequence == self.written and same_facts(facts, self.facts):
+            self._since = None
             return None
         run = Run(self._fields, self._presence, self._generation, source.facts.sequence, facts, self._since)
         self.forget()
@@ -164,5 +165,7 @@ class OwnedSource:
 
     def lose(self) -> None:
         """The store does not have what it should, or too much waits: a whole copy will be laid."""
+        since = self._since
         self.wish = "lost"
         self.forget()
+        self._since = since

@@ -553,13 +553,17 @@ def _source_run(owned: OwnedSource, run: Run) -> SourceRun:
 
 
 def _tick_of(owned: OwnedSource, where: Whereabouts, now: float) -> SourceTick:
-    """How a source is, as far as followers can know it: what waits to be written is not proved to them."""
+    """How a source is, as far as followers can know it.
+
+    What waits to be written is not proved to them. Where it waits for long they know no more than if the engine had been
+    silent since: it may have begun anew.
+    """
     facts = owned.source.facts
     ages = TickFacts.of(owned.source, now)
+    waits_ms = math.ceil(owned.unwritten_s(now) * 1000)
     if ages.proof_age_ms is not None:
-        waits_ms = math.ceil(owned.unwritten_s(now) * 1000)
         ages = msgspec.structs.replace(ages, proof_age_ms=max(ages.proof_age_ms, waits_ms))
-    silent_ms = NEVER_MS if facts.alive_at is None else max(0, math.ceil((now - facts.alive_at) * 1000))
+    silent_ms = NEVER_MS if facts.alive_at is None else max(waits_ms, math.ceil((now - facts.alive_at) * 1000))
     return SourceTick(owned.name, where.generation, owned.written, silent_ms, facts.connected, ages.pack())
 
 

@@ -294,3 +294,34 @@ def test_an_engine_that_has_published_nothing(store: Store) -> None:
         await mirror.stop()
 
     run(body)
+
+
+def test_what_cannot_be_written_is_not_called_live_elsewhere(store: Store) -> None:
+    """Its owner lives and says so, and its engine began anew: a follower that cannot hear of that is stale."""
+
+    async def body() -> None:
+        first = await Replica(store.url, ("a",), staleness__stale_after_s=2.0, **ONE).start()
+        first.say("a", stored([1], prompt(1)))
+        mirror = await Replica(
+            store.url, (), name="r2", server__roles=("lookup",), staleness__stale_after_s=2.0, **ONE
+        ).start()
+        await mirror.until(lambda: mirror.node.roster.sink(A) is not None and mirror.ask(prompt(1)).state == "live")
+        state = keys_of(first).source(A)
+        held = store.look.dump(state)
+        store.look.delete(state)
+        store.look.set(state, "theirs", ex=600)
+        first.sink("a").restart("probe_differs")
+
+        def state_there() -> str:
+            first.sink("a").alive(connected=True)
+            return mirror.ask(prompt(1)).state
+
+        await mirror.until(lambda: state_there() == "stale")
+        store.look.restore(state, 600_000, held, replace=True)
+        first.say("a", stored([2], prompt(1, 50)))
+        await mirror.until(lambda: state_there() == "live" and mirror.ask(prompt(1, 50)).matched_tokens == BLOCK)
+        assert 0 == mirror.ask(prompt(1)).matched_tokens
+        await first.stop()
+        await mirror.stop()
+
+    run(body)
