@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from indexer.partitions.owned import OwnedSource
 from indexer.store.commands import read_command
-from indexer.store.failures import DamagedValue, StoreFailure
+from indexer.store.failures import WRONG_TYPE, DamagedValue, StoreFailure
 from indexer.store.registered import unpack_registered
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Control:
         self._parts = parts
         self._keys = keys
         self._owners = owners
+        self._wrong_keys: set[bytes] = set()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -64,9 +65,30 @@ class Control:
     async def _read(self, after: Mapping[bytes, bytes]) -> Mapping[bytes, list[StreamEntry]]:
         client = self._parts.client
         if not client.is_cluster:
-            return await client.await_entries(after, READ_MAX, BLOCK_S)
+            try:
+                return await client.await_entries(after, READ_MAX, BLOCK_S)
+            except StoreFailure as failure:
+                if failure.detail != WRONG_TYPE:
+                    raise
         await asyncio.sleep(POLL_S)
-        return {key: await client.entries_after(key, position, READ_MAX) for key, position in after.items()}
+        return {key: await self._read_one(key, position) for key, position in after.items()}
+
+    async def _read_one(self, key: bytes, after: bytes) -> list[StreamEntry]:
+        """Where something else lies at the key of one partition, the others obey nevertheless."""
+        try:
+            entries = await self._parts.client.entries_after(key, after, READ_MAX)
+        except StoreFailure as failure:
+            if failure.detail != WRONG_TYPE:
+                raise
+            if key not in self._wrong_keys:
+                log.error(  # noqa: TRY400  where it was found says nothing
+                    "the store: the key %s is in use for something else: no commands until it is removed",
+                    key.decode(errors="replace"),
+                )
+            self._wrong_keys.add(key)
+            return []
+        self._wrong_keys.discard(key)
+        return entries
 
     def _take(self, owner: Owner, entry: StreamEntry) -> None:
         entry_id, fields = entry

@@ -7,6 +7,7 @@ stream, as all others do; where that takes longer than `IN_FORCE_S`, the caller 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -166,7 +167,8 @@ class Orders:
         before = reply.before
         if before is not None:
             segments = keys.copy(source, before.generation, before.copy, before.segments)
-            await self._parts.client.unlink(list(segments))
+            with contextlib.suppress(StoreFailure):  # it is done nevertheless, and they expire
+                await self._parts.client.unlink(list(segments))
         return reply
 
     async def _in_force(self, holds: Callable[[], bool]) -> Effect:

@@ -84,6 +84,12 @@ class OwnedSource:
         late = 0 if self.late is None else len(self.late)
         return (len(self._fields) + late) * FIELD_BYTES + len(self._presence) * PRESENCE_BYTES
 
+    @property
+    def is_written(self) -> bool:
+        """Whether the store has all of it, up to its newest batch."""
+        is_whole = self.wish != "lost" and not self.wants_turn and not self._fields
+        return is_whole and self.written == self.source.facts.sequence
+
     def unwritten_s(self, now: float) -> float:
         """For how long something of it waits, if only to be told that nothing changed; 0 where all is written."""
         return 0.0 if self._since is None else now - self._since

@@ -197,7 +197,7 @@ class Owner:
         """Write what waits and give the partition up; True where all was written. `run` is cancelled by now."""
         writing = self._writing
         if writing is None or self.role != "owner":
-            return True
+            return all(owned.is_written for owned in self.owned.values())
         flushed = False
         with contextlib.suppress(StoreFailure, EpochOver, TimeoutError):
             async with asyncio.timeout(max(0.0, until - self._parts.clock.now())):

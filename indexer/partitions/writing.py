@@ -555,8 +555,8 @@ def _source_run(owned: OwnedSource, run: Run) -> SourceRun:
 def _tick_of(owned: OwnedSource, where: Whereabouts, now: float) -> SourceTick:
     """How a source is, as far as followers can know it.
 
-    What waits to be written is not proved to them. Where it waits for long they know no more than if the engine had been
-    silent since: it may have begun anew.
+    What waits to be written is not proved to them. Where it waits for long they know no more than if the engine had
+    been silent since: it may have begun anew.
     """
     facts = owned.source.facts
     ages = TickFacts.of(owned.source, now)

@@ -325,3 +325,42 @@ def test_what_cannot_be_written_is_not_called_live_elsewhere(store: Store) -> No
         await mirror.stop()
 
     run(body)
+
+
+def test_a_stop_while_the_lease_is_over_says_what_is_left(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """The partition is not owned in that moment, so nothing can be written."""
+
+    async def body() -> None:
+        first = await Replica(store.url, ("a",), **ONE).start()
+        first.say("a", stored([1], prompt(1)))
+        await first.written()
+        store.look.delete(keys_of(first).epoch)
+        store.look.rpush(keys_of(first).epoch, "theirs")
+        store.look.delete(keys_of(first).owner)
+        await first.until(lambda: owner_of(first).role != "owner")
+        first.say("a", stored([2], prompt(1, 50)))
+        await first.stop()
+
+        assert "in 1 partitions was not written" in caplog.text
+
+    run(body)
+
+
+def test_commands_of_other_partitions(store: Store) -> None:
+    """Something else at the control stream of one partition costs the others nothing."""
+
+    async def body() -> None:
+        first = await Replica(store.url, ("a",), redis__partitions=2).start()
+        mine = first.part._parts.partition_of(A)
+        other = first.part._keys[1 - mine].control
+        store.look.delete(other)
+        store.look.set(other, "theirs", ex=600)
+        first.say("a", stored([1], prompt(1)))
+
+        touched = await first.node.clear_source("a", None)
+
+        assert "done" == touched.effect
+        assert 0 == first.sink("a").source.pairs
+        await first.stop()
+
+    run(body)
