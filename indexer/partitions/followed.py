@@ -46,6 +46,8 @@ class FollowedSource:
         """What stands is what the journal told so far. Else it is behind, or nothing is known."""
         self.missing_since: float | None = None
         """The registry no longer names it, and no command took it out."""
+        self.removal_told = False
+        """A command took it out, if the registry says so, too."""
         self.refused = 0
         """A generation that the store went back to, older than the one known here: it counts once its owner speaks of
         it, who knows what its engine is."""

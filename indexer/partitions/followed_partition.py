@@ -110,7 +110,7 @@ class FollowedPartition:
                 return
             try:
                 self.control = Position.parse(entry_id)
-                self.sources.obey(fields)
+                self.registry_due = not self.sources.obey(fields) or self.registry_due
             except DamagedValue as damage:
                 self.sources.refuse(damage.what)
                 self.registry_due = True

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from indexer.index.mirror import Mirror
     from indexer.partitions.reading import Place, Reading
     from indexer.partitions.shelves import Shelves
-    from indexer.store.commands import Given
     from indexer.store.loading import SourceState
     from indexer.store.registered import Registered
 
@@ -60,11 +59,16 @@ class FollowedSources:
                 self.refuse(damage.what)
             if nth % AT_ONCE == AT_ONCE - 1:
                 yield
-        for name, source in self.by_name.items():
-            if name in registry:
-                source.missing_since = None
-            elif source.missing_since is None:
-                source.missing_since = now
+        for name, source in list(self.by_name.items()):
+            self._note_missing(name, source, None if name in registry else now)
+
+    def _note_missing(self, name: bytes, source: FollowedSource, now: float | None) -> None:
+        if now is None:
+            source.missing_since, source.removal_told = None, False
+        elif source.removal_told:
+            self._forget(name, source)
+        elif source.missing_since is None:
+            source.missing_since = now
 
     def missing(self) -> list[tuple[bytes, FollowedSource]]:
         """Those that the registry does not name, though no command said so."""
@@ -72,7 +76,7 @@ class FollowedSources:
 
     def forget_if_removed(self, name: bytes, source: FollowedSource, state: SourceState | None) -> None:
         """How a missing source stands in the store: was it removed?"""
-        is_removed = state is not None and not state.complete and state.generation > source.generation
+        is_removed = state is not None and not state.complete and state.generation >= source.generation
         if is_removed and self.by_name.get(name) is source and source.missing_since is not None:
             self._forget(name, source)
 
@@ -84,23 +88,29 @@ class FollowedSources:
 
     # -- commands ------------------------------------------------------------------------------------------------------
 
-    def obey(self, command: Mapping[bytes, bytes]) -> None:
-        """A command of the control stream, in force at once. Raises DamagedValue: then read the registry anew."""
+    def obey(self, command: Mapping[bytes, bytes]) -> bool:
+        """A command of the control stream, in force at once. False where only the registry can tell what stands.
+
+        Its generation may be known already, read from the store before the command was. One that is older than what is
+        known may have been given before the registry was read, or just before the owner, who did not know yet, began
+        another generation. Raises DamagedValue: then the registry is to be read, too.
+        """
         given = read_command(command)
         name = source_name(given.source)
         source = self.by_name.get(name)
-        # Its generation may be known already, read from the store before its command is.
-        was_overtaken = source is not None and given.generation < source.generation
-        if given.verb in {"edit", "restore"} or (given.verb == "put" and not was_overtaken):
-            self._register(name, unpack_registered(given.descriptor), given.generation)
-        elif source is not None and not was_overtaken:
-            self._end(name, source, given)
-
-    def _end(self, name: bytes, source: FollowedSource, given: Given) -> None:
-        if given.verb == "remove":
-            self._forget(name, source)
-        else:
-            source.end_before(given.generation)
+        if source is not None and given.generation < source.generation and given.verb in {"put", "remove"}:
+            source.removal_told = given.verb == "remove"
+            return False
+        match given.verb:
+            case "put" | "edit" | "restore":
+                self._register(name, unpack_registered(given.descriptor), given.generation)
+            case "remove" if source is not None:
+                self._forget(name, source)
+            case "clear" if source is not None:
+                source.end_before(given.generation)
+            case _:
+                pass  # of a source that is gone
+        return True
 
     def _register(self, name: bytes, registered: Registered, generation: int) -> None:
         """A registration stands. With another descriptor it is another source, of which nothing is known yet."""

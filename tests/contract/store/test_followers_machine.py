@@ -183,10 +183,13 @@ class History(RuleBasedStateMachine):
 
         self.do(source, act)
 
-    @rule(source=SOURCE)
-    def remove(self, source: SourceId) -> None:
+    @rule(source=SOURCE, crosses_restart=st.booleans())
+    def remove(self, source: SourceId, crosses_restart: bool) -> None:
         async def act() -> None:
-            await self.owner.command("remove", source)
+            generation = await self.owner.command("remove", source)
+            if crosses_restart:
+                await self.owner.turn(source, generation + 1)
+                self._note(source)
             del self.owner.truth[source]
             self.snapshot = None  # a store that loses a removal brings the source back
 

@@ -98,11 +98,37 @@ def test_a_cordon_changes_nothing_but_the_score() -> None:
 
 
 def test_commands_from_before_the_registry_was_read_change_nothing() -> None:
-    """The stream is followed from a place noted before."""
+    """The stream is followed from a place noted before; the registry says what stands."""
     fed = loaded()
     for verb, generation in (("put", 7), ("clear", 6), ("remove", 5), ("put", 6)):
         fed.obey(verb, generation, registration(POD))  # type: ignore[arg-type]  # of the verbs
         assert ("live", {1: 1, 2: 3}) == (fed.state(), fed.shown())
+    assert fed.partition.registry_due
+    run(fed.partition.sources.register_all(registry_of(POD), fed.now))
+    assert ("live", {1: 1, 2: 3}) == (fed.state(), fed.shown())
+
+
+def test_a_removal_that_crossed_a_restart() -> None:
+    """The owner began a generation before it knew: then the registry says whether the source is gone."""
+    fed = loaded()
+    fed.hear(Turned(NAME, 9))
+    fed.change(9, 0, {5: 1})
+    fed.obey("remove", 8)
+    assert fed.partition.registry_due
+    run(fed.partition.sources.register_all({}, fed.now))
+
+    assert {} == fed.registry.sources
+
+
+def test_a_removal_that_crossed_a_restart_and_was_taken_back() -> None:
+    """It is registered again by the time the registry is read."""
+    fed = loaded()
+    fed.hear(Turned(NAME, 9))
+    fed.obey("remove", 8)
+    run(fed.partition.sources.register_all(registry_of(POD), fed.now))
+    run(fed.partition.sources.register_all({}, fed.now))
+
+    assert [POD] == list(fed.registry.sources)
 
 
 @pytest.mark.parametrize("verb", ["remove", "put", "clear"])
@@ -151,6 +177,7 @@ def test_a_source_that_nobody_puts_back_goes_in_the_end() -> None:
     [
         (None, False),
         (SourceState(generation=8), True),
+        (SourceState(generation=7), True),
         (SourceState(generation=6), False),
         (SourceState(generation=8, complete=True, segments=1), False),
     ],
