@@ -10,16 +10,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from indexer.index.changes import Changes
-from indexer.store.entries import SourceChange, pack_presence
+from indexer.store.entries import SourceChange, pack_presence, pack_presence_in_steps
 from indexer.store.facts import pack_facts, same_facts
 from indexer.store.layout import SEGMENT_FIELDS, source_name
 from indexer.store.maps import encode_changes, encode_presence
-from indexer.store.segments import Change
+from indexer.store.segments import Change, packed_in_steps
 
 if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
     from indexer.index.mirror import Mirror
     from indexer.ingest import SourceSink
     from indexer.store.outcomes import Whereabouts
+    from indexer.store.segments import PackedSegment
 
 FIELD_BYTES: Final = 160
 """What a changed field takes while it waits, with its dict entry."""
@@ -49,7 +52,16 @@ class Run(NamedTuple):
 
     def told(self, name: bytes) -> SourceChange:
         """As followers are told."""
-        hashes, lanes = pack_presence(list(self.presence.items()))
+        return self._told(name, *pack_presence(list(self.presence.items())))
+
+    def made_ready(
+        self, name: bytes, segments: Sequence[bytes]
+    ) -> Generator[None, None, tuple[SourceChange, list[PackedSegment]]]:
+        """Both of a run of many fields, as after an outage: a millisecond's work from step to step."""
+        told = self._told(name, *(yield from pack_presence_in_steps(self.presence)))
+        return told, (yield from packed_in_steps(self.fields, segments))
+
+    def _told(self, name: bytes, hashes: bytes, lanes: bytes) -> SourceChange:
         return SourceChange(name, self.generation, self.sequence, self.facts, hashes, lanes)
 
 

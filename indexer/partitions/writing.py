@@ -21,6 +21,7 @@ import msgspec
 
 from indexer.partitions.laying import Layer
 from indexer.partitions.put_back import put_back_missing
+from indexer.slices import Slices
 from indexer.store.entries import Changed, Moved, Reasserted, SourceTick, Ticked, Turned
 from indexer.store.facts import TickFacts, pack_facts
 from indexer.store.failures import StoreFailure
@@ -48,9 +49,10 @@ if TYPE_CHECKING:
     from indexer.partitions.owned import OwnedSource, Run
     from indexer.partitions.parts import Parts
     from indexer.store.client import Reply
-    from indexer.store.entries import Position
+    from indexer.store.entries import Position, SourceChange
     from indexer.store.journal import Journal
     from indexer.store.layout import PartitionKeys
+    from indexer.store.segments import Change
 
 log = logging.getLogger("kvindexer.store")
 
@@ -59,6 +61,8 @@ FIRST_PAIRS: Final = 65_536
 """Room of a source's first copy, where its engine's capacity is not known; it grows."""
 RUN_FIELDS: Final = 20_000
 """Fields of a run after which no further source is added: 25 ms of the server's time."""
+READY_AT_ONCE: Final = 2_000
+"""Fields of a run that is made ready in one go: two milliseconds."""
 KEEP_S: Final = 60.0
 """What is lost of an idle source is found within so long."""
 WRONG_TYPE_REST_S: Final = 5.0
@@ -283,11 +287,32 @@ class Writing:
         return run
 
     async def _apply(self, runs: Sequence[tuple[OwnedSource, Run]]) -> Done | Refusal | None:
-        told = Changed([run.told(owned.name) for owned, run in runs])
-        written = [_source_run(owned, run) for owned, run in runs]
+        if sum(len(run.fields) for _, run in runs) <= READY_AT_ONCE:
+            told = Changed([run.told(owned.name) for owned, run in runs])
+            written = [_source_run(owned, run, run.changes) for owned, run in runs]
+        else:
+            told, written = await self._made_ready(runs)
         return await self._call(
             lambda: self._journal.apply(written, told), done, lambda: self._wrote(runs), lambda: self._put_back(runs)
         )
+
+    async def _made_ready(self, runs: Sequence[tuple[OwnedSource, Run]]) -> tuple[Changed, list[SourceRun]]:
+        """Many fields, in slices: what waited during an outage must not hold up lookups when it is over."""
+        told: list[SourceChange] = []
+        written: list[SourceRun] = []
+        slices = Slices(self._parts.clock)
+        try:
+            for owned, run in runs:
+                blank = _source_run(owned, run, ())
+                change, packed = await slices.run(
+                    run.made_ready(owned.name, self._journal.segments(owned.id, blank.where))
+                )
+                told.append(change)
+                written.append(msgspec.structs.replace(blank, packed=packed))
+        except asyncio.CancelledError:
+            self._put_back(runs)
+            raise
+        return Changed(told), written
 
     def _may_write(self, owned: OwnedSource) -> bool:
         return self._parts.clock.now() >= owned.rests_until and self._is_here(owned)
@@ -540,14 +565,14 @@ class Writing:
             )
 
 
-def _source_run(owned: OwnedSource, run: Run) -> SourceRun:
+def _source_run(owned: OwnedSource, run: Run, changes: Sequence[Change]) -> SourceRun:
     assert owned.where is not None  # noqa: S101  a source is written where it stands
     return SourceRun(
         source=owned.id,
         where=owned.where,
         before=owned.written,
         after=run.sequence,
-        changes=run.changes,
+        changes=changes,
         facts=run.facts,
     )
 

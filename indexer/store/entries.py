@@ -8,6 +8,7 @@ load anew, not go on.
 from __future__ import annotations
 
 import struct
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -16,7 +17,7 @@ from indexer.store.failures import DamagedValue
 from indexer.store.layout import is_number
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
 
 class Position(NamedTuple):
@@ -43,6 +44,8 @@ class Position(NamedTuple):
 
 
 START: Final = Position(0, 0)
+STEP: Final = 1_000
+"""Token hashes packed in one step."""
 
 
 class SourceChange(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -141,6 +144,18 @@ def pack_presence(presence: Sequence[tuple[int, int]]) -> tuple[bytes, bytes]:
     if len(set(masks)) <= 1:
         masks = masks[:1] or [0]
     return hashes, struct.pack(f"<{len(masks)}H", *masks)
+
+
+def pack_presence_in_steps(presence: Mapping[int, int]) -> Generator[None, None, tuple[bytes, bytes]]:
+    """The same of many, a millisecond's work from step to step."""
+    hashes: list[bytes] = []
+    masks: list[bytes] = []
+    left = iter(presence.items())
+    while piece := list(islice(left, STEP)):
+        hashes.append(struct.pack(f"<{len(piece)}Q", *(token_hash for token_hash, _ in piece)))
+        masks.append(struct.pack(f"<{len(piece)}H", *(mask for _, mask in piece)))
+        yield
+    return b"".join(hashes), b"".join(masks)
 
 
 def unpack_presence(change: SourceChange) -> list[tuple[int, int]]:

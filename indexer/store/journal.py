@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from indexer.store.entries import Position
     from indexer.store.layout import PartitionKeys
     from indexer.store.lua import Script
-from indexer.store.segments import Change
+from indexer.store.segments import Change, PackedSegment
 
 Outcome = TypeVar("Outcome")
 COPIES_MAX: Final = 1_024
@@ -38,14 +38,16 @@ class SourceRun(msgspec.Struct, frozen=True, kw_only=True):
     """What a run of batches did to one source: where it was, where it is, and the changes of its map.
 
     `before` and `after` are cursors, None before the first batch; equal where no batch moved it (a heal, an expiry).
+    `packed` are the changes, where there are so many that they were sorted and packed before.
     """
 
     source: SourceId
     where: Whereabouts
     before: int | None
     after: int | None
-    changes: Sequence[Change]
+    changes: Sequence[Change] = ()
     facts: bytes = b""
+    packed: Sequence[PackedSegment] | None = None
 
 
 class NewCopy(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,9 +114,8 @@ class Journal:
         keys: list[bytes] = []
         sources: list[bytes] = []
         for run in runs:
-            names = self._segments(run.source, run.where)
-            self._names[run.source] = run.where, names
-            segments = by_segment(run.changes, names)
+            names = self.segments(run.source, run.where)
+            segments: Sequence[SegmentChanges | PackedSegment] = run.packed or by_segment(run.changes, names)
             keys += (self._keys.source(run.source), *(segment.key for segment in segments))
             where = (b"%d" % run.where.generation, b"%d" % run.where.copy)
             told = (*where, _cursor(run.before), _cursor(run.after), run.facts)
@@ -169,8 +170,14 @@ class Journal:
 
     # -- how ----------------------------------------------------------------------------------------------------------
 
+    def segments(self, source: SourceId, where: Whereabouts) -> list[bytes]:
+        """Names of the copy in use, which are kept: making them costs more than the rest of a call."""
+        names = self._segments(source, where)
+        self._names[source] = where, names
+        return names
+
     def _segments(self, source: SourceId, where: Whereabouts) -> list[bytes]:
-        """Names of all segments. Those of the copy in use are kept: making them costs more than the rest of a call."""
+        """Names of all segments."""
         known = self._names.get(source)
         if known is None or known[0] != where:
             return list(self._keys.copy(source, where.generation, where.copy, where.segments))

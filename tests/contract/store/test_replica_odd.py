@@ -10,7 +10,7 @@ import pytest
 from indexer.model import SourceId
 from indexer.store import layout
 from indexer.store.failures import StoreFailure
-from tests.support.core_events import BLOCK, prompt, stored
+from tests.support.core_events import BLOCK, prompt, removed, stored
 from tests.support.replicas import Replica, run
 
 if TYPE_CHECKING:
@@ -362,5 +362,54 @@ def test_commands_of_other_partitions(store: Store) -> None:
         assert "done" == touched.effect
         assert 0 == first.sink("a").source.pairs
         await first.stop()
+
+    run(body)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 3, 9, 27])
+def test_a_stop_while_a_large_run_is_made_ready(store: Store, turns: int) -> None:
+    """What waited is made ready in slices; whatever moment the stop comes in, all of it is written."""
+
+    async def body() -> None:
+        first = await Replica(store.url, ("a",), **ONE).start()
+        first.say("a", stored([1], prompt(1)))
+        await first.written()
+        for n in range(12):
+            first.say("a", stored(range(500 * n + 2, 500 * n + 502), prompt(500, BLOCK * (500 * n + 1))))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await first.stop()
+
+        second = await Replica(store.url, ("a",), **ONE).start()
+
+        assert (12, 6_001) == (second.sink("a").cursor, second.sink("a").source.pairs)
+        await second.stop()
+
+    run(body)
+
+
+def test_what_waited_through_an_outage_is_as_followers_hear_it(store: Store) -> None:
+    """A run of thousands of fields, some of them gone again."""
+
+    async def body() -> None:
+        first = await Replica(store.url, ("a",), **ONE).start()
+        first.say("a", stored([1], prompt(1)))
+        mirror = await Replica(store.url, (), name="r2", server__roles=("lookup",), **ONE).start()
+        await mirror.until(lambda: mirror.node.roster.sink(A) is not None and mirror.ask(prompt(1)).state == "live")
+        for server in store.servers:
+            server.freeze()
+        said = prompt(3_001)
+        for n in range(6):
+            blocks = range(500 * n + 2, 500 * n + 502)
+            first.say("a", stored(blocks, said[BLOCK * (500 * n + 1) :][: 500 * BLOCK], parent=500 * n + 1))
+        first.say("a", removed(3_001))
+        for server in store.servers:
+            server.thaw()
+        await first.written()
+
+        await mirror.until(lambda: mirror.ask(said).matched_tokens == 3_000 * BLOCK)
+        assert 3_000 * BLOCK == first.ask(said).matched_tokens
+        await first.stop()
+        await mirror.stop()
 
     run(body)

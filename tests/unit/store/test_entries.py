@@ -20,6 +20,7 @@ from indexer.store.entries import (
     decode_entry,
     encode_entry,
     pack_presence,
+    pack_presence_in_steps,
     unpack_presence,
 )
 from indexer.store.failures import DamagedValue
@@ -104,3 +105,23 @@ def test_damaged_positions_are_told(text: bytes) -> None:
     """Whoever reads one must not go on from a guess."""
     with pytest.raises(DamagedValue):
         Position.parse(text)
+
+
+@given(st.dictionaries(u64, st.integers(0, 2**16 - 1), max_size=20), st.integers(0, 2_500))
+def test_presence_of_many_is_packed_in_steps(few: dict[int, int], more: int) -> None:
+    """A step for each thousand."""
+    presence = {**dict.fromkeys(range(more), 3), **few}
+    steps = pack_presence_in_steps(presence)
+
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            hashes, lanes = end.value
+            break
+        count += 1
+
+    change = SourceChange(b"a#0", 1, None, b"", hashes, lanes)
+    assert list(presence.items()) == unpack_presence(change)
+    assert -(-len(presence) // 1_000) == count

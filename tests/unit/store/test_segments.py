@@ -11,6 +11,7 @@ from indexer.store.copies import COUNT_MAX, SECOND_MAX, Announced, Copies
 from indexer.store.failures import DamagedValue
 from indexer.store.layout import segment_of
 from indexer.store.segments import (
+    STEP_FIELDS,
     Change,
     Field,
     Parked,
@@ -22,6 +23,7 @@ from indexer.store.segments import (
     decode_value,
     encode_field,
     encode_value,
+    packed_in_steps,
 )
 
 u64 = st.integers(0, 2**64 - 1)
@@ -171,3 +173,31 @@ def test_the_order_of_tiers_does_not_matter() -> None:
     there, back = ((Tier.GPU, 1), (Tier.CPU, 1)), ((Tier.CPU, 1), (Tier.GPU, 1))
 
     assert encode_value(Unnamed(there)) == encode_value(Unnamed(back))
+
+
+def test_many_changes_are_packed_as_few() -> None:
+    """In steps; sets and fields that go, each in its segment."""
+    fields = {encode_field(Field(n * 2**40 + n, n % 3)): None if n % 7 == 0 else b"v" * (n % 40) for n in range(5_003)}
+    keys = [b"0", b"1", b"2"]
+    steps = packed_in_steps(fields, keys)
+
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            packed = end.value
+            break
+        count += 1
+
+    changes = [Change(field, value) for field, value in fields.items()]
+    assert {part.key: part.packed for part in by_segment(changes, keys)} == dict(packed)
+    assert count > len(fields) // STEP_FIELDS
+
+
+def test_no_changes_are_packed_as_none() -> None:
+    """As where only facts or a cursor changed."""
+    with pytest.raises(StopIteration) as end:
+        next(packed_in_steps({}, [b"0"]))
+
+    assert [] == end.value.value
