@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Final, Literal
 
 from indexer.errors import SettingsError
@@ -21,7 +22,7 @@ from indexer.partitions.orders import Orders
 from indexer.partitions.owned import OwnedSource
 from indexer.partitions.owner import Owner, replica_of
 from indexer.store.deployment import agree
-from indexer.store.failures import StoreFailure
+from indexer.store.failures import FailureKind, StoreFailure
 from indexer.store.fitness import judge
 from indexer.store.layout import PartitionKeys, tags
 from indexer.telemetry import StoreHealth
@@ -44,6 +45,11 @@ RETRY_MAX_S: Final = 2.0
 FIRST_TRY_S: Final = 5.0
 """At the start, so long an answer of the store is waited for; then the service begins without."""
 LOOK_S: Final = 1.0
+LOOKS: Final = 5
+"""For so many looks a refusal counts: what is refused is tried again sooner."""
+REFUSALS_MIN: Final = 2
+"""Refused so often meanwhile it is not a call that came at a bad moment."""
+REFUSALS: Final[tuple[FailureKind, ...]] = ("denied", "out_of_memory", "read_only", "refused")
 ALONE_AFTER_S: Final = 1.0
 State = Literal["waiting", "up", "down"]
 
@@ -77,6 +83,8 @@ class Replica:
         self._agreed = asyncio.Event()
         self._holders: dict[int, str] = {}
         """Of followed partitions: who owns them, as the store said last."""
+        self._refused: deque[Counter[str]] = deque([Counter()], maxlen=LOOKS)
+        """Calls that failed up to each of the latest looks."""
         self.trouble = ""
         """Why the store cannot be used now; empty where it can."""
 
@@ -282,6 +290,7 @@ class Replica:
             try:
                 await agree(self._parts.client, self._namespace, self._facts)  # anew where the store was emptied
                 await self._learn_owners()
+                self._look_at_refusals()
             except StoreFailure as failure:
                 self._say(failure)
             else:
@@ -289,6 +298,14 @@ class Replica:
                     log.info("the store: it answers again")
                 self.trouble = ""
             await asyncio.sleep(LOOK_S)
+
+    def _look_at_refusals(self) -> None:
+        """Raises StoreFailure where it goes on refusing calls, though these looks are answered: rights may differ."""
+        before, now = self._refused[0], self._parts.client.failures.copy()
+        self._refused.append(now)
+        for kind in REFUSALS:
+            if now[kind] - before[kind] >= REFUSALS_MIN:
+                raise StoreFailure(kind)
 
     async def _learn_owners(self) -> None:
         """Of followed partitions: for people, who must know where to look."""

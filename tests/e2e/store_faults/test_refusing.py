@@ -79,6 +79,22 @@ def test_a_wrong_password_at_the_start(tmp_path: Path) -> None:
         assert_clean(server)
 
 
+@pytest.mark.parametrize("right", ["evalsha", "xadd"])
+def test_a_right_is_taken_away(tmp_path: Path, right: str) -> None:
+    """The server answers, and refuses what matters: that is told as if it did not answer. Given back, all is right."""
+    with in_trouble(tmp_path) as (server, trouble), server.client() as look:
+        generations = trouble.begin()
+        look.execute_command("ACL", "SETUSER", "default", f"-{right}")
+        trouble.publish(3)
+        trouble.owner.wait_trouble()
+        trouble.wait_applied()
+        for replica in trouble.replicas:
+            trouble.ask_all(replica)
+        look.execute_command("ACL", "SETUSER", "default", f"+{right}")
+        trouble.heal(generations)
+        trouble.owner.wait_for(lambda: trouble.owner.metrics()["kvindexer_redis_up"] == 1.0, "the trouble to be over")
+
+
 def test_scripts_are_gone(tmp_path: Path) -> None:
     """Loaded anew, each time; nobody notices."""
     with in_trouble(tmp_path) as (server, trouble), server.client() as look:
