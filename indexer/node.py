@@ -14,6 +14,7 @@ import random
 import socket
 from collections import Counter
 from importlib.metadata import version
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from indexer.allocator import return_freed_memory
@@ -150,7 +151,15 @@ class Node:
             await stop.wait()
             following.cancel()
             await asyncio.wait([fleet])
+            if self.replica is not None:
+                await self._apply_the_rest()
             quiet.set()
+
+    async def _apply_the_rest(self) -> None:
+        """Large batches under way: the store takes batches whole, and nobody would bring these again."""
+        for source in list(self.registry.sources.values()):
+            for _ in iter(partial(self.ingest.go_on, source), False):
+                await asyncio.sleep(0)
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
