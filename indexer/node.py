@@ -14,7 +14,6 @@ import random
 import socket
 from collections import Counter
 from importlib.metadata import version
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from indexer.allocator import return_freed_memory
@@ -157,9 +156,10 @@ class Node:
 
     async def _apply_the_rest(self) -> None:
         """Large batches under way: the store takes batches whole, and nobody would bring these again."""
+        slices = Slices(self.clock)
         for source in list(self.registry.sources.values()):
-            for _ in iter(partial(self.ingest.go_on, source), False):
-                await asyncio.sleep(0)
+            while self.ingest.go_on(source):
+                await slices.turn()
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
