@@ -74,6 +74,7 @@ coverage: setup ## the same tests with branch coverage of the packages
 .PHONY: test-matrix
 test-matrix: setup ## the store's tests against every kind of server that is there: Valkey, Redis 8, the system's, a cluster
 	$(PYTEST) tests/contract --store-kinds all
+	$(PYTEST) tests/e2e/store tests/e2e/store_faults -m "slow or not slow"
 
 .PHONY: test-engine
 test-engine: ## against a real vLLM on CPU with a tiny random model; own environment, downloads a lot
@@ -83,6 +84,7 @@ test-engine: ## against a real vLLM on CPU with a tiny random model; own environ
 soak: setup ## long property suites with a printed seed, then millions of blocks through a bounded live set
 	$(PYTEST) tests/property -m "slow or not slow" --hypothesis-profile long --timeout 3600
 	$(PY) -m loadtest soak
+	$(PY) -m loadtest soak-store
 
 .PHONY: bench
 bench: setup ## what each stage costs, alone

@@ -22,6 +22,8 @@ from redis.exceptions import AuthenticationError
 from redis.exceptions import ConnectionError as Refused
 from redis.retry import Retry
 
+from indexer.store.layout import SLOTS, slot_of_tag
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -145,6 +147,12 @@ class Store:
                 found += client.scan_iter(count=1000)
         return found
 
+    def pair(self, key: bytes) -> tuple[Server, Server]:
+        """In a cluster as it was begun: the primary that has a key, and its replica."""
+        tag = key.decode().partition("{")[2].partition("}")[0]
+        number = slot_of_tag(tag) * len(self.servers) // SLOTS
+        return self.servers[number], self.replicas[number]
+
     def close(self) -> None:
         """End it."""
         self.look.close()
@@ -184,7 +192,7 @@ def join(primaries: list[Server], replicas: Sequence[Server] = ()) -> None:
     servers = [*primaries, *replicas]
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(server.client()) for server in servers]
-        bounds = [number * 16_384 // len(primaries) for number in range(len(primaries) + 1)]
+        bounds = [number * SLOTS // len(primaries) for number in range(len(primaries) + 1)]
         for number, client in enumerate(clients):
             if number < len(primaries):
                 client.execute_command("CLUSTER ADDSLOTSRANGE", bounds[number], bounds[number + 1] - 1)

@@ -14,7 +14,6 @@ from indexer.store.client import ClientOptions
 from indexer.store.entries import Position
 from indexer.store.failures import StoreFailure
 from indexer.store.following import Follower, Next
-from indexer.store.layout import slot_of_tag
 from indexer.store.outcomes import Done, Lost, done
 from indexer.store.rebuild import read_on
 from tests.support.owning import begun, client_of, owning, run_of, stored, told
@@ -54,13 +53,6 @@ async def read_all(client: Client, keys: PartitionKeys, position: Position, coun
     return numbers
 
 
-def pair_of(cluster: Store, keys: PartitionKeys) -> tuple[Server, Server]:
-    """The primary that has a partition, and its replica. Partition i lies in the i-th of equal ranges of slots."""
-    tag = keys.owner.decode().partition("{")[2].partition("}")[0]
-    number = slot_of_tag(tag) * 3 // 16_384
-    return cluster.servers[number], cluster.replicas[number]
-
-
 def test_a_primary_of_a_cluster_is_killed(tmp_path: Path, program_kind: Kind, keys: PartitionKeys) -> None:
     """Its replica takes over: the owner goes on writing where it was, other partitions see nothing of it."""
 
@@ -69,7 +61,7 @@ def test_a_primary_of_a_cluster_is_killed(tmp_path: Path, program_kind: Kind, ke
         journal = await owning(client, keys)
         where, start = await begun(journal), journal.position
         assert Done() == await written(journal, first := run_of(where, None, 0, stored(range(16))))
-        primary, replica = pair_of(cluster, keys)
+        primary, replica = cluster.pair(keys.owner)
         wait_for_copy(primary, replica)
         primary.stop()
         for number in range(1, 4):
@@ -89,7 +81,7 @@ def test_a_cluster_loses_what_it_acknowledged(tmp_path: Path, program_kind: Kind
         client = client_of(cluster.url, IMPATIENT)
         journal = await owning(client, keys)
         where = await begun(journal)
-        primary, replica = pair_of(cluster, keys)
+        primary, replica = cluster.pair(keys.owner)
         wait_for_copy(primary, replica)
         kept = journal.position
         cut_off(primary, replica)

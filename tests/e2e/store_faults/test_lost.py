@@ -8,8 +8,8 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from tests.support.in_trouble import Trouble, assert_clean, in_trouble
-from tests.support.redis_servers import cut_off, wait_for_copy
+from tests.support.in_trouble import PODS, Trouble, assert_clean, in_trouble, keys_of
+from tests.support.redis_servers import cut_off, start_store, wait_for_copy
 from tests.support.sentinels import watched
 
 if TYPE_CHECKING:
@@ -106,3 +106,24 @@ def test_failed_over_without_a_loss(tmp_path: Path) -> None:
             trouble.wait_applied()
             heal(trouble, generations)
         assert_clean(replica)
+
+
+def test_a_cluster_fails_over(tmp_path: Path) -> None:
+    """The primary that has all sources is killed, with what it acknowledged last; partitions elsewhere go on."""
+    cluster = start_store("cluster", tmp_path, replicas=True)
+    try:
+        with Trouble(cluster.url) as trouble:
+            generations = trouble.begin()
+            primary, replica = cluster.pair(keys_of(PODS[0]).owner)
+            wait_for_copy(primary, replica)
+            cut_off(primary, replica)
+            trouble.publish(2)
+            trouble.wait_right()
+            primary.stop()
+            replica.thaw()
+            trouble.publish(1)
+            trouble.wait_applied()
+            heal(trouble, generations)
+        assert_clean(replica)
+    finally:
+        cluster.close()
