@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from indexer.index.states import NEVER
 from indexer.partitions.reading import NOWHERE, Place, Reading, is_before
-from indexer.store.entries import unpack_presence
+from indexer.store.entries import presence_pieces
 from indexer.store.facts import TickFacts, restore_facts, same_facts, unpack_facts
 from indexer.store.maps import show_change
 
@@ -206,14 +206,13 @@ class FollowedSource:
             return
         shape = source.shape
         self._learn(source, change.facts)
-        presence = unpack_presence(change)
-        for start in range(0, len(presence), PIECE):
-            if start:
+        for nth, piece in enumerate(presence_pieces(change, PIECE)):
+            if nth:
                 yield
                 if self.gone or self.reading is not reading:
                     return
             source.shown = True
-            show_change(self._mirror, source.slot, source.lane_table, presence[start : start + PIECE])
+            show_change(self._mirror, source.slot, source.lane_table, piece)
         if change.sequence is not None:
             source.facts.sequence = change.sequence
         if reading is None:

@@ -17,7 +17,7 @@ from indexer.store.failures import DamagedValue
 from indexer.store.layout import is_number
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Generator, Iterator, Mapping, Sequence
 
 
 class Position(NamedTuple):
@@ -44,6 +44,8 @@ class Position(NamedTuple):
 
 
 START: Final = Position(0, 0)
+HASH_BYTES: Final = 8
+LANES_BYTES: Final = 2
 STEP: Final = 1_000
 """Token hashes packed in one step."""
 
@@ -156,6 +158,16 @@ def pack_presence_in_steps(presence: Mapping[int, int]) -> Generator[None, None,
         masks.append(struct.pack(f"<{len(piece)}H", *(mask for _, mask in piece)))
         yield
     return b"".join(hashes), b"".join(masks)
+
+
+def presence_pieces(change: SourceChange, count: int) -> Iterator[list[tuple[int, int]]]:
+    """The same as `unpack_presence`, so many at a time."""
+    same = len(change.lanes) == LANES_BYTES
+    for start in range(0, len(change.token_hashes), HASH_BYTES * count):
+        hashes = change.token_hashes[start : start + HASH_BYTES * count]
+        first = LANES_BYTES * (start // HASH_BYTES)
+        lanes = change.lanes if same else change.lanes[first : first + LANES_BYTES * count]
+        yield unpack_presence(msgspec.structs.replace(change, token_hashes=hashes, lanes=lanes))
 
 
 def unpack_presence(change: SourceChange) -> list[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from indexer.store.entries import (
     encode_entry,
     pack_presence,
     pack_presence_in_steps,
+    presence_pieces,
     unpack_presence,
 )
 from indexer.store.failures import DamagedValue
@@ -124,4 +126,7 @@ def test_presence_of_many_is_packed_in_steps(few: dict[int, int], more: int) -> 
 
     change = SourceChange(b"a#0", 1, None, b"", hashes, lanes)
     assert list(presence.items()) == unpack_presence(change)
+    assert list(presence.items()) == [one for piece in presence_pieces(change, 512) for one in piece]
+    alike = msgspec.structs.replace(change, lanes=b"\x05\x00")
+    assert unpack_presence(alike) == [one for piece in presence_pieces(alike, 7) for one in piece]
     assert -(-len(presence) // 1_000) == count
