@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 FIELD_BYTES: Final = 160
 """What a changed field takes while it waits, with its dict entry."""
 PRESENCE_BYTES: Final = 120
+FIELDS_MAX: Final = 20_000
+"""Of one run, which is one call: the store needs 25 ms for it. More, as waits after an outage, would in the end take
+longer than a call may last, and could never be written; a copy is laid in calls of a thousand."""
 FULL_NUM, FULL_DEN = 3, 4
 """A copy whose segments are so full on average is laid anew with more."""
 
@@ -95,6 +98,11 @@ class OwnedSource:
         """What waits, about."""
         late = 0 if self.late is None else len(self.late)
         return (len(self._fields) + late) * FIELD_BYTES + len(self._presence) * PRESENCE_BYTES
+
+    @property
+    def is_too_much(self) -> bool:
+        """Whether more waits than one call may hold."""
+        return len(self._fields) > FIELDS_MAX or len(self._presence) > FIELDS_MAX
 
     @property
     def is_written(self) -> bool:

@@ -117,7 +117,8 @@ class Owner:
         before = owned.waiting_bytes
         owned.take_in(parts.mirror, parts.clock.now(), parts.wall_ahead_s)
         parts.unwritten.bytes += owned.waiting_bytes - before
-        if parts.unwritten.bytes > parts.options.pending_bytes and owned.wish != "lost":
+        is_too_much = parts.unwritten.bytes > parts.options.pending_bytes or owned.is_too_much
+        if is_too_much and owned.wish != "lost":
             log.warning("source %s: too much waits for the store: its map will be written anew", owned.id)
             self._lose(owned)
         if self._writing is not None:

@@ -445,7 +445,9 @@ class Writing:
         """Point at the new copy."""
 
         def was_done() -> None:
-            owned.where, owned.written, owned.facts, owned.wish = where, sequence, facts, None
+            owned.where, owned.written, owned.facts = where, sequence, facts
+            if owned.wish != "lost":  # what was dropped meanwhile is in no copy
+                owned.wish = None
 
         def was_not() -> None:
             if isinstance(entry, Reasserted):

@@ -14,11 +14,14 @@ from tests.support.core_events import BLOCK, prompt, removed, stored
 from tests.support.replicas import Replica, run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from indexer.partitions.owned import OwnedSource
     from indexer.partitions.owner import Owner
+    from indexer.store.entries import Changed, Moved, Reasserted
+    from indexer.store.journal import NewCopy, SourceRun
     from indexer.store.layout import PartitionKeys
+    from indexer.store.outcomes import Began, Done, Refusal
     from indexer.store.rebuild import Read, Shelf
     from tests.support.redis_servers import Store
 
@@ -411,5 +414,67 @@ def test_what_waited_through_an_outage_is_as_followers_hear_it(store: Store) -> 
         assert 3_000 * BLOCK == first.ask(said).matched_tokens
         await first.stop()
         await mirror.stop()
+
+    run(body)
+
+
+def test_too_much_waits_while_a_new_copy_is_pointed_at(store: Store) -> None:
+    """What was dropped then is in no copy: one more is laid."""
+
+    async def body() -> None:
+        first = await Replica(store.url, ("a",), redis__pending_bytes=1 << 20, **ONE).start()
+        first.say("a", stored([1], prompt(1)))
+        await first.written()
+        journal = owner_of(first)._journal
+        assert journal is not None
+        flips = 0
+
+        async def late(copy: NewCopy, entry: Reasserted | Moved) -> Began | Refusal:
+            nonlocal flips
+            flips += 1
+            for n in range(12 if flips == 1 else 0):
+                first.say("a", stored(range(500 * n + 2, 500 * n + 502), prompt(500, BLOCK * (500 * n + 1))))
+            return await flip(copy, entry)
+
+        flip, journal.flip = journal.flip, late  # type: ignore[method-assign]
+        store.look.delete(keys_of(first).source(A))
+        first.say("a", stored([9_001], prompt(1, BLOCK * 9_000)))
+        await first.written()
+        await first.die()
+
+        second = await Replica(store.url, ("a",), **ONE).start()
+
+        assert (13, 6_002) == (second.sink("a").cursor, second.sink("a").source.pairs)
+        await second.stop()
+
+    run(body)
+
+
+def test_a_run_is_never_too_large_for_a_call(store: Store) -> None:
+    """After an outage: what takes the store longer than a call may last is laid as a copy, in many calls."""
+
+    async def body() -> None:
+        first = await Replica(store.url, ("a",), **ONE).start()
+        first.say("a", stored([1], prompt(1)))
+        await first.written()
+        journal = owner_of(first)._journal
+        assert journal is not None
+        largest = 0
+
+        async def noted(runs: Sequence[SourceRun], entry: Changed) -> Done | Refusal:
+            nonlocal largest
+            largest = max(largest, *(len(change.token_hashes) // 8 for change in entry.changes))
+            return await apply(runs, entry)
+
+        apply, journal.apply = journal.apply, noted  # type: ignore[method-assign]
+        for n in range(60):
+            first.say("a", stored(range(500 * n + 2, 500 * n + 502), prompt(500, BLOCK * (500 * n + 1))))
+        await first.written()
+
+        assert largest <= 20_000
+        await first.die()
+        second = await Replica(store.url, ("a",), **ONE).start()
+        assert (60, 30_001) == (second.sink("a").cursor, second.sink("a").source.pairs)
+        await second.stop()
 
     run(body)
