@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from indexer.store.maps import encode_all
@@ -52,9 +53,9 @@ class Layer:
     async def changes(self, late: Mapping[bytes, bytes | None]) -> Refusal | None:
         """These on top."""
         waiting: dict[bytes, SegmentChanges] = {}
-        changes = [Change(field, value) for field, value in late.items()]
-        for start in range(0, len(changes), CHUNK):
-            self._sort(changes[start : start + CHUNK], waiting)
+        left = iter(late.items())  # nothing is added to these any more
+        while changes := [Change(*item) for item in islice(left, CHUNK)]:
+            self._sort(changes, waiting)
             await asyncio.sleep(0)
         return await self._rest(waiting)
 
