@@ -179,10 +179,16 @@ class Follow:
     def _partition(self) -> FollowedPartition:
         return self.followers._partitions[PARTITION]
 
-    def tidy(self) -> None:
-        """All housekeeping that is due."""
+    @property
+    def waiting_bytes(self) -> int:
+        """Of changes that wait for maps to be read."""
+        return self._partition.sources.held.bytes
+
+    def tidied(self) -> bool:
+        """All housekeeping that is due is done."""
         while self.mirror.tidy_slice():
             pass
+        return True
 
 
 @contextlib.asynccontextmanager
