@@ -46,6 +46,8 @@ class FollowedSource:
         """What stands is what the journal told so far. Else it is behind, or nothing is known."""
         self.missing_since: float | None = None
         """The registry no longer names it, and no command took it out."""
+        self.ticked_at = float("-inf")
+        """When its owner last spoke of it."""
         self.removal_told = False
         """A command took it out, if the registry says so, too."""
         self.refused = 0
@@ -249,7 +251,7 @@ class FollowedSource:
         before = facts.connected, facts.syncing, facts.suspicions, facts.sequence
         news = facts.alive_at is None or abs(alive_at - facts.alive_at) > SEEN_UP_S
         facts.connected, facts.syncing, facts.suspicions = tick.connected, told.syncing, set(told.suspicions)
-        facts.alive_at = alive_at
+        facts.alive_at, self.ticked_at = alive_at, heard_at
         self.standing.told_holdings = told.holdings
         facts.message_at = None if told.message_age_ms is None else heard_at - told.message_age_ms / 1_000
         self._prove(tick, told, heard_at)

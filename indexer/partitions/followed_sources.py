@@ -81,9 +81,9 @@ class FollowedSources:
             self._forget(name, source)
 
     def forget_lost(self, now: float, retain_s: float) -> None:
-        """Those that nobody put back for so long."""
+        """Those that nobody put back, and no owner spoke of, for so long."""
         for name, source in self.missing():
-            if source.missing_since is not None and now - source.missing_since >= retain_s and not source.whole:
+            if now - max(source.missing_since or now, source.ticked_at) >= retain_s:
                 self._forget(name, source)
 
     # -- commands ------------------------------------------------------------------------------------------------------

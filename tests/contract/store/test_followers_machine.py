@@ -190,6 +190,8 @@ class History(RuleBasedStateMachine):
             if crosses_restart:
                 await self.owner.turn(source, generation + 1)
                 self._note(source)
+                seen = self.follow.registry.sources
+                await until(lambda: source not in seen, "the removal to be seen")  # else see decisions/gaps.md
             del self.owner.truth[source]
             self.snapshot = None  # a store that loses a removal brings the source back
 

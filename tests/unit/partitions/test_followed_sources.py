@@ -161,10 +161,16 @@ def test_a_lost_registry_takes_no_source_away() -> None:
     assert [] == fed.partition.sources.missing()
 
 
-def test_a_source_that_nobody_puts_back_goes_in_the_end() -> None:
-    """After the time for which it is retained."""
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_a_source_that_nobody_puts_back_goes_in_the_end(is_whole: bool) -> None:
+    """After the time for which it is retained, counted from when an owner last spoke of it."""
     fed = lost_registry()
-    fed.has_no_copy(None)
+    if is_whole:
+        fed.read(7, 4, {1: 1})
+    else:
+        fed.has_no_copy(None)
+    fed.now += 50.0
+    fed.tick(7, 4)
     fed.partition.sources.forget_lost(fed.now + 59.9, 60.0)
     assert [POD] == list(fed.registry.sources)
 
