@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from indexer.store.layout import PartitionKeys
 
 T = TypeVar("T")
+UNFINISHED_RESTS = 12
+"""How many times longer the longest rest is where no whole copy stands: thousands of sources may have no owner."""
 KEEP_S = 0.1
 """Between two looks whether something is due to be tried again."""
 
@@ -277,8 +279,9 @@ class Followers:
             async with partition.turn:
                 if read.outcome == "whole":
                     await self._run(partition.has_read(source, reading, until, due_at))
-                else:
-                    partition.has_no_copy(source, reading, read.state, due_at)
+                else:  # the journal will tell: looked at now and then all the same
+                    seldom = self._later(source.tries, UNFINISHED_RESTS * self._options.rest_max_s)
+                    partition.has_no_copy(source, reading, read.state, seldom)
         self._begin_due()
 
     # -- did the store go back? ----------------------------------------------------------------------------------------
