@@ -239,8 +239,8 @@ class Owner:
         options, clock = self._parts.options, self._parts.clock
         nonce, rest = self._parts.nonces.next(), RETRY_S
         held = self._token
+        asked_at = clock.now()  # of the first try: one that was not answered may have begun the lease
         while True:
-            asked_at = clock.now()
             try:
                 reply = await acquire(
                     self._parts.client,
@@ -269,7 +269,7 @@ class Owner:
             rest = RETRY_S
             if isinstance(reply, Held):
                 self.holder = replica_of(reply.holder)
-                nonce = self._parts.nonces.next()
+                nonce, asked_at = self._parts.nonces.next(), clock.now()
                 may_take = self._takes_over and self.holder == options.name
                 self._takes_over = False
                 if may_take or self._parts.nonces.are_of(reply.holder):

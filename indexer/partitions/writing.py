@@ -236,11 +236,13 @@ class Writing:
         while True:
             await asyncio.sleep(RETRY_S)
             while self._unlinks:
-                source, where = self._unlinks.popleft()
+                first = source, where = self._unlinks[0]
                 try:
                     await self._journal.unlink(source, where)
                 except StoreFailure:
                     break
+                if self._unlinks[0] is first:  # else there were too many, and it went
+                    self._unlinks.popleft()
 
     # -- runs ---------------------------------------------------------------------------------------------------------
 
@@ -379,7 +381,7 @@ class Writing:
                 return False
             async with self._turn:
                 if owned.wish != wish or owned.source.facts.generation != generation or not self._is_here(owned):
-                    return False  # what was laid is void, and expires by itself
+                    return False  # what was laid is void
                 await self._until_between_batches(owned)
                 if wish == "lost":
                     return await self._reassert(owned, layer, where)
@@ -387,6 +389,8 @@ class Writing:
         except StoreFailure:
             return False
         finally:
+            if owned.where != where and self.open_call is None:
+                self._unlinks.append((owned.id, where))  # void: a store that fails again and again must not fill up
             self._count(owned, owned.stop_collecting)
             self.touch(owned)
 
@@ -453,11 +457,13 @@ class Writing:
             if isinstance(entry, Reasserted):
                 self._lose(owned)
 
-        pairs = sum(layer.counts.values())
+        left, pairs = owned.where, sum(layer.counts.values())
         copy = NewCopy(source=owned.id, where=where, cursor=sequence, facts=facts, pairs=pairs)
         reply = await self._call(lambda: self._journal.flip(copy, entry), began, was_done, was_not)
         if isinstance(reply, Began):
             self._free(owned, reply)
+            if left not in {None, where, reply.before}:  # the store did not know any more where it was
+                self._free(owned, Began(left))
             return True
         if reply is not None:
             self._refused(reply, [owned])

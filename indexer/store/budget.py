@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from indexer.store.entries import START, Position
+
+LOTS: Final = 1_024
 
 
 def cost(entry_bytes: int) -> int:
@@ -20,23 +23,31 @@ class JournalBudget:
     """Told of each entry that is written; `keep_from` is the oldest to keep.
 
     `inherited` bytes are what earlier epochs left, of which nothing more is known: they go as a whole, once they and
-    this epoch's entries exceed the budget. The newest entry always stays.
+    this epoch's entries exceed the budget. The newest entry always stays. Entries are kept and go in lots, a thousand
+    of them in a budget, so that what is noted of them stays small whatever their number.
     """
 
     def __init__(self, budget: int, inherited: int) -> None:
         self._budget = budget
         self._inherited = inherited
-        self._entries: deque[tuple[Position, int]] = deque()
+        self._lot_bytes = budget // LOTS
+        self._lots: deque[tuple[Position, int]] = deque()
+        """Of each the first entry, and the bytes of all."""
         self._bytes = 0
         self.keep_from: Position = START
 
     def wrote(self, position: Position, entry_bytes: int) -> None:
         """An entry was written behind all others."""
-        self._entries.append((position, cost(entry_bytes)))
-        self._bytes += cost(entry_bytes)
+        size = cost(entry_bytes)
+        if self._lots and self._lots[-1][1] + size <= self._lot_bytes:
+            first, before = self._lots.pop()
+            self._lots.append((first, before + size))
+        else:
+            self._lots.append((position, size))
+        self._bytes += size
         if self._inherited + self._bytes <= self._budget:
             return
         self._inherited = 0
-        while self._bytes > self._budget and len(self._entries) > 1:
-            self._bytes -= self._entries.popleft()[1]
-        self.keep_from = self._entries[0][0]
+        while self._bytes > self._budget and len(self._lots) > 1:
+            self._bytes -= self._lots.popleft()[1]
+        self.keep_from = self._lots[0][0]

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from indexer.store.entries import Changed, Moved, Reasserted
     from indexer.store.journal import NewCopy, SourceRun
     from indexer.store.layout import PartitionKeys
-    from indexer.store.outcomes import Began, Done, Refusal
+    from indexer.store.outcomes import Began, Done, Laid, Refusal, Whereabouts
     from indexer.store.rebuild import Read, Shelf
+    from indexer.store.segments import SegmentChanges
     from tests.support.redis_servers import Store
 
 ONE: dict[str, Any] = {"redis__partitions": 1}
@@ -476,5 +477,39 @@ def test_a_run_is_never_too_large_for_a_call(store: Store) -> None:
         second = await Replica(store.url, ("a",), **ONE).start()
         assert (60, 30_001) == (second.sink("a").cursor, second.sink("a").source.pairs)
         await second.stop()
+
+    run(body)
+
+
+def test_copies_that_came_to_nothing_are_freed(store: Store) -> None:
+    """A store that fails while a copy is laid must not fill up with the beginnings of copies."""
+
+    async def body() -> None:
+        first = await Replica(store.url, ("a",), **ONE).start()
+        first.say("a", stored(range(1, 2_001), prompt(2_000)))
+        await first.written()
+        journal = owner_of(first)._journal
+        assert journal is not None
+        calls = 0
+
+        async def fails(source: SourceId, where: Whereabouts, segment: SegmentChanges) -> Laid | Refusal:
+            nonlocal calls
+            calls += 1
+            if calls in {2, 4, 6}:
+                raise StoreFailure("timeout")
+            return await lay(source, where, segment)
+
+        lay, journal.lay = journal.lay, fails  # type: ignore[method-assign]
+        store.look.delete(keys_of(first).source(A))
+        first.say("a", stored([9_001], prompt(1, BLOCK * 9_000)))
+        await first.written()
+        (owned,) = owner_of(first).owned.values()
+        assert owned.where is not None
+        mine = f"{owned.where.generation}:{owned.where.copy}:".encode()
+
+        await first.until(lambda: all(mine in key for key in store.all_keys() if b":map:" in key))
+
+        assert calls > 6
+        await first.stop()
 
     run(body)

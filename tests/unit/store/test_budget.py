@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer.store.budget import JournalBudget, cost
+from indexer.store.budget import LOTS, JournalBudget, cost
 from indexer.store.entries import START, Position
 
 
@@ -52,3 +52,13 @@ def test_what_is_kept_fits_and_no_more_is_forgotten(limit: int, inherited: int, 
         assert sum(costs[first - 2 :]) > limit
     if budget.keep_from == START:
         assert sum(costs) + inherited <= limit
+
+
+def test_many_small_entries_take_little_room() -> None:
+    """Ticks come for as long as the owner lives."""
+    budget = JournalBudget(1 << 20, 0)
+    written(budget, [60] * 50_000)
+    kept = 50_000 - budget.keep_from.number + 1
+
+    assert len(budget._lots) <= LOTS * 1.2
+    assert (1 << 20) * 0.99 < kept * cost(60) <= 1 << 20
