@@ -219,6 +219,7 @@ class Writing:
 
     async def _assert(self) -> None:
         """Lay new copies of sources that want one, one after the other."""
+        rest = RETRY_S
         while True:
             await self._asserted_anew.wait()
             self._asserted_anew.clear()
@@ -227,9 +228,10 @@ class Writing:
                 if owned.wish is not None and self._may_write(owned):
                     again = not await self._lay(owned) or again
                 again = again or (owned.wish is not None and self._is_here(owned))
-            if again:
-                await asyncio.sleep(RETRY_S + RETRY_S * self._parts.chance.random())
+            if again:  # a store that is full, say: what was laid of a copy takes the room that others need
+                await asyncio.sleep(rest * (1.0 + self._parts.chance.random()))
                 self._asserted_anew.set()
+            rest = min(2 * rest, RETRY_MAX_S) if again else RETRY_S
 
     async def _unlink(self) -> None:
         """Free copies that nothing points at. What fails expires by itself."""
