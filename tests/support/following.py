@@ -20,7 +20,7 @@ from tests.support.collecting import until
 from tests.support.owning import client_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from indexer.index.reverse_map import ReverseMap
     from indexer.model import SourceId, SourceState
@@ -133,10 +133,7 @@ class Follow:
 
     async def until_shows(self, owner: HandOwner) -> None:
         """Until the journal is followed to its end and everything is whole; then it must be right."""
-        try:
-            await until(lambda: self.is_at(owner), "the mirror to follow")
-        except AssertionError as late:
-            raise AssertionError(f"{late}: {self._how_far(owner)}") from None
+        await self._until(lambda: self.is_at(owner), "the mirror to follow", owner)
         for source, truth in owner.truth.items():
             assert truth.presence == self.shown(source)
             facts = self.source(source).facts
@@ -144,13 +141,27 @@ class Follow:
             assert not facts.reloading
             assert not facts.loading
 
+    async def until_gone(self, source: SourceId, owner: HandOwner) -> None:
+        """Until it is listed no more."""
+        await self._until(lambda: source not in self.registry.sources, f"{source} to go", owner)
+
+    async def _until(self, condition: Callable[[], bool], what: str, owner: HandOwner) -> None:
+        try:
+            await until(condition, what)
+        except AssertionError as late:
+            raise AssertionError(f"{late}: {self._how_far(owner)}") from None
+
     def _how_far(self, owner: HandOwner) -> str:
         sources = {
             name: (each.whole, each.generation, each.tries, each.reading and each.reading.stage, each.due_at)
             for name, each in self._partition.sources.by_name.items()
         }
         truth = {str(source): truth.where for source, truth in owner.truth.items()}
-        return f"{self.progress}, journal at {owner.journal.position}, {sources}, {truth}, {self.clock.now()}"
+        partition = self._partition
+        commands = partition.control, partition.registry_due, partition.due_at, self.mirror.retired_slots()
+        return (
+            f"{self.progress}, {commands}, journal at {owner.journal.position}, {sources}, {truth}, {self.clock.now()}"
+        )
 
     def is_at(self, owner: HandOwner) -> bool:
         progress = self.progress

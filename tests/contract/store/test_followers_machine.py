@@ -193,8 +193,7 @@ class History(RuleBasedStateMachine):
             if crosses_restart:
                 await self.owner.turn(source, generation + 1)
                 self._note(source)
-                seen = self.follow.registry.sources
-                await until(lambda: source not in seen, "the removal to be seen")
+                await self.follow.until_gone(source, self.owner)
             del self.owner.truth[source]
             self.snapshot = None  # a store that loses a removal brings the source back
 
@@ -265,6 +264,10 @@ class History(RuleBasedStateMachine):
         self.runner.run(self.follow.until_shows(self.owner))
 
     # -- what must hold ------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def memory_comes_back(self) -> None:
+        assert self.follow.tidied()
 
     @invariant()
     def nothing_is_shown_that_no_moment_had(self) -> None:
