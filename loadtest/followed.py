@@ -30,10 +30,10 @@ class Followed(Service):
         self._sources = [SourceId(pod(number), 0) for number in range(engines)]
         await _until(lambda: all(source in self.node.registry.sources for source in self._sources))
 
-    async def live(self) -> None:
-        """Return when every source is `live`, so all of its map is here."""
+    async def loaded(self) -> None:
+        """Return when all maps are here: every source is `live`, or in doubt because nobody listened for a while."""
         wanted = {(source.pod, source.dp_rank) for source in self._sources}
-        while wanted - await self._those("live"):  # noqa: ASYNC110  as in `_until`
+        while wanted - await self._those("live") - await self._those("suspect"):  # noqa: ASYNC110  as in `_until`
             await asyncio.sleep(POLL_S)
 
     async def _those(self, state: str) -> set[tuple[str, int]]:

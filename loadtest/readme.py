@@ -130,7 +130,7 @@ def _visible(result: Result) -> list[str]:
 
 def _rebuild(result: Result) -> list[str]:
     (rows,) = result.tables.values()
-    return ["**A replica that starts** beside a full store, until every source is live:", table(rows)]
+    return ["**A replica that starts** beside a full store, until it has every map:", table(rows)]
 
 
 def _soak_store(result: Result) -> list[str]:

@@ -1,7 +1,7 @@
 """Scenario `rebuild`: a replica that starts beside a full store: how long it takes, and what holds its loop meanwhile.
 
 A fleet's map is written by an owner as in service. Then a replica that only follows starts, and after the owner's
-stop a new one; each is watched from before it runs until every source is live. In the same run bare HSCAN of the same
+stop a new one; each is watched from before it runs until it has every map. In the same run bare HSCAN of the same
 hashes by the plain client, one step after the other.
 """
 
@@ -39,7 +39,7 @@ def run(*, pairs: int = 1_000_000, rounds: int = 3) -> Result:
     pin(places.generator)
     result = begin("rebuild", {"engines": ENGINES, "pairs": pairs, "rounds": rounds})
     rows = [row for kind in KINDS for row in _on(kind, pairs, rounds, places)]
-    result.tables["From the start of a replica until every source is live"] = rows
+    result.tables["From the start of a replica until it has every map"] = rows
     for row in rows:
         name = f"{row['store']}, {row['replica']}"
         worst, cpu, ratio = (float(row[each] or 0) for each in ("worst stall ms", "worst CPU ms", "times HSCAN"))
@@ -91,10 +91,10 @@ def _on(kind: Kind, pairs: int, rounds: int, places: Cores) -> list[Row]:
 
 
 def _start(url: str, roles: tuple[Literal["collect", "lookup"], ...], places: Cores) -> Row:
-    """One replica from before it runs until every source is live."""
+    """One replica from before it runs until it has every map."""
     with Child(Followed, redis=Redis(url=url), roles=roles, watch=True, core=places.service) as replica:
         replica.call(Followed.expect, ENGINES)
-        replica.call(Followed.live)
+        replica.call(Followed.loaded)
         beat = replica.call(Service.loop_watched)
     return {"seconds": beat.seconds, "worst": beat.worst_ms, "worst CPU": beat.worst_cpu_ms}
 
