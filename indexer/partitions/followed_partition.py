@@ -54,6 +54,8 @@ class FollowedPartition:
         self.due_at = 0.0
         """When to try again to find out, where that came to nothing."""
         self.tries = 0
+        self.lost_in_a_row = 0
+        """How often it began anew and came to no entry: what it meets again and again will not be gone at once."""
         self.end_seen_at = 0.0
         """A moment at which nothing lay in the journal that is not entered here."""
         self.entry_at: float | None = None
@@ -80,6 +82,7 @@ class FollowedPartition:
         """The journal does not go on from here."""
         if self.follower is not None:
             self.reloads[why] += 1
+            self.lost_in_a_row += 1
             self.follower = None
             log.info("partition %d is read anew: %s", self.number, why)
 
@@ -125,6 +128,7 @@ class FollowedPartition:
             if isinstance(step, Reload):
                 self.lose(step.why)
                 return
+            self.lost_in_a_row = 0
             if isinstance(step, Next):
                 match step.entry:
                     case Changed(changes):

@@ -254,6 +254,8 @@ class Followers:
             partition.due_at = self._later(partition.tries, self._options.rest_max_s)
         else:
             partition.tries = 0
+            if partition.lost_in_a_row > 1:  # all maps are read each time
+                partition.due_at = self._later(partition.lost_in_a_row, self._options.rest_max_s)
         finally:
             self._begun.discard(partition)
         self._begin_due()

@@ -159,6 +159,7 @@ class Owner:
     async def run(self) -> None:
         """Acquire and own, again and again; until cancelled."""
         due: Then = "load"
+        rest = RETRY_S
         while True:
             acquired, lease_until = await self._acquire()
             due = _later(due, self._what_now(acquired)) if self.has_loaded else "load"
@@ -170,9 +171,10 @@ class Owner:
                 await holding.during(self._begin(due))
             except (StoreFailure, DamagedValue) as failure:
                 self._tell_trouble(await self._explained(failure))
-                await self._rest(RETRY_S)
+                await self._rest(rest)
+                rest = min(2 * rest, RETRY_MAX_S)
                 continue
-            due, self._trouble = "go_on", ""
+            due, self._trouble, rest = "go_on", "", RETRY_S
             self.has_loaded = True
             self.role = "owner"
             self._takes_over = False

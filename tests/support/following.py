@@ -182,6 +182,11 @@ class Follow:
         known = self._partition.sources.by_name.get(source_name(source))
         return known is not None and known.whole
 
+    @property
+    def due_at(self) -> float:
+        """Before that it does not begin anew."""
+        return self._partition.due_at
+
     def lose(self) -> None:
         """Have everything read anew."""
         self._partition.lose("damaged")

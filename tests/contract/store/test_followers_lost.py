@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from indexer.model import SourceId
+from indexer.partitions.options import FollowOptions
 from indexer.store.layout import PartitionKeys, tags
 from tests.support.collecting import until
 from tests.support.following import following
@@ -241,3 +242,18 @@ def test_followers_stop_in_the_middle_of_trouble(tmp_path: Path, keys: Partition
             server.thaw()
 
         with_client(Store("valkey", [server]), body)
+
+
+def test_what_cannot_be_read_again_and_again_is_left_alone_for_longer(store: Store, keys: PartitionKeys) -> None:
+    """Somebody wrote into the journal, and no owner goes on behind it: each try reads all maps."""
+    slowly = FollowOptions(rest_s=2.0, rest_max_s=60.0)
+
+    async def body(client: Client) -> None:
+        owner = await filled(client, keys)
+        async with following(store.url, keys, slowly) as follow:
+            await follow.until_shows(owner)
+            store.look.xadd(keys.log, {"x": "y"})
+            await until(lambda: sum(follow.progress.reloads.values()) >= 3, "the third try to come to nothing")
+            assert follow.due_at > follow.clock.now()
+
+    with_client(store, body)

@@ -402,8 +402,11 @@ def test_a_journal_that_does_not_go_on_is_followed_anew(entry_id: bytes, fields:
     assert fed.partition.follower is None
     assert {why: 1} == fed.partition.reloads
 
+    assert 1 == fed.partition.lost_in_a_row
+
     fed.begin(POD, position=Position(6, 5))
     fed.tick(7, 9)
+    assert 0 == fed.partition.lost_in_a_row
     assert ("stale", {1: 1}, 4) == (fed.state(), fed.shown(), fed.source().facts.sequence)
     fed.read(7, 9, {2: 1})
     fed.tick(7, 9)
