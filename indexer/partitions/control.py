@@ -109,6 +109,7 @@ class Control:
             return
         owner.commanded[given.source] = given.generation
         self._parts.ingest.note_generation(given.generation)
+        owner.removed.pop(given.source, None)
         if given.verb == "put":
             self._put(owner, given)
         elif sink is not None and given.verb == "clear":
@@ -117,6 +118,7 @@ class Control:
                 roster.clear_one(given.source, given.generation if given.generation > known else None)
         else:
             del owner.commanded[given.source]  # no earlier command is still to come
+            owner.note_removed(given.source, given.generation)
             if sink is not None:
                 owner.leave(sink.source)
                 roster.drop(given.source)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from indexer.store.loading import SourceState
     from indexer.store.registered import Registered
 
+REMOVED_MAX: Final = 4_096
 AT_ONCE: Final = 32
 """Sources that are gone through in one step."""
 
@@ -42,6 +43,8 @@ class FollowedSources:
         self.refusals: Counter[str] = Counter()
         """What could not be understood or entered, by its kind."""
         self.held = Held()
+        self._removed: dict[bytes, int] = {}
+        """The latest that commands removed, and the generations of these: a store that went back has them again."""
         self._are_left = False
         self._shelves = shelves
         self._mirror = mirror
@@ -104,8 +107,10 @@ class FollowedSources:
         match given.verb:
             case "put" | "edit" | "restore":
                 self._register(name, unpack_registered(given.descriptor), given.generation)
-            case "remove" if source is not None:
-                self._forget(name, source)
+            case "remove":
+                self._note_removed(name, given.generation)
+                if source is not None:
+                    self._forget(name, source)
             case "clear" if source is not None:
                 source.end_before(given.generation)
             case _:
@@ -117,6 +122,7 @@ class FollowedSources:
         if source_name(registered.descriptor.id) != name:
             raise DamagedValue("registration")
         source = self.by_name.get(name)
+        generation = max(generation, self._removed.get(name, 0))  # nothing of before counts (P4)
         if source is None or source.registered.descriptor != registered.descriptor:
             source = self._enter(name, registered, max(generation, 0 if source is None else source.generation))
             if source is None:
@@ -142,6 +148,11 @@ class FollowedSources:
                 return None
         source = self.by_name[name] = FollowedSource(standing, registered, self._mirror, self._shelves)
         return source
+
+    def _note_removed(self, name: bytes, generation: int) -> None:
+        self._removed[name] = generation
+        if len(self._removed) > REMOVED_MAX:
+            del self._removed[next(iter(self._removed))]
 
     def _forget(self, name: bytes, source: FollowedSource) -> None:
         del self.by_name[name]

@@ -16,7 +16,7 @@ from indexer.index.states import NEVER
 from indexer.partitions.holding import Holding
 from indexer.partitions.opening import Opening
 from indexer.partitions.owned import OwnedSource
-from indexer.partitions.put_back import put_back
+from indexer.partitions.put_back import as_known
 from indexer.partitions.writing import EpochOver, Writing
 from indexer.store.budget import JournalBudget
 from indexer.store.entries import Position
@@ -40,6 +40,7 @@ RETRY_S: Final = 0.1
 RETRY_MAX_S: Final = 2.0
 ANSWERED: Final = frozenset({"refused", "out_of_memory", "read_only", "denied"})
 """Failures with which a store that is there says no."""
+REMOVED_MAX: Final = 4_096
 NOTHING: Final = Position(0, 0)
 
 Then = Literal["load", "go_on", "assert"]
@@ -67,6 +68,8 @@ class Owner:
         """The last command that is known here."""
         self.commanded: dict[SourceId, int] = {}
         """The latest generation of each source that the store gave, by a command or by what was loaded."""
+        self.removed: dict[SourceId, int] = {}
+        """The latest sources that commands removed, and the generations of these: a store that goes back has them."""
         self.owned: dict[int, OwnedSource] = {}
         """By the identity of their SourceIndex."""
         self._parts = parts
@@ -149,6 +152,12 @@ class Owner:
             self._parts.unwritten.bytes -= owned.waiting_bytes
             owned.drop()  # a call under way still knows it
 
+    def note_removed(self, source: SourceId, generation: int) -> None:
+        """A command removed it."""
+        self.removed[source] = generation
+        if len(self.removed) > REMOVED_MAX:
+            del self.removed[next(iter(self.removed))]
+
     def leave_all(self, source: SourceId) -> None:
         """Whatever goes by that name left already, and not by a command."""
         for owned in [each for each in self.owned.values() if each.id == source]:
@@ -192,7 +201,7 @@ class Owner:
             await self._load()
         elif due == "assert":
             self._news.tell(self.number, "the store is not as it was left: written anew from memory")
-            await put_back(self._parts, self._keys, self.owned.values())
+            await as_known(self._parts, self._keys, self.owned.values(), self.removed, self.control_after)
             for owned in self.owned.values():
                 self._lose(owned)
 
@@ -346,6 +355,7 @@ class Owner:
         alone = {} if self.has_loaded else {owned.id: owned for owned in before.values()}
         newest = await self._parts.client.last_entries(self._keys.control, 1)
         self.control_after = newest[0][0] if newest else b"0-0"
+        self.removed = {}
         opened = await Opening(self._parts, self._keys, alone).open(self._configured())
         for owned in before.values():
             self.leave(owned.source)

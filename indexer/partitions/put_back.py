@@ -1,17 +1,20 @@
-"""[I/O] Registrations that the store lost, or that were damaged there, put back by the owner of their partition."""
+"""[I/O] Registrations that the store lost, has of before, or that were damaged there: its owner knows what stands."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
 
-from indexer.store.commands import Command, give
+from indexer.store.commands import CONTROL_ENTRIES, Command, Commanded, give
 from indexer.store.failures import DamagedValue
+from indexer.store.layout import source_name
+from indexer.store.loading import parse_state
 from indexer.store.registered import Registered, pack_registered, unpack_registration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
+    from indexer.model import SourceId
     from indexer.partitions.owned import OwnedSource
     from indexer.partitions.parts import Parts
     from indexer.store.commands import Verb
@@ -27,6 +30,46 @@ async def put_back(parts: Parts, keys: PartitionKeys, owned: Iterable[OwnedSourc
     """
     for each in list(owned):
         await _give("restore", parts, keys, each)
+
+
+async def as_known(
+    parts: Parts, keys: PartitionKeys, owned: Iterable[OwnedSource], removed: Mapping[SourceId, int], after: bytes
+) -> None:
+    """In a store that went back: registrations are put back, what was removed since goes again.
+
+    `removed`: with the generation of the command that did it. `after`: the command that is known here last; what later
+    ones are about is left to them. Raises StoreFailure.
+    """
+    owned = list(owned)
+    await put_back(parts, keys, owned)
+    registry = await parts.client.fields(keys.sources)
+    later = await parts.client.entries_after(keys.control, after, CONTROL_ENTRIES)
+    later_about = {fields.get(b"s") for _, fields in later}
+    for each in owned:
+        if each.name not in later_about and registry.get(each.name, b"") not in {b"", _registration(each)}:
+            await _give("edit", parts, keys, each)
+    for source, generation in removed.items():
+        name = source_name(source)
+        if name in registry and name not in later_about and await _is_before(parts, keys, source, generation):
+            log.info("source %s: it is back in a store that went back: removed again", source)
+            await _remove(parts, keys, source, generation)
+
+
+async def _is_before(parts: Parts, keys: PartitionKeys, source: SourceId, generation: int) -> bool:
+    """Whether what stands was registered before that."""
+    try:
+        state = parse_state(await parts.client.fields(keys.source(source)))
+    except DamagedValue:
+        return True
+    return state is None or state.generation < generation
+
+
+async def _remove(parts: Parts, keys: PartitionKeys, source: SourceId, generation: int) -> None:
+    command = Command(verb="remove", source=source, nonce=parts.nonces.next(), known_generation=generation)
+    reply = await give(parts.client, keys, command, parts.options.retain_ms)
+    if isinstance(reply, Commanded) and reply.before is not None:
+        where = reply.before
+        await parts.client.unlink(list(keys.copy(source, where.generation, where.copy, where.segments)))
 
 
 async def put_back_missing(parts: Parts, keys: PartitionKeys, owned: Iterable[OwnedSource]) -> None:
@@ -47,13 +90,16 @@ def _is_readable(name: bytes, data: bytes) -> bool:
     return True
 
 
+def _registration(each: OwnedSource) -> bytes:
+    return pack_registered(Registered(each.sink.descriptor, each.source.facts.cordoned))
+
+
 async def _give(verb: Verb, parts: Parts, keys: PartitionKeys, each: OwnedSource) -> None:
-    registered = Registered(each.sink.descriptor, each.source.facts.cordoned)
     command = Command(
         verb=verb,
         source=each.id,
         nonce=parts.nonces.next(),
-        descriptor=pack_registered(registered),
+        descriptor=_registration(each),
         known_generation=each.source.facts.generation,
     )
     await give(parts.client, keys, command, parts.options.retain_ms)

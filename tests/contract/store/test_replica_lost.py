@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
-from indexer.model import SourceId
+from indexer.model import Descriptor, SourceId
 from tests.support.core_events import BLOCK, prompt, removed, stored
 from tests.support.replicas import Replica, run
 
@@ -206,3 +207,65 @@ def test_a_generation_that_begins_while_a_copy_is_due(store: Store) -> None:
         await second.stop()
 
     run(body)
+
+
+def test_commands_that_the_store_forgot(store: Store) -> None:
+    """It is restored from before a removal, a cordon and a new address: they stand, at replicas that follow, too."""
+
+    async def body() -> None:
+        owner = await Replica(store.url, ("a", "b"), redis__partitions=1).start()
+        follower = await Replica(store.url, (), name="r2", redis__partitions=1, server__roles=("lookup",)).start()
+        for pod in "cd":
+            await owner.node.add_source(Descriptor(pod=pod, endpoint="tcp://127.0.0.1:2"))
+        for pod in "abcd":
+            await owner.until(lambda pod=pod: SourceId(pod, 0) in owner.collector.resumed)  # type: ignore[misc]
+            owner.say(pod, stored([1], prompt(1)))
+        await owner.written()
+        await follower.until(lambda: knows(follower, "abcd"))
+        before = {key: (store.look.dump(key), max(0, store.look.pttl(key))) for key in store.all_keys()}
+        await owner.node.remove_source("c", None)
+        await owner.node.cordon_source("b", None, cordoned=True)
+        changed = Descriptor(pod="d", endpoint="tcp://127.0.0.1:3")
+        await owner.node.replace_api_sources([changed], max_removals=None)
+        owner.say("a", stored([2], prompt(2)[BLOCK:], parent=1))
+        await owner.written()
+        generations = {pod: owner.sink(pod).source.facts.generation for pod in "ab"}
+
+        await asyncio.to_thread(restore, store, before)
+        owner.say("a", stored([3], prompt(3)[2 * BLOCK :], parent=2))
+
+        for replica in (owner, follower):
+            await replica.until(lambda replica=replica: stands(replica, changed))  # type: ignore[misc]
+        fresh = await Replica(store.url, (), name="r3", redis__partitions=1, server__roles=("lookup",)).start()
+        await fresh.until(lambda: stands(fresh, changed))
+        assert generations == {pod: owner.sink(pod).source.facts.generation for pod in "ab"}
+        for replica in (fresh, follower, owner):
+            await replica.stop()
+
+    run(body)
+
+
+def knows(replica: Replica, pods: str) -> bool:
+    """Whether it knows these sources, and a block of each."""
+    known = {source.pod for source in replica.node.registry.sources}
+    return known == set(pods) and all(replica.ask(prompt(1), pod).matched_tokens for pod in pods)
+
+
+def stands(replica: Replica, changed: Descriptor) -> bool:
+    """Whether the commands that were given are in force, and the newest batch."""
+    known = replica.node.registry.sources
+    return (
+        {source.pod for source in known} == set("abd")
+        and known[SourceId("b", 0)].facts.cordoned
+        and known[changed.id].descriptor == changed
+        and 3 * BLOCK == replica.ask(prompt(3)).matched_tokens
+    )
+
+
+def restore(store: Store, before: dict[bytes, tuple[bytes, int]]) -> None:
+    """The store goes back to what it had."""
+    with store.look.pipeline(transaction=store.kind != "cluster") as at_once:
+        at_once.unlink(*before)
+        for key, (content, ttl) in before.items():
+            at_once.restore(key, ttl, content, replace=True)
+        at_once.execute()
