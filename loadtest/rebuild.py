@@ -2,7 +2,7 @@
 
 A fleet's map is written by an owner as in service. Then a replica that only follows starts, and after the owner's
 stop a new one; each is watched from before it runs until it has every map. In the same run bare HSCAN of the same
-hashes by the plain client, one step after the other.
+hashes by the same library's plain client, one step after the other, on the core that the replicas had.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from indexer.settings import Redis
+import uvloop
+from redis.asyncio import Redis
+
+from indexer.settings import Redis as RedisSettings
 from loadtest.filling import fill
 from loadtest.followed import Followed
 from loadtest.machine import Cores, cores, pin
@@ -22,7 +25,7 @@ from loadtest.stats import median
 from loadtest.stores import KINDS, StoreServer
 
 if TYPE_CHECKING:
-    from redis import Redis as StoreClient
+    from redis import Redis as BlockingClient
 
     from loadtest.stores import Kind
 
@@ -36,7 +39,6 @@ MAPS: Final = "kvi:1:*:map:*"
 def run(*, pairs: int = 1_000_000, rounds: int = 3) -> Result:
     """Measure. `pairs`: over all engines."""
     places = cores()
-    pin(places.generator)
     result = begin("rebuild", {"engines": ENGINES, "pairs": pairs, "rounds": rounds})
     rows = [row for kind in KINDS for row in _on(kind, pairs, rounds, places)]
     result.tables["From the start of a replica until it has every map"] = rows
@@ -55,12 +57,13 @@ def run(*, pairs: int = 1_000_000, rounds: int = 3) -> Result:
 
 
 def _on(kind: Kind, pairs: int, rounds: int, places: Cores) -> list[Row]:
+    pin(places.generator)
     with (
         StoreServer(kind, places.generator) as store,
         Child(Publisher, ENGINES, core=places.engines) as engines,
         store.look() as look,
     ):
-        with Child(Service, redis=Redis(url=store.url), core=places.service) as first:
+        with Child(Service, redis=RedisSettings(url=store.url), core=places.service) as first:
             first.call(Service.connect, engines.call(Publisher.endpoints))
             engines.call(Publisher.wait_subscribed)
             fill(engines, first, ENGINES, pairs)
@@ -70,7 +73,8 @@ def _on(kind: Kind, pairs: int, rounds: int, places: Cores) -> list[Row]:
             bytes_a_pair = sum(cast("int", look.memory_usage(key, samples=0) or 0) for key in keys) / held
             following = [_start(store.url, ("lookup",), places) for _ in range(rounds)]
         owning = [_start(store.url, ("collect", "lookup"), places) for _ in range(rounds)]
-        bare = median([_bare(look, keys) for _ in range(rounds)])
+        pin(places.service)
+        bare = median([uvloop.run(_bare(store.url, keys)) for _ in range(rounds)])
     rows: list[Row] = []
     for replica, started in (("follower", following), ("owner", owning)):
         seconds = median([float(each["seconds"] or 0) for each in started])
@@ -92,25 +96,28 @@ def _on(kind: Kind, pairs: int, rounds: int, places: Cores) -> list[Row]:
 
 def _start(url: str, roles: tuple[Literal["collect", "lookup"], ...], places: Cores) -> Row:
     """One replica from before it runs until it has every map."""
-    with Child(Followed, redis=Redis(url=url), roles=roles, watch=True, core=places.service) as replica:
+    with Child(Followed, redis=RedisSettings(url=url), roles=roles, watch=True, core=places.service) as replica:
         replica.call(Followed.expect, ENGINES)
         replica.call(Followed.loaded)
         beat = replica.call(Service.loop_watched)
     return {"seconds": beat.seconds, "worst": beat.worst_ms, "worst CPU": beat.worst_cpu_ms}
 
 
-def _until_written(look: StoreClient, pairs: int) -> None:
+def _until_written(look: BlockingClient, pairs: int) -> None:
     """All that the owner holds stands in the store."""
     while sum(int(cast("Any", look.hget(key, "pairs")) or 0) for key in look.scan_iter(match="kvi:1:*:src:*")) != pairs:
         time.sleep(0.05)
 
 
-def _bare(look: StoreClient, keys: list[bytes]) -> float:
+async def _bare(url: str, keys: list[bytes]) -> float:
+    client = Redis(unix_socket_path=url.removeprefix("unix://"), protocol=2)
     started = time.perf_counter()
     for key in keys:
         cursor = 0
         while True:
-            cursor, _ = cast("tuple[int, Any]", look.hscan(key, cursor, count=1_000))
+            cursor, _ = await client.hscan(key, cursor, count=1_000)
             if not cursor:
                 break
-    return time.perf_counter() - started
+    seconds = time.perf_counter() - started
+    await client.aclose()
+    return seconds
