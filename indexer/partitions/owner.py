@@ -12,7 +12,6 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Final, Literal
 
-from indexer.index.states import NEVER
 from indexer.partitions.holding import Holding
 from indexer.partitions.opening import Opening
 from indexer.partitions.owned import OwnedSource
@@ -309,7 +308,6 @@ class Owner:
             self.leave(owned.source)
             owned.sink.followed = True
             owned.source.changes = None
-            owned.source.facts.lease_until = NEVER
         self.has_loaded = False
         self._on_lost(self.number)
 
