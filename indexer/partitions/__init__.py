@@ -11,8 +11,10 @@ Owning, in the order of what happens:
     holding             its lease, while that takes its time
     opening             the registry as configured, then all sources as they were left
     owned               one source: where its map stands, and what is not written yet (pure)
-    writing             one epoch: runs, ticks, leases, new copies
-    laying              a whole map into a new copy
+    writing             one epoch: runs, ticks, leases
+    calls               calls to the journal, one after the other, each known to be done or not
+    refusals            what follows when the store refuses one
+    asserting, laying   whole new copies of maps
     news                the operator's log of all this
 
 Following, in the order of what happens:

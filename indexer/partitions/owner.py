@@ -12,11 +12,12 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Final, Literal
 
+from indexer.partitions.calls import EpochOver
 from indexer.partitions.holding import Holding
 from indexer.partitions.opening import Opening
 from indexer.partitions.owned import OwnedSource
 from indexer.partitions.put_back import as_known
-from indexer.partitions.writing import EpochOver, Writing
+from indexer.partitions.writing import Writing
 from indexer.store.budget import JournalBudget
 from indexer.store.entries import Position
 from indexer.store.failures import WRONG_TYPE, DamagedValue, StoreFailure
@@ -327,11 +328,7 @@ class Owner:
         writing = self._writing
         if writing is None or writing.open_call is None:
             return
-        call, writing.open_call = writing.open_call, None
-        if after == call.position:
-            call.was_done()
-        else:
-            call.was_not()
+        writing.close_call(done=after == writing.open_call.position)
 
     async def _open_journal(self, acquired: Acquired) -> Journal:
         options = self._parts.options

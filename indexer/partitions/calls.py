@@ -1,0 +1,109 @@
+"""[I/O] Calls that write an entry of the journal: one after the other, each known to be done or not before the next.
+
+A call of which it is not known is sent again until it is: nothing else may follow it (decisions/0014). It outlives the
+epoch: the first entry of the next one names the last entry before it, which tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from indexer.store.failures import StoreFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from indexer.partitions.parts import Parts
+    from indexer.store.client import Reply
+    from indexer.store.entries import Position
+    from indexer.store.journal import Journal
+    from indexer.store.outcomes import Fenced, Lost, Refusal
+
+T = TypeVar("T")
+RETRY_S: Final = 0.1
+RETRY_MAX_S: Final = 1.0
+
+
+class EpochOver(Exception):
+    """Nothing more may be written: somebody else owns the partition, or nobody, or the store went back."""
+
+    def __init__(self, why: Fenced | Lost) -> None:
+        super().__init__(type(why).__name__)
+        self.why = why
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A call of which it is not known whether it was done: `position` is its entry's."""
+
+    position: Position
+    outcome: Callable[[Reply], object]
+    was_done: Callable[[], None]
+    was_not: Callable[[], None]
+
+
+class Calls:
+    """Of one epoch. Whoever makes one holds `turn`."""
+
+    def __init__(self, parts: Parts, journal: Journal) -> None:
+        self._parts = parts
+        self._journal = journal
+        self.turn = asyncio.Lock()
+        self.open: OpenCall | None = None
+        self.wrote_at = parts.clock.now()
+        """When the store last took an entry."""
+
+    async def make(
+        self,
+        call: Callable[[], Awaitable[T | Refusal]],
+        outcome: Callable[[Reply], T | Refusal],
+        was_done: Callable[[], None],
+        was_not: Callable[[], None],
+    ) -> T | Refusal | None:
+        """Make a call and learn whether it was done. None: it was not, and the store refuses it for now."""
+        position = self._journal.position.next
+        opened = self.open = OpenCall(position, outcome, was_done, was_not)
+        reply: T | Refusal | None = None
+        try:
+            reply = await call()
+        except StoreFailure:
+            reply = await self._settle(outcome)
+        self._close(opened)
+        return reply
+
+    def _close(self, call: OpenCall) -> None:
+        """It is known whether it was done."""
+        self.open = None
+        if self._journal.position == call.position:
+            self.wrote_at = self._parts.clock.now()
+            call.was_done()
+        else:
+            call.was_not()
+
+    async def _settle(self, outcome: Callable[[Reply], T | Refusal]) -> T | Refusal | None:
+        rest = RETRY_S
+        while not self._journal.is_settled:
+            await asyncio.sleep(rest * (0.5 + 0.5 * self._parts.chance.random()))
+            rest = min(2 * rest, RETRY_MAX_S)
+            try:
+                return await self._journal.settle(outcome)
+            except StoreFailure:
+                continue
+        return None
+
+    async def settle_open(self) -> None:
+        """Learn it of a call whose task was cancelled over it."""
+        if self.open is not None:
+            await self._settle(self.open.outcome)
+            self._close(self.open)
+
+
+def first_of(group: BaseExceptionGroup[EpochOver]) -> EpochOver:
+    """What ended a group of tasks, out of its wrappings."""
+    first: BaseException = group
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    assert isinstance(first, EpochOver)  # noqa: S101  the group holds nothing else
+    return first
