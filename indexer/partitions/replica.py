@@ -81,6 +81,8 @@ class Replica:
         self.orders = Orders(parts, self._keys, self.owners)
         self._control = Control(parts, self._keys, self.owners)
         self._agreed = asyncio.Event()
+        self._unfit: StoreFailure | None = None
+        self._fitness_due_at = float("-inf")
         self._holders: dict[int, str] = {}
         """Of followed partitions: who owns them, as the store said last."""
         self._refused: deque[Counter[str]] = deque([Counter()], maxlen=LOOKS)
@@ -291,6 +293,7 @@ class Replica:
                 await agree(self._parts.client, self._namespace, self._facts)  # anew where the store was emptied
                 await self._learn_owners()
                 self._look_at_refusals()
+                await self._look_at_fitness()
             except StoreFailure as failure:
                 self._say(failure)
             else:
@@ -306,6 +309,19 @@ class Replica:
         for kind in REFUSALS:
             if now[kind] - before[kind] >= REFUSALS_MIN:
                 raise StoreFailure(kind)
+
+    async def _look_at_fitness(self) -> None:
+        """A setting may be changed while it runs. Raises StoreFailure."""
+        now = self._parts.clock.now()
+        if self._unfit is not None or now >= self._fitness_due_at:
+            self._fitness_due_at = now + self._parts.options.fitness_look_s
+            self._unfit = None
+            try:
+                judge(await self._parts.client.reports(), as_cluster=self._parts.client.is_cluster)
+            except StoreFailure as failure:
+                if failure.kind == "unfit":
+                    self._unfit = failure
+                raise
 
     async def _learn_owners(self) -> None:
         """Of followed partitions: for people, who must know where to look."""
