@@ -255,7 +255,7 @@ def stands(replica: Replica, changed: Descriptor) -> bool:
     """Whether the commands that were given are in force, and the newest batch."""
     known = replica.node.registry.sources
     return (
-        {source.pod for source in known} == set("abd")
+        {source.pod for source in known} == {"a", "b", "d"}
         and known[SourceId("b", 0)].facts.cordoned
         and known[changed.id].descriptor == changed
         and 3 * BLOCK == replica.ask(prompt(3)).matched_tokens
