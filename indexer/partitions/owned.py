@@ -14,10 +14,10 @@ from indexer.store.entries import SourceChange, pack_presence, pack_presence_in_
 from indexer.store.facts import pack_facts, same_facts
 from indexer.store.layout import SEGMENT_FIELDS, source_name
 from indexer.store.maps import encode_changes, encode_presence
-from indexer.store.segments import Change, packed_in_steps
+from indexer.store.segments import packed_in_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Iterable, Sequence
 
     from indexer.index.mirror import Mirror
     from indexer.ingest import SourceSink
@@ -49,9 +49,9 @@ class Run(NamedTuple):
     since: float | None
 
     @property
-    def changes(self) -> list[Change]:
+    def changes(self) -> Iterable[tuple[bytes, bytes | None]]:
         """As the journal takes them."""
-        return [Change(field, value) for field, value in self.fields.items()]
+        return self.fields.items()
 
     def told(self, name: bytes) -> SourceChange:
         """As followers are told."""

@@ -24,7 +24,7 @@ from indexer.store.lease import renew
 from indexer.store.outcomes import Began, Done, OtherGeneration, Refusal, Whereabouts, began, done
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Iterable, Sequence
 
     from indexer.partitions.calls import OpenCall
     from indexer.partitions.owned import OwnedSource, Run
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from indexer.store.entries import SourceChange
     from indexer.store.journal import Journal
     from indexer.store.layout import PartitionKeys
-    from indexer.store.segments import Change
 
 FIRST_PAIRS: Final = 65_536
 """Room of a source's first copy, where its engine's capacity is not known; it grows."""
@@ -311,7 +310,7 @@ class Writing:
             self._refusals.judge(reply)
 
 
-def _source_run(owned: OwnedSource, run: Run, changes: Sequence[Change]) -> SourceRun:
+def _source_run(owned: OwnedSource, run: Run, changes: Iterable[tuple[bytes, bytes | None]]) -> SourceRun:
     assert owned.where is not None  # noqa: S101  a source is written where it stands
     return SourceRun(
         source=owned.id,

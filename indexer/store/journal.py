@@ -19,7 +19,7 @@ from indexer.store.packing import array, text
 from indexer.store.segments import SegmentChanges, by_segment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from indexer.model import SourceId
     from indexer.store.budget import JournalBudget
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from indexer.store.entries import Position
     from indexer.store.layout import PartitionKeys
     from indexer.store.lua import Script
-from indexer.store.segments import Change, PackedSegment
+from indexer.store.segments import PackedSegment
 
 Outcome = TypeVar("Outcome")
 COPIES_MAX: Final = 1_024
@@ -45,7 +45,7 @@ class SourceRun(msgspec.Struct, frozen=True, kw_only=True):
     where: Whereabouts
     before: int | None
     after: int | None
-    changes: Sequence[Change] = ()
+    changes: Iterable[tuple[bytes, bytes | None]] = ()
     facts: bytes = b""
     packed: Sequence[PackedSegment] | None = None
 

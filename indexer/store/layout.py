@@ -38,7 +38,7 @@ WITHOUT_TTL: Final = {
 }
 """The only keys without a time to live, and why."""
 
-_MIX: Final = 0x9E3779B97F4A7C15
+SEGMENT_MIX: Final = 0x9E3779B97F4A7C15
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -108,7 +108,7 @@ def source_id(name: bytes) -> SourceId:
 
 def segment_of(engine_hash: int, segments: int) -> int:
     """Which segment holds an engine hash. Some engines number blocks upwards, so the hash is mixed first."""
-    return ((engine_hash * _MIX & 0xFFFF_FFFF_FFFF_FFFF) >> 32) % segments
+    return ((engine_hash * SEGMENT_MIX & 0xFFFF_FFFF_FFFF_FFFF) >> 32) % segments
 
 
 def segments_for(pairs: int) -> int:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from indexer.model import Tier
 from indexer.store.copies import BY_TIERS, LEB, LEB_BYTES_MAX, decode_copies, encode_copies, leb
 from indexer.store.failures import DamagedValue
-from indexer.store.layout import segment_of
+from indexer.store.layout import SEGMENT_MIX
 from indexer.store.packing import array, texts, texts_in_steps
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 HASH_BYTES: Final = 8
 PLACED_BYTES: Final = 16
 """Of a part of a placed block's value: what stands before its copies."""
+_U64_MAX: Final = (1 << 64) - 1
 _U64: Final = struct.Struct("<Q")
 _PLACED: Final = struct.Struct("<QQ")
 _COMMON: Final = struct.Struct("<QQB")
@@ -220,18 +221,18 @@ def packed_in_steps(
     return packed
 
 
-def by_segment(changes: Iterable[Change], keys: Sequence[bytes]) -> list[SegmentChanges]:
-    """Changes sorted by the segment that holds them; `keys` are all segments of the copy, in order."""
+def by_segment(changes: Iterable[tuple[bytes, bytes | None]], keys: Sequence[bytes]) -> list[SegmentChanges]:
+    """Changes (field, value or None) sorted by the segment that holds them; `keys` are all of the copy, in order."""
     sorted_: dict[int, SegmentChanges] = {}
-    count = len(keys)
-    for field, value in changes:
-        number = segment_of(int.from_bytes(field[: _U64.size], "little"), count)
+    count, first = len(keys), _U64.unpack_from
+    for change in changes:
+        field, value = change
+        number = ((first(field)[0] * SEGMENT_MIX & _U64_MAX) >> 32) % count  # `segment_of`, without a call
         segment = sorted_.get(number)
         if segment is None:
             segment = sorted_[number] = SegmentChanges(keys[number], [], [])
         if value is None:
             segment.outs.append(field)
         else:
-            segment.sets.append(field)
-            segment.sets.append(value)
+            segment.sets.extend(change)  # type: ignore[arg-type]  # both are bytes here
     return list(sorted_.values())

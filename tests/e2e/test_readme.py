@@ -141,7 +141,9 @@ def test_a_serve_line_of_the_readme_comes_up(line: str, store_port: int) -> None
 @pytest.mark.parametrize(("target", "command"), [("run", "demo"), ("run-redis", "demo --redis")])
 def test_the_demos_of_the_readme_are_those_that_are_tested(target: str, command: str) -> None:
     """By what make would do."""
-    planned = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    planned = subprocess.run(
+        ["make", "-n", "--no-print-directory", target], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
 
     assert planned.splitlines()[-1].endswith(f"/kvindexer {command}")
     assert any(line.split("#")[0].strip() == f"make {target}" for line in _readme_lines())

@@ -105,6 +105,10 @@ class Running:
         """All answers."""
         return [self.told(question) for question in QUESTIONS]
 
+    def stamps(self) -> dict[str, float | None]:
+        """By pod, of the batch that was applied last."""
+        return {name.pod: source.facts.stamp for name, source in self.node.registry.sources.items()}
+
     def generations(self) -> dict[str, int]:
         """By pod."""
         return {name.pod: source.facts.generation for name, source in self.node.registry.sources.items()}
@@ -312,14 +316,19 @@ class DurableMachine(RuleBasedStateMachine):
 
     @invariant()
     def exact_is_right(self) -> None:
-        """Where two nodes call the same source live and exact at the same batch, they say the same of it."""
+        """Where two nodes call the same source live and exact at the same batch, they say the same of it.
+
+        The same batch: of the same life, too, which its time stamp tells; numbers begin again with each.
+        """
         if not hasattr(self, "highest"):
             return
-        model = self.memory.all_told()
+        model, stamps = self.memory.all_told(), self.memory.stamps()
         for replica in (self.owner, self.follower):
+            at = replica.stamps()
             for theirs, right in zip(replica.all_told(), model, strict=True):
                 for pod, said in theirs.items():
-                    if said[:3] == right[pod][:3] and said[:2] == ("live", "exact"):
+                    same_batch = said[2] == right[pod][2] and at.get(pod) == stamps.get(pod)
+                    if same_batch and said[:2] == right[pod][:2] == ("live", "exact"):
                         assert said == right[pod]
             for pod, generation in replica.generations().items():
                 if replica is self.owner:
