@@ -63,6 +63,8 @@ class Asserting:
         self._take = take
         self._write = write
         self._touch = touch
+        self._pointed_at: Whereabouts | None = None
+        """The copy of which it is not known whether the pointer was turned to it."""
         self._unlinks: deque[tuple[SourceId, Whereabouts]] = deque(maxlen=UNLINKS_MAX)
 
     async def run(self) -> None:
@@ -120,7 +122,7 @@ class Asserting:
         except StoreFailure:
             return False
         finally:
-            if owned.where != where and self._calls.open is None:
+            if where not in {owned.where, self._pointed_at}:
                 self._unlinks.append((owned.id, where))  # void: a store that fails again and again must not fill up
             self._refusals.count(owned, owned.stop_collecting)
             self._touch(owned)
@@ -189,7 +191,9 @@ class Asserting:
 
         left, pairs = owned.where, sum(layer.counts.values())
         copy = NewCopy(source=owned.id, where=where, cursor=sequence, facts=facts, pairs=pairs)
+        self._pointed_at = where
         reply = await self._calls.make(lambda: self._journal.flip(copy, entry), began, was_done, was_not)
+        self._pointed_at = None
         if isinstance(reply, Began):
             self.leave(owned, reply)
             if left not in {None, where, reply.before}:  # the store did not know any more where it was
