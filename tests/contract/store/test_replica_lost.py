@@ -265,7 +265,6 @@ def stands(replica: Replica, changed: Descriptor) -> bool:
 def restore(store: Store, before: dict[bytes, tuple[bytes, int]]) -> None:
     """The store goes back to what it had."""
     with store.look.pipeline(transaction=store.kind != "cluster") as at_once:
-        at_once.unlink(*before)
         for key, (content, ttl) in before.items():
             at_once.restore(key, ttl, content, replace=True)
         at_once.execute()
