@@ -30,7 +30,7 @@ def test_what_is_under_way_is_applied_and_written(tmp_path: Path) -> None:
         service.stop()
         service.start()
         service.now.wait_for(lambda: held(service) == BLOCKS, "all of it")
-        assert 0 == service.now.sources()["pod"]["sequence"]
+        service.now.wait_for(lambda: service.now.sources()["pod"]["sequence"] == 0, "its map to be read to the end")
 
 
 def held(service: Service) -> int:
