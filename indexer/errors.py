@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
+
+Failure = TypeVar("Failure", bound=BaseException)
 
 
 class IndexerError(Exception):
     """Root of all errors of this service. Never raised itself."""
+
+
+def first_of(group: BaseExceptionGroup[Failure]) -> Failure:
+    """What ended a group of tasks, out of its wrappings: the others follow from it or are like it."""
+    first: Failure | BaseExceptionGroup[Failure] = group
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return first
 
 
 class FieldIssue(msgspec.Struct, frozen=True):

@@ -135,7 +135,7 @@ class Roster:
             self._leave(key)
         for descriptor in exchange.fresh:
             self._enter(descriptor).source.facts.cordoned = descriptor.id in exchange.cordoned
-        self._follow([*exchange.gone, *(descriptor.id for descriptor in exchange.fresh)])
+        self.follow_soon([*exchange.gone, *(descriptor.id for descriptor in exchange.fresh)])
         self.say_exchanged(exchange)
         return exchange.answer
 
@@ -265,10 +265,6 @@ class Roster:
         """Of a registered source."""
         return self._sinks.get(source_id)
 
-    def follow_soon(self, keys: Iterable[SourceId]) -> None:
-        """Have subscribers begin for these."""
-        self._follow(keys)
-
     def unfollow(self, source_id: SourceId) -> None:
         """Its subscriber ends; the source stays."""
         self.fleet.stop(source_id)
@@ -296,9 +292,9 @@ class Roster:
 
     def _open(self, descriptor: Descriptor) -> None:
         self._enter(descriptor)
-        self._follow([descriptor.id])
+        self.follow_soon([descriptor.id])
 
-    def _follow(self, keys: Iterable[SourceId]) -> None:
+    def follow_soon(self, keys: Iterable[SourceId]) -> None:
         """Have subscribers begin and end. Making sockets takes 0.4 ms a source, so it is done in the background."""
         self._to_follow.update(dict.fromkeys(keys))
         self._followed_anew.set()

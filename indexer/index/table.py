@@ -171,7 +171,8 @@ class PresenceTable:
         if old is not None:
             missing = np.flatnonzero(slots < 0)
             parents[missing] = old.parents_array[old.find_many(wanted[missing])]
-        return parents.tolist()  # type: ignore[no-any-return]  # numpy says Any
+        found: list[int] = parents.tolist()
+        return found
 
     def get_many(self, wanted: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Record ids of many token hashes, 0 where nobody holds one."""

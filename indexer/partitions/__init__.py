@@ -2,13 +2,15 @@
 
     replica             which partitions this process owns and follows, and how that goes
     parts               what all of these have in common
+    commanding          a command, given
+    removals            what commands removed lately
     orders              commands given here: checked, made durable, awaited
     control             commands of all replicas about owned partitions, as the control streams tell them
 
 Owning, in the order of what happens:
 
     owner               one partition, from one epoch to the next
-    holding             its lease, while that takes its time
+    holding             its lease, renewed in time
     opening             the registry as configured, then all sources as they were left
     owned               one source: where its map stands, and what is not written yet (pure)
     writing             one epoch: runs, ticks, leases

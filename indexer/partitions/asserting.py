@@ -7,7 +7,6 @@ batch the pointer is turned.
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
@@ -37,7 +36,7 @@ UNLINKS_MAX: Final = 4_096
 
 
 class Asserting:
-    """Of one epoch. `take` and `write` are of what waits of a source; `touch` tells that something of it does."""
+    """Of one epoch. `write` writes what was taken of a source; `touch` tells that something of it waits."""
 
     def __init__(
         self,
@@ -49,7 +48,6 @@ class Asserting:
         *,
         owned: Mapping[int, OwnedSource],
         due: asyncio.Event,
-        take: Callable[[OwnedSource], Run | None],
         write: Callable[[OwnedSource, Run], Awaitable[Done | Refusal | None]],
         touch: Callable[[OwnedSource], None],
     ) -> None:
@@ -60,7 +58,6 @@ class Asserting:
         self._refusals = refusals
         self._owned = owned
         self._due = due
-        self._take = take
         self._write = write
         self._touch = touch
         self._pointed_at: Whereabouts | None = None
@@ -102,7 +99,7 @@ class Asserting:
         generation = owned.source.facts.generation
         where = self._journal.new_copy(generation, owned.source.pairs + owned.source.map.waiting)
         layer = Layer(self._journal, self._keys, owned, where)
-        owned.late = {}
+        owned.collect()
         try:
             refused = await layer.whole(owned, self._parts.mirror, self._parts.wall_ahead_s)
             if refused is not None:
@@ -124,17 +121,17 @@ class Asserting:
         finally:
             if where not in {owned.where, self._pointed_at}:
                 self._unlinks.append((owned.id, where))  # void: a store that fails again and again must not fill up
-            self._refusals.count(owned, owned.stop_collecting)
+            owned.stop_collecting()
             self._touch(owned)
 
     async def _until_between_batches(self, owned: OwnedSource) -> None:
-        for _ in itertools.takewhile(lambda _: self._parts.ingest.is_busy(owned.source), itertools.count()):
+        while self._parts.ingest.is_busy(owned.source):  # noqa: ASYNC110  a batch's pieces tell nobody of their end
             await asyncio.sleep(BETWEEN_PIECES_S)
 
     async def _move(self, owned: OwnedSource, layer: Layer, where: Whereabouts) -> bool:
         """The copy in use is whole: it is written up to a batch, the new one too, and that takes its place."""
-        late, run = owned.late, self._take(owned)
-        self._refusals.count(owned, owned.stop_collecting)
+        late, run = owned.late, owned.take(self._parts.clock.wall_us())
+        owned.stop_collecting()
         if late is None:
             return False
         if run is not None:
@@ -153,7 +150,7 @@ class Asserting:
     async def _reassert(self, owned: OwnedSource, layer: Layer, where: Whereabouts) -> bool:
         """There is no whole copy: this one says all up to now, and what changes from here on follows it."""
         late = owned.late
-        self._refusals.count(owned, owned.stop_collecting)
+        owned.stop_collecting()
         facts, sequence = pack_facts(owned.source, self._parts.clock.wall_us()), owned.source.facts.sequence
         if late is None:
             return False

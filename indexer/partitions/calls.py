@@ -98,12 +98,3 @@ class Calls:
         if self.open is not None:
             await self._settle(self.open.outcome)
             self._close(self.open)
-
-
-def first_of(group: BaseExceptionGroup[EpochOver]) -> EpochOver:
-    """What ended a group of tasks, out of its wrappings."""
-    first: BaseException = group
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
-    assert isinstance(first, EpochOver)  # noqa: S101  the group holds nothing else
-    return first

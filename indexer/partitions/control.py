@@ -11,6 +11,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
+from indexer.partitions.news import in_use
 from indexer.partitions.owned import OwnedSource
 from indexer.store.commands import read_command
 from indexer.store.failures import WRONG_TYPE, DamagedValue, StoreFailure
@@ -81,10 +82,7 @@ class Control:
             if failure.detail != WRONG_TYPE:
                 raise
             if key not in self._wrong_keys:
-                log.error(  # noqa: TRY400  where it was found says nothing
-                    "the store: the key %s is in use for something else: no commands until it is removed",
-                    key.decode(errors="replace"),
-                )
+                log.error("the store: no commands of its partition are heard: %s", in_use(key))  # noqa: TRY400  no trace
             self._wrong_keys.add(key)
             return []
         self._wrong_keys.discard(key)
@@ -118,7 +116,7 @@ class Control:
                 roster.clear_one(given.source, given.generation if given.generation > known else None)
         else:
             del owner.commanded[given.source]  # no earlier command is still to come
-            owner.note_removed(given.source, given.generation)
+            owner.removed.note(given.source, given.generation)
             if sink is not None:
                 owner.leave(sink.source)
                 roster.drop(given.source)
@@ -137,5 +135,5 @@ class Control:
         sink = self._parts.ingest.open_source(registered.descriptor, generation)
         sink.source.facts.cordoned = registered.cordoned
         self._parts.roster.put(sink)
-        owner.enter(OwnedSource(sink, where=None, written=None, facts=b""))
+        owner.enter(OwnedSource(sink, self._parts.unwritten))
         self._parts.roster.follow_soon([given.source])

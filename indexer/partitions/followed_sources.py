@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from indexer.errors import IndexerError
 from indexer.partitions.followed import FollowedSource
 from indexer.partitions.reading import NOWHERE, Held
+from indexer.partitions.removals import Removals
 from indexer.store.commands import read_command
 from indexer.store.failures import DamagedValue
 from indexer.store.layout import source_name
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from indexer.store.loading import SourceState
     from indexer.store.registered import Registered
 
-REMOVED_MAX: Final = 4_096
 AT_ONCE: Final = 32
 """Sources that are gone through in one step."""
 
@@ -43,8 +43,7 @@ class FollowedSources:
         self.refusals: Counter[str] = Counter()
         """What could not be understood or entered, by its kind."""
         self.held = Held()
-        self._removed: dict[bytes, int] = {}
-        """The latest that commands removed, and the generations of these: a store that went back has them again."""
+        self._removed: Removals[bytes] = Removals()
         self._are_left = False
         self._shelves = shelves
         self._mirror = mirror
@@ -108,7 +107,7 @@ class FollowedSources:
             case "put" | "edit" | "restore":
                 self._register(name, unpack_registered(given.descriptor), given.generation)
             case "remove":
-                self._note_removed(name, given.generation)
+                self._removed.note(name, given.generation)
                 if source is not None:
                     self._forget(name, source)
             case "clear" if source is not None:
@@ -148,11 +147,6 @@ class FollowedSources:
                 return None
         source = self.by_name[name] = FollowedSource(standing, registered, self._mirror, self._shelves)
         return source
-
-    def _note_removed(self, name: bytes, generation: int) -> None:
-        self._removed[name] = generation
-        if len(self._removed) > REMOVED_MAX:
-            del self._removed[next(iter(self._removed))]
 
     def _forget(self, name: bytes, source: FollowedSource) -> None:
         del self.by_name[name]

@@ -1,4 +1,4 @@
-"""[I/O] A partition is held while it is loaded, which may take longer than a lease."""
+"""[I/O] The lease of a partition, renewed in time: while it is loaded, which may take longer than one, and after."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from indexer.store.lease import renew
 from indexer.store.outcomes import Done
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from indexer.partitions.parts import Parts
     from indexer.store.layout import PartitionKeys
+    from indexer.store.outcomes import Refusal
 
 RETRY_S: Final = 0.1
 
@@ -27,11 +28,29 @@ class Holding:
         self._token = token
         self.until = until
 
+    async def renew(self, renewed: Callable[[], None]) -> Refusal:
+        """Renew the lease in time, again and again, until the store refuses; `renewed` is called each time."""
+        lease_s, chance = self._parts.options.lease_s, self._parts.chance
+        rest = lease_s / 3
+        while True:
+            await asyncio.sleep(rest)
+            asked_at = self._parts.clock.now()
+            try:
+                reply = await renew(self._parts.client, self._keys, self._token, self._parts.options.lease_ms)
+            except StoreFailure:
+                rest = min(RETRY_S + chance.random() * RETRY_S, lease_s / 3)
+                continue
+            if not isinstance(reply, Done):
+                return reply
+            self.until, rest = asked_at + lease_s, lease_s / 3
+            renewed()
+
     async def during(self, work: Coroutine[None, None, None]) -> None:
         """Do it, and renew the lease meanwhile. Raises what it raises of StoreFailure and DamagedValue."""
         failure: StoreFailure | DamagedValue | None = None
         async with asyncio.TaskGroup() as tasks:
-            renewing = tasks.create_task(self._renew(), name="store: renew while loading")
+            # Whoever has it now will be told by their own calls, and we by the first one that writes.
+            renewing = tasks.create_task(self.renew(_nothing), name="store: renew while loading")
             try:
                 await work
             except (StoreFailure, DamagedValue) as told:
@@ -40,18 +59,6 @@ class Holding:
         if failure is not None:
             raise failure
 
-    async def _renew(self) -> None:
-        """Until somebody else has it, which whoever writes then will be told, too."""
-        lease_s = self._parts.options.lease_s
-        rest = lease_s / 3
-        while True:
-            await asyncio.sleep(rest)
-            asked_at = self._parts.clock.now()
-            try:
-                reply = await renew(self._parts.client, self._keys, self._token, self._parts.options.lease_ms)
-            except StoreFailure:
-                rest = min(RETRY_S, lease_s / 3)
-                continue
-            if not isinstance(reply, Done):
-                return
-            self.until, rest = asked_at + lease_s, lease_s / 3
+
+def _nothing() -> None:
+    """Nobody asks yet."""

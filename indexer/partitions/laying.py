@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Final
 
 from indexer.store.maps import encode_all
 from indexer.store.outcomes import Laid
-from indexer.store.segments import Change, SegmentChanges, by_segment
+from indexer.store.segments import sort_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from indexer.index.mirror import Mirror
     from indexer.partitions.owned import OwnedSource
     from indexer.store.journal import Journal
     from indexer.store.layout import PartitionKeys
     from indexer.store.outcomes import Refusal, Whereabouts
+    from indexer.store.segments import SegmentChanges, Sorted
 
 LAID_AT_ONCE: Final = 500
 """Fields of a segment in one call: half a millisecond of the server's time."""
@@ -40,10 +41,10 @@ class Layer:
 
     async def whole(self, owned: OwnedSource, mirror: Mirror, wall_ahead_s: float) -> Refusal | None:
         """The whole map, as it is while this goes on: what changes meanwhile has to be laid behind it."""
-        waiting: dict[bytes, SegmentChanges] = {}
+        waiting: Sorted = {}
         for step in encode_all(owned.source, mirror, wall_ahead_s):
             await asyncio.sleep(0)
-            self._sort(step, waiting)
+            sort_in(waiting, step, self._segments)
             for key in [key for key, part in waiting.items() if len(part.sets) >= 2 * LAID_AT_ONCE]:
                 refused = await self._lay(waiting.pop(key))
                 if refused is not None:
@@ -52,19 +53,12 @@ class Layer:
 
     async def changes(self, late: Mapping[bytes, bytes | None]) -> Refusal | None:
         """These on top."""
-        waiting: dict[bytes, SegmentChanges] = {}
+        waiting: Sorted = {}
         left = iter(late.items())  # nothing is added to these any more
-        while changes := [Change(*item) for item in islice(left, CHUNK)]:
-            self._sort(changes, waiting)
+        while changes := list(islice(left, CHUNK)):
+            sort_in(waiting, changes, self._segments)
             await asyncio.sleep(0)
         return await self._rest(waiting)
-
-    def _sort(self, changes: Iterable[Change], waiting: dict[bytes, SegmentChanges]) -> None:
-        for part in by_segment(changes, self._segments):
-            known = waiting.setdefault(part.key, part)
-            if known is not part:
-                known.sets.extend(part.sets)
-                known.outs.extend(part.outs)
 
     async def _rest(self, waiting: Mapping[bytes, SegmentChanges]) -> Refusal | None:
         for part in waiting.values():

@@ -11,9 +11,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from indexer.partitions.commanding import command, command_store
 from indexer.partitions.owned import OwnedSource
 from indexer.ports import Resume
-from indexer.store.commands import Command, Commanded, Verb, give
 from indexer.store.entries import Ticked, decode_entry
 from indexer.store.facts import restore_facts, unpack_facts
 from indexer.store.failures import DamagedValue
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from indexer.model import Descriptor, SourceId
     from indexer.partitions.parts import Parts
     from indexer.store.client import Client
+    from indexer.store.commands import Verb
     from indexer.store.layout import PartitionKeys
     from indexer.store.loading import SourceState
 
@@ -127,7 +128,7 @@ class Opening:
             self._drop(source)
             return Opened(alone, incomplete=True)
         sink, state, restoring = self._begun.pop(source)
-        for _ in iter(lambda: restoring.finish_slice() or None, None):
+        while restoring.finish_slice():  # noqa: ASYNC110  no wait: others run between two slices of work
             await asyncio.sleep(0)
         facts, now = sink.source.facts, self._parts.clock.now()
         facts.sequence = state.cursor
@@ -148,7 +149,7 @@ class Opening:
                 suspicions=frozenset(facts.suspicions),  # type: ignore[arg-type]  # words of the port, as stored
             )
         where = Whereabouts(state.generation, state.copy, state.segments)
-        owned = OwnedSource(sink, where=where, written=state.cursor, facts=state.facts)
+        owned = OwnedSource(sink, self._parts.unwritten, where=where, written=state.cursor, facts=state.facts)
         if restoring.is_undated:
             owned.wish = "undated"
         self._parts.roster.put(sink)
@@ -166,7 +167,7 @@ class Opening:
         sink = self._parts.ingest.open_source(registered.descriptor, None if state is None else state.generation)
         sink.source.facts.cordoned = registered.cordoned
         self._parts.roster.put(sink)
-        return Opened(OwnedSource(sink, where=None, written=None, facts=b""))
+        return Opened(OwnedSource(sink, self._parts.unwritten))
 
     def _drop(self, source: SourceId) -> None:
         begun = self._begun.pop(source, None)
@@ -211,20 +212,7 @@ class Opening:
         return found
 
     async def _give(self, verb: Verb, source: SourceId, descriptor: bytes = b"") -> None:
-        command = Command(
-            verb=verb,
-            source=source,
-            nonce=self._parts.nonces.next(),
-            descriptor=descriptor,
-            known_generation=self._parts.ingest.last_generation,
-        )
-        reply = await give(self._parts.client, self._keys, command, self._parts.options.retain_ms)
-        if isinstance(reply, Commanded) and reply.before is not None:
-            await self._parts.client.unlink(
-                list(
-                    self._keys.copy(source, reply.before.generation, reply.before.copy, reply.before.segments),
-                )
-            )
+        await command_store(self._parts, self._keys, command(self._parts, verb, source, descriptor))
 
 
 def _knows_more(alone: OwnedSource, state: SourceState) -> bool:

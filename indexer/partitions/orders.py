@@ -7,12 +7,12 @@ stream, as all others do; where that takes longer than `IN_FORCE_S`, the caller 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from indexer.store.commands import Command, Commanded, NoSuchSource, Verb, give
+from indexer.partitions.commanding import command, command_store
+from indexer.store.commands import Command, Commanded, NoSuchSource
 from indexer.store.failures import StoreFailure
 from indexer.store.registered import Registered, pack_registered
 from schemas.rest import Effect, SourceRegistered, SourcesReplaced, SourcesTouched
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from indexer.model import Descriptor, SourceId
     from indexer.partitions.owner import Owner
     from indexer.partitions.parts import Parts
-    from indexer.store.client import Client
+    from indexer.store.commands import Verb
     from indexer.store.layout import PartitionKeys
+    from indexer.store.outcomes import WrongType
 
 log = logging.getLogger("kvindexer.store")
 
@@ -61,8 +62,8 @@ class Orders:
         commanded = await self._give("put", descriptor.id, Registered(descriptor))
         effect = await self._in_force(lambda: self._has(descriptor))
         roster.say_registered(descriptor)
-        result = "created" if commanded is None or commanded.changed else "same"
-        return SourceRegistered(pod=descriptor.pod, dp_rank=descriptor.dp_rank, result=result, effect=effect)  # type: ignore[arg-type]
+        result: Literal["created", "same"] = "created" if commanded is None or commanded.changed else "same"
+        return SourceRegistered(pod=descriptor.pod, dp_rank=descriptor.dp_rank, result=result, effect=effect)
 
     async def replace(self, descriptors: Sequence[Descriptor], *, max_removals: int | None) -> SourcesReplaced:
         """Make these the whole set of origin `api`. Checked as a whole; then one command a source."""
@@ -72,9 +73,7 @@ class Orders:
         for descriptor in exchange.fresh:
             await self._give("put", descriptor.id, Registered(descriptor, descriptor.id in exchange.cordoned))
         effect = await self._in_force(
-            lambda: (
-                all(map(self._has, exchange.fresh)) and not any(self._still_has(key, removed[key]) for key in removed)
-            )
+            lambda: all(map(self._has, exchange.fresh)) and all(map(self._has_read, removed, removed.values()))
         )
         roster.say_exchanged(exchange)
         answer = exchange.answer
@@ -84,7 +83,7 @@ class Orders:
         """Remove one rank or all."""
         keys = self._parts.roster.may_remove(pod, dp_rank)
         given = {key: await self._give("remove", key) for key in keys}
-        effect = await self._in_force(lambda: not any(self._still_has(key, given[key]) for key in keys))
+        effect = await self._in_force(lambda: all(map(self._has_read, given, given.values())))
         log.info("source %s: removed by a caller", pod)
         return SourcesTouched(pod=pod, sources=len(keys), effect=effect)
 
@@ -92,7 +91,7 @@ class Orders:
         """New generation, everything of it gone."""
         keys = self._parts.roster.may_clear(pod, dp_rank)
         given = {key: await self._give("clear", key) for key in keys}
-        effect = await self._in_force(lambda: not any(self._is_before(key, given[key]) for key in keys))
+        effect = await self._in_force(lambda: all(map(self._has_read, given, given.values())))
         log.info("source %s: cleared by a caller", pod)
         return SourcesTouched(pod=pod, sources=len(keys), effect=effect)
 
@@ -110,12 +109,12 @@ class Orders:
     def register_later(self, descriptor: Descriptor, *, cordoned: bool) -> None:
         """A source that came by its topic is in force already; the registry shall know it."""
         packed = pack_registered(Registered(descriptor, cordoned))
-        edit, restore = (self._command(verb, descriptor.id, packed) for verb in ("edit", "restore"))
-        self._post(_Later(edit, restore))
+        edit = command(self._parts, "edit", descriptor.id, packed)
+        self._post(_Later(edit, command(self._parts, "restore", descriptor.id, packed)))
 
     def remove_later(self, source: SourceId) -> None:
         """One that came by its topic is gone for good."""
-        self._post(_Later(self._command("remove", source)))
+        self._post(_Later(command(self._parts, "remove", source)))
 
     async def run(self) -> None:
         """Hand over what waits, until cancelled."""
@@ -124,9 +123,9 @@ class Orders:
             while self._outbox:
                 later = self._outbox[0]
                 try:
-                    reply = await give(*self._way(later.command))
+                    reply = await self._hand_over(later.command)
                     if isinstance(reply, NoSuchSource) and later.otherwise is not None:
-                        await give(*self._way(later.otherwise))
+                        await self._hand_over(later.otherwise)
                 except StoreFailure:
                     await asyncio.sleep(RETRY_S)
                     continue
@@ -140,35 +139,18 @@ class Orders:
         self._outbox.append(later)
         self._posted.set()
 
-    def _command(self, verb: Verb, source: SourceId, descriptor: bytes = b"") -> Command:
-        return Command(
-            verb=verb,
-            source=source,
-            nonce=self._parts.nonces.next(),
-            descriptor=descriptor,
-            known_generation=self._parts.ingest.last_generation,
-        )
-
-    def _way(self, command: Command) -> tuple[Client, PartitionKeys, Command, int]:
-        keys = self._keys[self._parts.partition_of(command.source)]
-        return self._parts.client, keys, command, self._parts.options.retain_ms
+    async def _hand_over(self, order: Command) -> Commanded | NoSuchSource | WrongType:
+        return await command_store(self._parts, self._keys[self._parts.partition_of(order.source)], order)
 
     async def _give(self, verb: Verb, source: SourceId, registered: Registered | None = None) -> Commanded | None:
         """Give a command; None where the registry does not have the source. Raises StoreFailure."""
         packed = b"" if registered is None else pack_registered(registered)
-        command = self._command(verb, source, packed)
-        keys = self._keys[self._parts.partition_of(source)]
-        reply = await give(self._parts.client, keys, command, self._parts.options.retain_ms)
+        reply = await self._hand_over(command(self._parts, verb, source, packed))
         if isinstance(reply, NoSuchSource):
             return None
         if not isinstance(reply, Commanded):
             raise StoreFailure("refused", "a key of the registry is in use for something else")
         self._parts.ingest.note_generation(reply.generation)
-        before = reply.before
-        if before is not None:
-            segments = keys.copy(source, before.generation, before.copy, before.segments)
-            with contextlib.suppress(StoreFailure):  # it is done nevertheless, and they expire
-                await self._parts.client.unlink(list(segments))
         return reply
 
     async def _in_force(self, holds: Callable[[], bool]) -> Effect:
@@ -184,18 +166,15 @@ class Orders:
         source = self._parts.registry.sources.get(descriptor.id)
         return source is not None and source.descriptor == descriptor
 
-    def _still_has(self, key: SourceId, given: Commanded | None) -> bool:
+    def _has_read(self, key: SourceId, given: Commanded | None) -> bool:
+        """Whether this replica has read that command back from the stream, or knows no such source (any more)."""
         source = self._parts.registry.sources.get(key)
+        if source is None or given is None:
+            return True
         owner = self._owners.get(self._parts.partition_of(key))
-        if owner is not None and owner.role == "owner" and given is not None:
-            return source is not None and owner.commanded.get(key, 0) < given.generation
-        return source is not None and given is not None and source.facts.generation < given.generation
-
-    def _is_before(self, key: SourceId, given: Commanded | None) -> bool:
-        owner = self._owners.get(self._parts.partition_of(key))
-        if owner is not None and owner.role == "owner" and given is not None:
-            return owner.commanded.get(key, 0) < given.generation
-        return self._still_has(key, given)
+        if owner is not None and owner.role == "owner":
+            return owner.commanded.get(key, 0) >= given.generation
+        return source.facts.generation >= given.generation
 
     def _is_cordoned(self, key: SourceId) -> bool | None:
         source = self._parts.registry.sources.get(key)

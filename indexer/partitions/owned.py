@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from indexer.index.mirror import Mirror
     from indexer.ingest import SourceSink
+    from indexer.partitions.parts import Unwritten
     from indexer.store.outcomes import Whereabouts
     from indexer.store.segments import PackedSegment
 
@@ -69,9 +70,22 @@ class Run(NamedTuple):
 
 
 class OwnedSource:
-    """`where` is None until a copy of its present generation is in the store."""
+    """`where` is None until a copy of its present generation is in the store.
 
-    def __init__(self, sink: SourceSink, *, where: Whereabouts | None, written: int | None, facts: bytes) -> None:
+    `unwritten` counts what waits, over all that share it.
+    """
+
+    def __init__(
+        self,
+        sink: SourceSink,
+        unwritten: Unwritten,
+        *,
+        where: Whereabouts | None = None,
+        written: int | None = None,
+        facts: bytes = b"",
+    ) -> None:
+        self._unwritten = unwritten
+        self._counted = 0
         self.sink = sink
         self.source = sink.source
         self.id = sink.descriptor.id
@@ -98,6 +112,12 @@ class OwnedSource:
         """What waits, about."""
         late = 0 if self.late is None else len(self.late)
         return (len(self._fields) + late) * FIELD_BYTES + len(self._presence) * PRESENCE_BYTES
+
+    def _count(self) -> None:
+        """What waits is another number of bytes now."""
+        waiting = self.waiting_bytes
+        self._unwritten.bytes += waiting - self._counted
+        self._counted = waiting
 
     @property
     def is_too_much(self) -> bool:
@@ -133,6 +153,7 @@ class OwnedSource:
         if self.wish != "lost":
             self._fields.update(fields)
             self._presence.update(encode_presence(source, mirror, changes.tokens))
+        self._count()
 
     def _begin(self, generation: int) -> None:
         """What waited is of a generation that is over; nothing of it is wanted any more."""
@@ -141,13 +162,14 @@ class OwnedSource:
 
     def drop(self) -> None:
         """It is no longer ours: nothing of it is to be written."""
-        self.forget()
         self.late = None
         self.wish = None  # it begins empty in the store, too, whatever was there
+        self._forget()
 
-    def forget(self) -> None:
+    def _forget(self) -> None:
         """Drop what waits."""
         self._fields, self._presence, self._since = {}, {}, None
+        self._count()
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -164,7 +186,7 @@ class OwnedSource:
             self._since = None
             return None
         run = Run(self._fields, self._presence, self._generation, source.facts.sequence, facts, self._since)
-        self.forget()
+        self._forget()
         return run
 
     def put_back(self, run: Run) -> None:
@@ -174,6 +196,7 @@ class OwnedSource:
         self._fields = {**run.fields, **self._fields}
         self._presence = {**run.presence, **self._presence}
         self._since = run.since
+        self._count()
 
     def wrote(self, run: Run) -> None:
         """It is in the store."""
@@ -185,13 +208,18 @@ class OwnedSource:
             if self.source.pairs + self.source.map.waiting > full:
                 self.wish = "outgrown"
 
+    def collect(self) -> None:
+        """A new copy is laid: what changes from now on has to go on top of it."""
+        self.late = {}
+
     def stop_collecting(self) -> None:
         """No new copy is laid any more."""
         self.late = None
+        self._count()
 
     def lose(self) -> None:
         """The store does not have what it should, or too much waits: a whole copy will be laid."""
         since = self._since
         self.wish = "lost"
-        self.forget()
+        self._forget()
         self._since = since

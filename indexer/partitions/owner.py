@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from indexer.partitions.calls import EpochOver
 from indexer.partitions.holding import Holding
+from indexer.partitions.news import in_use
 from indexer.partitions.opening import Opening
 from indexer.partitions.owned import OwnedSource
 from indexer.partitions.put_back import as_known
+from indexer.partitions.removals import Removals
 from indexer.partitions.writing import Writing
 from indexer.store.budget import JournalBudget
 from indexer.store.entries import Position
@@ -40,7 +42,6 @@ RETRY_S: Final = 0.1
 RETRY_MAX_S: Final = 2.0
 ANSWERED: Final = frozenset({"refused", "out_of_memory", "read_only", "denied"})
 """Failures with which a store that is there says no."""
-REMOVED_MAX: Final = 4_096
 NOTHING: Final = Position(0, 0)
 
 Then = Literal["load", "go_on", "assert"]
@@ -68,8 +69,7 @@ class Owner:
         """The last command that is known here."""
         self.commanded: dict[SourceId, int] = {}
         """The latest generation of each source that the store gave, by a command or by what was loaded."""
-        self.removed: dict[SourceId, int] = {}
-        """The latest sources that commands removed, and the generations of these: a store that goes back has them."""
+        self.removed: Removals[SourceId] = Removals()
         self.owned: dict[int, OwnedSource] = {}
         """By the identity of their SourceIndex."""
         self._parts = parts
@@ -117,13 +117,11 @@ class Owner:
         if owned is None:
             return
         parts = self._parts
-        before = owned.waiting_bytes
         owned.take_in(parts.mirror, parts.clock.now(), parts.wall_ahead_s)
-        parts.unwritten.bytes += owned.waiting_bytes - before
         is_too_much = parts.unwritten.bytes > parts.options.pending_bytes or owned.is_too_much
         if is_too_much and owned.wish != "lost":
             log.warning("source %s: too much waits for the store: its map will be written anew", owned.id)
-            self._lose(owned)
+            owned.lose()
         if self._writing is not None:
             self._writing.touch(owned)
 
@@ -142,21 +140,14 @@ class Owner:
             if source not in self._parts.registry.sources:
                 sink = self._parts.ingest.open_source(descriptor)
                 self._parts.roster.put(sink)
-                self.enter(OwnedSource(sink, where=None, written=None, facts=b""))
+                self.enter(OwnedSource(sink, self._parts.unwritten))
         self._parts.roster.follow_soon([owned.id for owned in self.owned.values()])
 
     def leave(self, source: SourceIndex) -> None:
         """It is removed."""
         owned = self.owned.pop(id(source), None)
         if owned is not None:
-            self._parts.unwritten.bytes -= owned.waiting_bytes
             owned.drop()  # a call under way still knows it
-
-    def note_removed(self, source: SourceId, generation: int) -> None:
-        """A command removed it."""
-        self.removed[source] = generation
-        if len(self.removed) > REMOVED_MAX:
-            del self.removed[next(iter(self.removed))]
 
     def leave_all(self, source: SourceId) -> None:
         """Whatever goes by that name left already, and not by a command."""
@@ -187,7 +178,7 @@ class Owner:
             self.has_loaded = True
             self.role = "owner"
             self._takes_over = False
-            self._writing = Writing(self._parts, self._keys, self.owned, journal, holding.until)
+            self._writing = Writing(self._parts, self._keys, self.owned, journal, holding)
             try:
                 await self._writing.run()
             except EpochOver as over:
@@ -203,7 +194,7 @@ class Owner:
             self._news.tell(self.number, "the store is not as it was left: written anew from memory")
             await as_known(self._parts, self._keys, self.owned.values(), self.removed, self.control_after)
             for owned in self.owned.values():
-                self._lose(owned)
+                owned.lose()
 
     async def stop(self, until: float) -> bool:
         """Write what waits and give the partition up; True where all was written. `run` is cancelled by now."""
@@ -213,10 +204,7 @@ class Owner:
         flushed = False
         with contextlib.suppress(StoreFailure, EpochOver, TimeoutError):
             async with asyncio.timeout(max(0.0, until - self._parts.clock.now())):
-                for _ in iter(int, 1):
-                    flushed = await writing.flush()
-                    if flushed:
-                        break
+                while not (flushed := await writing.flush()):  # noqa: ASYNC110  the timeout ends it
                     await asyncio.sleep(RETRY_S)
                 await release(self._parts.client, self._keys, self._token)
         self.role = "none"
@@ -230,7 +218,7 @@ class Owner:
             with contextlib.suppress(StoreFailure):
                 for key, wanted in self._keys.types.items():
                     if await self._parts.client.type_of(key) not in {wanted, "none"}:
-                        return _in_use(key)
+                        return in_use(key)
         return str(failure)
 
     def _tell_trouble(self, why: str) -> None:
@@ -238,12 +226,6 @@ class Owner:
         if why != self._trouble:
             self._trouble = why
             self._news.tell(self.number, why)
-
-    def _lose(self, owned: OwnedSource) -> None:
-        """A whole copy will be laid: nothing of it waits any more."""
-        before = owned.waiting_bytes
-        owned.lose()
-        self._parts.unwritten.bytes += owned.waiting_bytes - before
 
     async def _acquire(self) -> tuple[Acquired, float]:
         """Ask until the partition is ours; until when, at least, on our clock."""
@@ -289,7 +271,7 @@ class Owner:
                 self._yield()
                 await self._rest(min(reply.left_ms / 1000 + RETRY_S, options.lease_s / 4))
             else:
-                self._tell_trouble(_in_use(reply.key))
+                self._tell_trouble(in_use(reply.key))
                 await self._rest(RETRY_MAX_S)
 
     async def _told_before(self, acquired: Acquired) -> Acquired | None:
@@ -350,7 +332,7 @@ class Owner:
         alone = {} if self.has_loaded else {owned.id: owned for owned in before.values()}
         newest = await self._parts.client.last_entries(self._keys.control, 1)
         self.control_after = newest[0][0] if newest else b"0-0"
-        self.removed = {}
+        self.removed.clear()
         opened = await Opening(self._parts, self._keys, alone).open(self._configured())
         for owned in before.values():
             self.leave(owned.source)
@@ -389,11 +371,7 @@ def _in_words(why: Fenced | Lost) -> str:
     return "the lease ended while the store was away"
 
 
-def _in_use(key: bytes) -> str:
-    name = key.decode(errors="replace")
-    return f"the key {name} is in use for something else: remove it, or take another namespace"
-
-
 def replica_of(token: bytes) -> str:
     """The name in a fence token; empty where there is none."""
-    return token.split(b":", 2)[1].decode(errors="replace") if token.count(b":") >= 2 else ""  # noqa: PLR2004  epoch:replica:nonce
+    name, colon, _ = token.partition(b":")[2].partition(b":")
+    return name.decode(errors="replace") if colon else ""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from indexer.store.commands import CONTROL_ENTRIES, Command, Commanded, give
+from indexer.partitions.commanding import command, command_store
+from indexer.store.commands import CONTROL_ENTRIES
 from indexer.store.failures import DamagedValue
 from indexer.store.layout import source_name
 from indexer.store.loading import parse_state
@@ -52,7 +53,8 @@ async def as_known(
         name = source_name(source)
         if name in registry and name not in later_about and await _is_before(parts, keys, source, generation):
             log.info("source %s: it is back in a store that went back: removed again", source)
-            await _remove(parts, keys, source, generation)
+            order = command(parts, "remove", source, known_generation=generation)
+            await command_store(parts, keys, order)
 
 
 async def _is_before(parts: Parts, keys: PartitionKeys, source: SourceId, generation: int) -> bool:
@@ -62,14 +64,6 @@ async def _is_before(parts: Parts, keys: PartitionKeys, source: SourceId, genera
     except DamagedValue:
         return True
     return state is None or state.generation < generation
-
-
-async def _remove(parts: Parts, keys: PartitionKeys, source: SourceId, generation: int) -> None:
-    command = Command(verb="remove", source=source, nonce=parts.nonces.next(), known_generation=generation)
-    reply = await give(parts.client, keys, command, parts.options.retain_ms)
-    if isinstance(reply, Commanded) and reply.before is not None:
-        where = reply.before
-        await parts.client.unlink(list(keys.copy(source, where.generation, where.copy, where.segments)))
 
 
 async def put_back_missing(parts: Parts, keys: PartitionKeys, owned: Iterable[OwnedSource]) -> None:
@@ -95,11 +89,5 @@ def _registration(each: OwnedSource) -> bytes:
 
 
 async def _give(verb: Verb, parts: Parts, keys: PartitionKeys, each: OwnedSource) -> None:
-    command = Command(
-        verb=verb,
-        source=each.id,
-        nonce=parts.nonces.next(),
-        descriptor=_registration(each),
-        known_generation=each.source.facts.generation,
-    )
-    await give(parts.client, keys, command, parts.options.retain_ms)
+    known = each.source.facts.generation
+    await command_store(parts, keys, command(parts, verb, each.id, _registration(each), known_generation=known))

@@ -6,11 +6,12 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from indexer.partitions.calls import EpochOver
+from indexer.partitions.news import in_use
 from indexer.store.outcomes import Fenced, Lost, OtherCursor, OtherGeneration, WrongType
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from indexer.partitions.owned import OwnedSource
     from indexer.partitions.parts import Parts
@@ -70,14 +71,8 @@ class Refusals:
 
     def lose(self, owned: OwnedSource) -> None:
         """A whole new copy is due."""
-        self.count(owned, owned.lose)
+        owned.lose()
         self._copies_due.set()
-
-    def count(self, owned: OwnedSource, change: Callable[[], None]) -> None:
-        """Bytes that wait, over all partitions, stay right whatever is done."""
-        before = owned.waiting_bytes
-        change()
-        self._parts.unwritten.bytes += owned.waiting_bytes - before
 
     def _adopt(self, owned: OwnedSource, stored: int) -> None:
         """Another generation stands: a command raised it, whose words come on the control stream."""
@@ -97,7 +92,4 @@ class Refusals:
             self._copies_due.set()
         if key not in self._wrong_keys:
             self._wrong_keys.add(key)
-            log.error(
-                "the store: the key %s is in use for something else: remove it, or take another namespace",
-                key.decode(errors="replace"),
-            )
+            log.error("the store: %s", in_use(key))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from indexer.errors import SettingsError
 from indexer.hashing.chain import SCHEME
@@ -51,7 +51,6 @@ REFUSALS_MIN: Final = 2
 """Refused so often meanwhile it is not a call that came at a bad moment."""
 REFUSALS: Final[tuple[FailureKind, ...]] = ("denied", "out_of_memory", "read_only", "refused")
 ALONE_AFTER_S: Final = 1.0
-State = Literal["waiting", "up", "down"]
 
 
 class Replica:
@@ -186,7 +185,7 @@ class Replica:
         owner = self.owners.get(self._parts.partition_of(sink.descriptor.id))
         if owner is not None:
             owner.leave_all(sink.descriptor.id)  # it served another model before
-            owner.enter(OwnedSource(sink, where=None, written=None, facts=b""))
+            owner.enter(OwnedSource(sink, self._parts.unwritten))
             self.orders.register_later(sink.descriptor, cordoned=sink.source.facts.cordoned)
 
     def may_appear(self, source: SourceId) -> bool:

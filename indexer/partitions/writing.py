@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from indexer.errors import first_of
 from indexer.partitions.asserting import Asserting
-from indexer.partitions.calls import RETRY_S, Calls, EpochOver, first_of
+from indexer.partitions.calls import RETRY_S, Calls, EpochOver
 from indexer.partitions.put_back import put_back_missing
 from indexer.partitions.refusals import Refusals
 from indexer.slices import Slices
@@ -20,13 +20,13 @@ from indexer.store.facts import TickFacts
 from indexer.store.failures import StoreFailure
 from indexer.store.journal import SourceRun
 from indexer.store.layout import segments_for
-from indexer.store.lease import renew
 from indexer.store.outcomes import Began, Done, OtherGeneration, Refusal, Whereabouts, began, done
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
     from indexer.partitions.calls import OpenCall
+    from indexer.partitions.holding import Holding
     from indexer.partitions.owned import OwnedSource, Run
     from indexer.partitions.parts import Parts
     from indexer.store.entries import SourceChange
@@ -49,17 +49,16 @@ class Writing:
     """`owned` is the owner's own: sources come and go in it while this runs."""
 
     def __init__(
-        self, parts: Parts, keys: PartitionKeys, owned: dict[int, OwnedSource], journal: Journal, lease_until: float
+        self, parts: Parts, keys: PartitionKeys, owned: dict[int, OwnedSource], journal: Journal, holding: Holding
     ) -> None:
         self._parts = parts
         self._keys = keys
         self._owned = owned
         self._journal = journal
-        self._token = journal.token
+        self._holding = holding
         self._wake = asyncio.Event()
         self._copies_due = asyncio.Event()
         self._dirty: dict[int, OwnedSource] = {}
-        self.lease_until = lease_until
         self._calls = Calls(parts, journal)
         self._refusals = Refusals(parts, keys, owned, self._copies_due)
         self._asserting = Asserting(
@@ -70,7 +69,6 @@ class Writing:
             self._refusals,
             owned=owned,
             due=self._copies_due,
-            take=self._take,
             write=self._write_one,
             touch=self.touch,
         )
@@ -79,6 +77,11 @@ class Writing:
         self.note_lease()
 
     # -- what others see ----------------------------------------------------------------------------------------------
+
+    @property
+    def lease_until(self) -> float:
+        """On our clock."""
+        return self._holding.until
 
     @property
     def wrote_at(self) -> float:
@@ -135,21 +138,8 @@ class Writing:
         return not self._dirty and not lost
 
     async def _renew(self) -> None:
-        options, clock = self._parts.options, self._parts.clock
         while True:
-            rest = options.lease_s / 3
-            asked_at = clock.now()
-            try:
-                reply = await renew(self._parts.client, self._keys, self._token, options.lease_ms)
-            except StoreFailure:
-                rest = min(RETRY_S + self._parts.chance.random() * RETRY_S, rest)
-            else:
-                if isinstance(reply, Done):
-                    self.lease_until = asked_at + options.lease_s
-                    self.note_lease()
-                else:
-                    self._refusals.judge(reply)
-            await asyncio.sleep(rest)
+            self._refusals.judge(await self._holding.renew(self.note_lease))
 
     async def _write(self) -> None:
         """Runs as they come, and a tick when it is time."""
@@ -214,6 +204,7 @@ class Writing:
         """What waits, of as many sources as one call should write."""
         runs: list[tuple[OwnedSource, Run]] = []
         fields = 0
+        wall_us = self._parts.clock.wall_us()
         for key, owned in list(self._dirty.items()):
             if not self._refusals.is_here(owned) or owned.wish == "lost":
                 del self._dirty[key]
@@ -224,17 +215,11 @@ class Writing:
                 self._wake.set()
                 break
             del self._dirty[key]
-            run = self._take(owned)
+            run = owned.take(wall_us)
             if run is not None:
                 runs.append((owned, run))
                 fields += len(run.fields)
         return runs
-
-    def _take(self, owned: OwnedSource) -> Run | None:
-        before = owned.waiting_bytes
-        run = owned.take(self._parts.clock.wall_us())
-        self._parts.unwritten.bytes += owned.waiting_bytes - before
-        return run
 
     async def _write_one(self, owned: OwnedSource, run: Run) -> Done | Refusal | None:
         return await self._apply([(owned, run)])
@@ -276,7 +261,7 @@ class Writing:
     def _put_back(self, runs: Sequence[tuple[OwnedSource, Run]]) -> None:
         for owned, run in runs:
             if self._refusals.is_here(owned):
-                self._refusals.count(owned, partial(owned.put_back, run))
+                owned.put_back(run)
                 self._dirty[id(owned.source)] = owned
 
     async def _begin(self, owned: OwnedSource) -> bool:

@@ -12,7 +12,7 @@ In the order of a write, pure parts marked so:
     lease        take, renew, give up a partition
     commands     register, clear, remove; the control stream
     journal      an owner's writes                    budget       how much of the journal is kept (pure)
-    rebuild      load a partition, then follow it     loading, following: what the reader decides (pure)
+    rebuild      load a partition                     loading, following: what the reader decides (pure)
 
 Everything here knows Redis and nothing of the stories: it is told what to write, and tells what it read.
 """

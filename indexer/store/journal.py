@@ -100,11 +100,6 @@ class Journal:
         """Whether it is known of every call if it was done."""
         return self._unsettled is None
 
-    @property
-    def open_position(self) -> Position | None:
-        """The id that the call would have of which it is not known whether it was done."""
-        return None if self._unsettled is None else self._unsettled.position
-
     # -- calls: each raises StoreFailure ------------------------------------------------------------------------------
 
     async def apply(self, runs: Sequence[SourceRun], entry: Changed) -> Done | Refusal:

@@ -1,8 +1,8 @@
-"""[I/O] Loading a partition, then following its journal.
+"""[I/O] Loading a partition: what stands in the store, and from where on its journal tells the rest.
 
-Order makes it whole: the position in the journal is noted first, then states and maps are read, then the journal is
-followed from that position. What changed meanwhile is read twice at worst, and entries are absolute. Presence that is
-read is to be OR-ed and never summed: a scan may return a field twice.
+Order makes it whole: the position in the journal is noted first, then states and maps are read, and whoever follows the
+journal goes on from that position. What changed meanwhile is read twice at worst, and entries are absolute. Presence
+that is read is to be OR-ed and never summed: a scan may return a field twice.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
+from indexer.errors import first_of
 from indexer.store.entries import START, Position
 from indexer.store.failures import WRONG_TYPE, DamagedValue, StoreFailure
-from indexer.store.following import Reload
 from indexer.store.layout import source_id
 from indexer.store.loading import SourceState, parse_state, verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from indexer.model import SourceId
-    from indexer.store.client import Client, StreamEntry
-    from indexer.store.following import Follower, Step
+    from indexer.store.client import Client
     from indexer.store.layout import PartitionKeys
 
 Outcome = Literal["whole", "unfinished", "restless", "damaged"]
@@ -102,7 +101,7 @@ async def load(
                 for source, descriptor in sources.items()
             }
     except BaseExceptionGroup as failures:
-        raise _first(failures) from None
+        raise first_of(failures) from None
     return Loaded(found.position, {source: task.result() for source, task in reads.items()})
 
 
@@ -170,7 +169,7 @@ class SourceReader:
             async with asyncio.TaskGroup() as tasks:
                 reads = [tasks.create_task(self._segment(source, key, shelf), name="load segment") for key in segments]
         except BaseExceptionGroup as failures:
-            raise _first(failures) from None
+            raise first_of(failures) from None
         return sum(read.result() for read in reads)
 
     async def _segment(self, source: SourceId, key: bytes, shelf: Shelf) -> int:
@@ -185,42 +184,3 @@ class SourceReader:
                     await asyncio.sleep(0)
                 if not cursor:
                     return len(seen)
-
-
-def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The failure that ended a group of tasks, out of its wrappings: the others follow from it or are like it."""
-    first: BaseException = failures
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
-    return first
-
-
-async def read_on(
-    client: Client, followers: Mapping[bytes, Follower], *, count: int, block_s: float
-) -> dict[bytes, list[Step]]:
-    """What followers of journals, by key, make of the next entries of each; of those with nothing new, nothing.
-
-    On one server this waits up to `block_s` for the first entry. A cluster has no common wait: it is asked once, and
-    the caller sleeps between. Raises StoreFailure.
-    """
-    after = {key: str(follower.position).encode() for key, follower in followers.items()}
-    entries: Mapping[bytes, Sequence[StreamEntry]]
-    if client.is_cluster:
-        entries = await client.entries_of_each(after, count)
-    else:
-        entries = await client.await_entries(after, count, block_s)
-    return {
-        key: _steps(followers[key].observe(entry_id, fields) for entry_id, fields in found)
-        for key, found in entries.items()
-        if found
-    }
-
-
-def _steps(steps: Iterable[Step]) -> list[Step]:
-    """Up to the first that asks for loading anew."""
-    taken: list[Step] = []
-    for step in steps:
-        taken.append(step)
-        if isinstance(step, Reload):
-            break
-    return taken

@@ -193,6 +193,10 @@ class SegmentChanges(NamedTuple):
         return array((texts(self.sets), texts(self.outs)))
 
 
+Sorted = dict[bytes, SegmentChanges]
+"""By the key of the segment."""
+
+
 class PackedSegment(NamedTuple):
     """`SegmentChanges` as a script takes them."""
 
@@ -204,14 +208,10 @@ def packed_in_steps(
     fields: Mapping[bytes, bytes | None], keys: Sequence[bytes]
 ) -> Generator[None, None, list[PackedSegment]]:
     """Fields to be set, or taken out, sorted by segment and packed: a millisecond's work from step to step."""
-    sorted_: dict[bytes, SegmentChanges] = {}
+    sorted_: Sorted = {}
     left = iter(fields.items())
-    while piece := [Change(*item) for item in islice(left, STEP_FIELDS)]:
-        for part in by_segment(piece, keys):
-            known = sorted_.setdefault(part.key, part)
-            if known is not part:
-                known.sets.extend(part.sets)
-                known.outs.extend(part.outs)
+    while piece := list(islice(left, STEP_FIELDS)):
+        sort_in(sorted_, piece, keys)
         yield
     packed: list[PackedSegment] = []
     for part in sorted_.values():
@@ -223,16 +223,20 @@ def packed_in_steps(
 
 def by_segment(changes: Iterable[tuple[bytes, bytes | None]], keys: Sequence[bytes]) -> list[SegmentChanges]:
     """Changes (field, value or None) sorted by the segment that holds them; `keys` are all of the copy, in order."""
-    sorted_: dict[int, SegmentChanges] = {}
+    sorted_: Sorted = {}
+    sort_in(sorted_, changes, keys)
+    return list(sorted_.values())
+
+
+def sort_in(sorted_: Sorted, changes: Iterable[tuple[bytes, bytes | None]], keys: Sequence[bytes]) -> None:
+    """As `by_segment`, behind what was sorted before."""
     count, first = len(keys), _U64.unpack_from
-    for change in changes:
-        field, value = change
-        number = ((first(field)[0] * SEGMENT_MIX & _U64_MAX) >> 32) % count  # `segment_of`, without a call
-        segment = sorted_.get(number)
+    for field, value in changes:
+        key = keys[((first(field)[0] * SEGMENT_MIX & _U64_MAX) >> 32) % count]  # `segment_of`, without a call
+        segment = sorted_.get(key)
         if segment is None:
-            segment = sorted_[number] = SegmentChanges(keys[number], [], [])
+            segment = sorted_[key] = SegmentChanges(key, [], [])
         if value is None:
             segment.outs.append(field)
         else:
-            segment.sets.extend(change)  # type: ignore[arg-type]  # both are bytes here
-    return list(sorted_.values())
+            segment.sets.extend((field, value))

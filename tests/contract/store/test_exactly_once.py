@@ -20,9 +20,10 @@ from indexer.store.failures import StoreFailure
 from indexer.store.following import Follower, Next, Reload
 from indexer.store.journal import Journal
 from indexer.store.outcomes import Done, done
-from indexer.store.rebuild import LoadOptions, load, read_on
+from indexer.store.rebuild import LoadOptions, load
 from tests.support.owning import POD, begun, client_of, owning, removed, run_of, stored, told, until_well
 from tests.support.proxy import Proxy
+from tests.support.reading_on import read_on
 from tests.support.redis_servers import own_server
 from tests.support.shelf import RecordingShelf
 

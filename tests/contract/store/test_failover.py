@@ -15,8 +15,8 @@ from indexer.store.entries import Position
 from indexer.store.failures import StoreFailure
 from indexer.store.following import Follower, Next
 from indexer.store.outcomes import Done, Lost, done
-from indexer.store.rebuild import read_on
 from tests.support.owning import begun, client_of, owning, run_of, stored, told
+from tests.support.reading_on import read_on
 from tests.support.redis_servers import binaries, cut_off, start_store, wait_for_copy
 from tests.support.sentinels import watched
 

@@ -14,9 +14,10 @@ from indexer.store.entries import START, Position, Ticked
 from indexer.store.failures import StoreFailure
 from indexer.store.following import Follower, Next, Opened, Reload
 from indexer.store.outcomes import Began, Done, Whereabouts
-from indexer.store.rebuild import Loaded, LoadOptions, load, read_on
+from indexer.store.rebuild import Loaded, LoadOptions, load
 from tests.support.copies import flip, lay, turned
 from tests.support.owning import POD, TIMES, begun, client_of, owning, removed, run_of, stored, told, with_client
+from tests.support.reading_on import read_on
 from tests.support.shelf import RecordingShelf
 
 if TYPE_CHECKING:

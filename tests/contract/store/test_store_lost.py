@@ -14,9 +14,10 @@ from indexer.store.journal import Journal, NewCopy
 from indexer.store.layout import is_without_ttl, source_name
 from indexer.store.lease import renew
 from indexer.store.outcomes import Began, Done, Fenced, Laid, Lost, Whereabouts
-from indexer.store.rebuild import LoadOptions, load, read_on
+from indexer.store.rebuild import LoadOptions, load
 from indexer.store.segments import by_segment
 from tests.support.owning import POD, acquired, begun, client_of, owning, run_of, stored, told, with_client
+from tests.support.reading_on import read_on
 from tests.support.redis_servers import Store, cut_off, follows, lasting_keys, own_server, wait_for, wait_for_copy
 from tests.support.shelf import RecordingShelf
 

@@ -17,9 +17,10 @@ from indexer.store.following import Follower, Next, Reload
 from indexer.store.journal import Journal, NewCopy
 from indexer.store.layout import source_name
 from indexer.store.outcomes import Began, Done, Fenced, Laid, Lost, OtherCursor, OtherGeneration, Whereabouts
-from indexer.store.rebuild import LoadOptions, load, read_on
+from indexer.store.rebuild import LoadOptions, load
 from indexer.store.segments import by_segment
 from tests.support.owning import POD, owning, removed, run_of, stored, told, with_client
+from tests.support.reading_on import read_on
 from tests.support.shelf import RecordingShelf
 
 if TYPE_CHECKING:

@@ -1,0 +1,35 @@
+"""[I/O] A command about a source, given; and the map that it made void, freed."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from indexer.store.commands import Command, Commanded, give
+from indexer.store.failures import StoreFailure
+
+if TYPE_CHECKING:
+    from indexer.model import SourceId
+    from indexer.partitions.parts import Parts
+    from indexer.store.commands import NoSuchSource, Verb
+    from indexer.store.layout import PartitionKeys
+    from indexer.store.outcomes import WrongType
+
+
+def command(
+    parts: Parts, verb: Verb, source: SourceId, descriptor: bytes = b"", known_generation: int | None = None
+) -> Command:
+    """A new one. `known_generation`: what it gives is later; without, later than any that is known here."""
+    known = parts.ingest.last_generation if known_generation is None else known_generation
+    return Command(verb=verb, source=source, nonce=parts.nonces.next(), descriptor=descriptor, known_generation=known)
+
+
+async def command_store(parts: Parts, keys: PartitionKeys, order: Command) -> Commanded | NoSuchSource | WrongType:
+    """Give it; sent again it has its effect once. Raises StoreFailure."""
+    reply = await give(parts.client, keys, order, parts.options.retain_ms)
+    if isinstance(reply, Commanded) and reply.before is not None:
+        before = reply.before
+        segments = keys.copy(order.source, before.generation, before.copy, before.segments)
+        with contextlib.suppress(StoreFailure):  # it is done nevertheless, and they expire
+            await parts.client.unlink(list(segments))
+    return reply
