@@ -45,6 +45,12 @@ def _of_times(settings: Settings) -> Iterator[Relation]:
             "redis.lease_s",
             f"must be at least {TRIES} times redis.timeout_ms ({redis.timeout_ms}), got {redis.lease_s:g}: {again}",
         )
+        missed = "one heartbeat may be missed"
+        yield (
+            redis.lease_s >= 2 * redis.heartbeat_s,
+            "redis.heartbeat_s",
+            f"must be at most half of redis.lease_s ({redis.lease_s:g}), got {redis.heartbeat_s:g}: {missed}",
+        )
 
 
 def _of_events(settings: Settings) -> Iterator[Relation]:

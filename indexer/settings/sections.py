@@ -151,6 +151,14 @@ class Redis(Section, frozen=True):
     """
     lease_s: Seconds = 10.0
     """What a replica owns is its own for so long without a sign of it."""
+    standby: Annotated[int, Meta(ge=0, le=1)] = 1
+    """1: a second replica listens to a partition's engines, too, and takes over without a loss. 0: nobody does."""
+    standby_bytes: Annotated[int, Meta(ge=MIB, le=1024 * GIB)] = 256 * MIB
+    """What this replica keeps, undecoded, of the engines that it only listens to; beyond, the oldest goes."""
+    heartbeat_s: Seconds = 1.0
+    """So often a replica tells the others that it is there. Who is silent for `lease_s` is gone."""
+    min_hold_s: Annotated[float, Meta(ge=0, le=86_400)] = 30.0
+    """A partition stays with its owner for so long at least, unless the owner dies, drains or stops."""
     timeout_ms: Annotated[int, Meta(ge=1, le=60_000)] = 500
     """Of one try of one call. Lookups never wait for the store."""
     pending_bytes: Annotated[int, Meta(ge=MIB, le=1024 * GIB)] = 64 * MIB

@@ -242,7 +242,11 @@ def test_all_errors_are_told_at_once() -> None:
             "staleness.retain_s: must be greater than redis.lease_s (90), got 80: what is stored must outlive",
         ),
         (
-            "redis: {url: 'redis://h', lease_s: 1}",
+            "redis: {url: 'redis://h', lease_s: 4, heartbeat_s: 2.5}",
+            "redis.heartbeat_s: must be at most half of redis.lease_s (4), got 2.5: one heartbeat may be missed",
+        ),
+        (
+            "redis: {url: 'redis://h', lease_s: 1, heartbeat_s: 0.5}",
             "redis.lease_s: must be at least 4 times redis.timeout_ms (500), got 1: a renewal is tried up to 4 times",
         ),
         ("server: {roles: lookup}", "server.roles: without collect a replica knows only what is in the store: set"),
