@@ -21,12 +21,12 @@ from indexer.partitions.options import FollowOptions
 from indexer.partitions.orders import Orders
 from indexer.partitions.owned import OwnedSource
 from indexer.partitions.owner import Owner, replica_of
+from indexer.partitions.views import facts_of, partition_views, partitions_progress
 from indexer.store.deployment import agree
 from indexer.store.failures import FailureKind, StoreFailure
 from indexer.store.fitness import judge
 from indexer.store.layout import PartitionKeys, tags
 from indexer.telemetry import StoreHealth
-from schemas.rest import PartitionView
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from indexer.index.source import SourceIndex
     from indexer.ingest import SourceSink
     from indexer.model import SourceId
-    from indexer.partitions.options import PartitionProgress
     from indexer.partitions.parts import Parts
-    from schemas.rest import PartitionState, Progress
+    from indexer.partitions.views import OwnerFacts
+    from schemas.rest import PartitionView, Progress
 
 log = logging.getLogger("kvindexer.store")
 
@@ -103,20 +103,13 @@ class Replica:
 
     def progress(self) -> dict[str, Progress | dict[str, Progress]]:
         """For `/readyz`."""
-        followed = self.followers.progress()
-        return {
-            "redis": {"up": self.is_up, "trouble": self.trouble or None},
-            "partitions": {
-                "total": self._parts.partitions,
-                "owned": sum(owner.role == "owner" for owner in self.owners.values()),
-                "loading": sum(owner.role == "loading" for owner in self.owners.values())
-                + sum(each.state == "loading" for each in followed),
-                "followed": sum(each.state == "following" for each in followed),
-                "waiting": self.waiting_partitions,
-                "sources_loaded": sum(each.loaded for each in followed),
-                "sources_followed": sum(each.sources for each in followed),
-            },
-        }
+        partitions = partitions_progress(
+            self._parts.partitions,
+            self._owner_facts().values(),
+            self.followers.progress(),
+            self.waiting_partitions,
+        )
+        return {"redis": {"up": self.is_up, "trouble": self.trouble or None}, "partitions": partitions}
 
     @property
     def is_up(self) -> bool:
@@ -126,27 +119,11 @@ class Replica:
     def views(self) -> list[PartitionView]:
         """For `GET /v1/partitions`."""
         followed = {each.partition: each for each in self.followers.progress()}
-        return [
-            _followed_view(followed[number], self._holders.get(number))
-            if number in followed
-            else self._view(self.owners[number])
-            for number in self._keys
-            if number in followed or number in self.owners
-        ]
+        return partition_views(self._parts.partitions, self._owner_facts(), followed, self._holders)
 
-    def _view(self, owner: Owner) -> PartitionView:
-        owns = owner.role == "owner"
-        return PartitionView(
-            partition=owner.number,
-            role="owner" if owns else "none",
-            state=_state_of(owner, self._parts.clock.now()),
-            owner=owner.holder or None,
-            epoch=owner.position.epoch or None,
-            position=str(owner.position) if owner.position.epoch else None,
-            age_ms=round(owner.age_s * 1000) if owns else None,
-            pending_bytes=owner.pending_bytes if owns else None,
-            sources=len(owner.owned),
-        )
+    def _owner_facts(self) -> dict[int, OwnerFacts]:
+        now = self._parts.clock.now()
+        return {number: facts_of(owner, now) for number, owner in self.owners.items()}
 
     def follows(self, source: SourceId) -> bool:
         """Whether a source is known by what its owner tells: where blocks lie, without maps and counts."""
@@ -345,28 +322,3 @@ class Replica:
     def _lost(self, number: int) -> None:
         """Somebody else owns it: what they write is followed."""
         self.followers.follow(number)
-
-
-def _followed_view(followed: PartitionProgress, holder: str | None) -> PartitionView:
-    states: dict[str, PartitionState] = {"loading": "loading", "following": "live", "lost": "stale"}
-    epoch = followed.position.partition("-")[0]
-    return PartitionView(
-        partition=followed.partition,
-        role="follower",
-        state=states[followed.state],
-        owner=holder or None,
-        epoch=int(epoch) or None,
-        position=followed.position if int(epoch) else None,
-        age_ms=None if followed.age_s is None else round(followed.age_s * 1000),
-        sources=followed.sources,
-    )
-
-
-def _state_of(owner: Owner, now: float) -> PartitionState:
-    if owner.role == "loading":
-        return "loading"
-    if owner.role != "owner":
-        return "stale" if owner.has_loaded else "waiting"
-    if now >= owner.lease_until:
-        return "stale"
-    return "asserting" if any(each.wish == "lost" for each in owner.owned.values()) else "live"
