@@ -59,18 +59,14 @@ def _command(parsed: argparse.Namespace) -> Callable[[], int]:
             from api.cli import config
 
             return lambda: config.run(_settings(parsed), parsed)
-        case "lookup":
-            from api.cli import lookup
+        case "lookup" | "sources" | "partitions":
+            return _question(parsed)
+        case "redis":
+            if parsed.action is None:
+                return lambda: parsed.print_help() or 0
+            from api.cli import redis_reset
 
-            return lambda: lookup.run(parsed)
-        case "sources":
-            from api.cli import sources
-
-            return lambda: sources.run(parsed)
-        case "partitions":
-            from api.cli import partitions
-
-            return lambda: partitions.run(parsed)
+            return lambda: redis_reset.run(parsed, _stop_loop_on_signal)
         case "replay":
             from api.cli import replay
 
@@ -79,6 +75,23 @@ def _command(parsed: argparse.Namespace) -> Callable[[], int]:
             from api.cli import demo
 
             return lambda: _until_signal(demo.run, parsed)
+
+
+def _question(parsed: argparse.Namespace) -> Callable[[], int]:
+    """What is asked of a running service."""
+    match parsed.command:
+        case "lookup":
+            from api.cli import lookup
+
+            return lambda: lookup.run(parsed)
+        case "sources":
+            from api.cli import sources
+
+            return lambda: sources.run(parsed)
+        case _:
+            from api.cli import partitions
+
+            return lambda: partitions.run(parsed)
 
 
 def _until_signal(run: Callable[[argparse.Namespace, threading.Event], int], parsed: argparse.Namespace) -> int:

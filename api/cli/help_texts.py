@@ -90,6 +90,27 @@ examples:
   kvindexer partitions --url http://replica-2:8080 --json
 """
 
+REDIS: Final = """\
+examples:
+  kvindexer redis reset --redis-url redis://127.0.0.1:6379
+"""
+
+REDIS_RESET: Final = """\
+What goes: all that is known of engines, and the sources that callers registered; those of flags and files come back
+with the next start. What for: another redis.partitions or auth.hash_secret, with which a replica does not start on what
+others laid out; or a namespace that nobody uses any more: its registry, for one, never expires.
+
+Stop the replicas of the namespace first. It is refused while one was seen within 15 seconds or holds a lease; --force
+removes all the same, and whoever still runs writes what it knows anew. Other namespaces are not touched. Ctrl-C leaves
+the rest where it is: run it again.
+
+The store, namespace and password come from flags, file and environment, as for serve (KVINDEXER_REDIS__URL).
+
+examples:
+  kvindexer redis reset --redis-url redis://127.0.0.1:6379
+  kvindexer redis reset --config kvindexer.yaml --namespace staging --yes
+"""
+
 CONFIG: Final = """\
 environment: KVINDEXER_SECTION__KEY=value, the value written as in YAML; deeper keys with __ again:
   KVINDEXER_STALENESS__SCORE_TTL_S=30

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from api.cli.help_texts import CONFIG, LOOKUP, OVERVIEW, PARTITIONS, REPLAY, SERVE, SOURCES
+from api.cli.help_texts import CONFIG, LOOKUP, OVERVIEW, PARTITIONS, REDIS, REDIS_RESET, REPLAY, SERVE, SOURCES
 from indexer.model import SourceState
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
@@ -34,6 +34,7 @@ def build_parser(version: str) -> argparse.ArgumentParser:
             epilog=PARTITIONS,
         )
     )
+    _add_redis(commands.add_parser("redis", help="the store itself: clear a namespace", epilog=REDIS))
     _add_config(commands.add_parser("config", help="print the effective settings, secrets masked", epilog=CONFIG))
     return parser
 
@@ -195,6 +196,20 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--rank", type=int, metavar="N", help="only this data-parallel rank")
     for action in actions.choices.values():
         _add_client(action, after_another=True)
+
+
+def _add_redis(parser: argparse.ArgumentParser) -> None:
+    parser.description = "What is done to the store itself, past any service."
+    parser.set_defaults(print_help=parser.print_help)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION")
+    reset = actions.add_parser("reset", help="take away all that a namespace has in the store", epilog=REDIS_RESET)
+    reset.description = "Take away all that one namespace has in the store: every key, whatever its layout's version."
+    reset.add_argument("--config", metavar="FILE", type=Path, help="settings in YAML, as for serve")
+    reset.add_argument("--redis-url", metavar="URL", help="the store, as for serve")
+    reset.add_argument("--namespace", metavar="NAME", help="redis.namespace (default kvi)")
+    reset.add_argument("--yes", action="store_true", help="do not ask")
+    reset.add_argument("--force", action="store_true", help="also while replicas run")
+    reset.add_argument("--json", action="store_true", help="what was done, for programs")
 
 
 def _add_client(parser: argparse.ArgumentParser, *, after_another: bool = False) -> None:

@@ -195,6 +195,15 @@ class Client:
         if keys:
             await self._call("UNLINK", *keys)
 
+    async def unlink_each(self, keys: Sequence[bytes]) -> int:
+        """The same for keys of whatever slots, in one message to each server; how many of them there were."""
+        if not keys:
+            return 0
+        if not self.is_cluster:
+            gone: int = await self._call("UNLINK", *keys)
+            return gone
+        return sum(await self._call(*(("UNLINK", key) for key in keys)))
+
     async def bytes_used(self, key: bytes) -> int:
         """MEMORY USAGE, sampled; 0 where there is no such key."""
         return await self._call("MEMORY USAGE", key) or 0
@@ -205,13 +214,27 @@ class Client:
         nested = bool(report) and all(isinstance(each, dict) and "redis_version" in each for each in report.values())
         return list(report.values()) if nested else [report]
 
+    async def servers(self) -> list[str]:
+        """Names, for `scan_keys`, of the servers that take writes; the one of no name where there is no cluster."""
+        if not self.is_cluster:
+            return [""]
+        await self._call("PING", everywhere=True)  # the library knows them once it spoke to one
+        return [node.name for node in cast("RedisCluster", self._connection).get_primaries()]
+
+    async def scan_keys(self, server: str, cursor: int, pattern: bytes, count: int) -> tuple[int, list[bytes]]:
+        """One step of SCAN at one of `servers`: the next cursor (0 at the end) and keys, some perhaps again."""
+        following, keys = await self._call("SCAN", cursor, "MATCH", pattern, "COUNT", count, at=server)
+        if isinstance(following, dict):  # of a cluster, where the library asks several at once
+            (following,) = following.values()
+        return int(following), keys
+
     # -- how ----------------------------------------------------------------------------------------------------------
 
-    async def _call(self, *words: Any, block_s: float = 0.0, everywhere: bool = False) -> Any:  # noqa: ANN401  shapes are the callers'
+    async def _call(self, *words: Any, block_s: float = 0.0, everywhere: bool = False, at: str = "") -> Any:  # noqa: ANN401  shapes are the callers'
         unsure = False
         for attempt in range(1, self._options.retries + 2):
             try:
-                return await self._attempt(words, block_s, everywhere=everywhere)
+                return await self._attempt(words, block_s, everywhere=everywhere, at=at)
             except StoreFailure as failure:
                 unsure = failure.may_be_done = unsure or failure.may_be_done  # an earlier try may be on its way still
                 if failure.kind not in _UNANSWERED or attempt > self._options.retries:
@@ -223,11 +246,11 @@ class Client:
             await asyncio.sleep(self._options.rest_s * 2**attempt * self._chance.random())
         raise AssertionError  # the last attempt returned or raised
 
-    async def _attempt(self, words: Sequence[Any], block_s: float, *, everywhere: bool) -> Any:  # noqa: ANN401  as above
+    async def _attempt(self, words: Sequence[Any], block_s: float, *, everywhere: bool, at: str) -> Any:  # noqa: ANN401  as above
         if not self.breaker.allow(self._clock.now()):
             raise StoreFailure("circuit_open")
         try:
-            reply = await self._ask(words, block_s, everywhere=everywhere)
+            reply = await self._ask(words, block_s, self._targets(everywhere=everywhere, at=at))
         except StoreFailure as failure:
             if failure.kind in _UNANSWERED:
                 self.breaker.failed(self._clock.now(), self._chance.random())
@@ -243,8 +266,7 @@ class Client:
         self.breaker.succeeded()
         return reply
 
-    async def _ask(self, words: Sequence[Any], block_s: float, *, everywhere: bool) -> Any:  # noqa: ANN401  as above
-        options = {"target_nodes": RedisCluster.PRIMARIES} if everywhere and self.is_cluster else {}
+    async def _ask(self, words: Sequence[Any], block_s: float, options: Mapping[str, Any]) -> Any:  # noqa: ANN401  as above
         try:
             async with asyncio.timeout(self._options.timeout_s + block_s):
                 if block_s:
@@ -261,6 +283,17 @@ class Client:
             if "closed" not in str(error):
                 raise
             raise StoreFailure("unreachable", may_be_done=True) from error
+
+    def _targets(self, *, everywhere: bool, at: str) -> dict[str, Any]:
+        """Which servers of a cluster are asked, where the keys do not say it."""
+        if not self.is_cluster or not (everywhere or at):
+            return {}
+        if everywhere:
+            return {"target_nodes": RedisCluster.PRIMARIES}
+        node = cast("RedisCluster", self._connection).get_node(node_name=at)
+        if node is None:
+            raise StoreFailure("unreachable", "a server left the cluster")
+        return {"target_nodes": node}
 
     async def _ask_together(self, commands: Sequence[Any]) -> list[Any]:
         """Several commands to a cluster in one message to each server."""

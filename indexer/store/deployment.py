@@ -25,4 +25,6 @@ async def agree(client: Client, namespace: str, facts: Mapping[str, str]) -> Non
     for name, value in facts.items():
         found = stands.get(name.encode(), b"").decode(errors="replace")
         if found != value:
-            raise StoreFailure("unfit", f"{name} is {found} for the replicas of this namespace, and {value} here")
+            why = f"{name} is {found} for the replicas of this namespace, and {value} here"
+            way_out = f"stop all replicas and clear it: kvindexer redis reset --namespace {namespace}"
+            raise StoreFailure("unfit", f"{why}; to begin anew, {way_out}")

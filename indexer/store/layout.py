@@ -47,6 +47,34 @@ def deployment_key(namespace: str) -> bytes:
     return f"{_checked(namespace)}:{VERSION}:deployment".encode()
 
 
+def replicas_key(namespace: str) -> bytes:
+    """Hash: what each replica tells of itself, `b:<name>`, and which are to be drained, `d:<name>` (see members.py).
+
+    TTL: retain_s, renewed with each beat. Example: kvi:1:replicas.
+    """
+    return f"{_checked(namespace)}:{VERSION}:replicas".encode()
+
+
+def keys_pattern(namespace: str) -> bytes:
+    """For SCAN: finds every key that `is_of` that namespace, and none but those of it and of strangers.
+
+    No letter of a namespace means anything in a pattern.
+    """
+    return f"{_checked(namespace)}:[0-9]*:*".encode()
+
+
+def is_of(key: bytes, namespace: str) -> bool:
+    """Whether a key belongs to a namespace, in whatever version of the layout."""
+    name, _, rest = key.partition(b":")
+    version, colon, _ = rest.partition(b":")
+    return name == namespace.encode() and version.isdigit() and bool(colon)
+
+
+def is_owner(key: bytes) -> bool:
+    """Whether a key of ours holds a fence token, for as long as a lease."""
+    return key.endswith(b":owner")  # names of sources end in #rank, of segments in a number
+
+
 def _checked(namespace: str) -> str:
     if not _NAMESPACE.fullmatch(namespace):
         raise ValueError("namespace: 1 to 64 letters, digits, _ . or -")
