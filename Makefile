@@ -46,6 +46,10 @@ run: setup ## the service with a demo fleet of three engines, as a live table; C
 run-redis: setup ## the same with a store, a Valkey from a wheel; the service is killed and started again on the way
 	$(VENV)/bin/kvindexer demo --redis
 
+.PHONY: run-cluster
+run-cluster: setup ## three replicas beside such a store: one is killed, one paused and resumed, the table goes on
+	$(VENV)/bin/kvindexer demo --cluster
+
 # --- what every change passes ------------------------------------------------------------------------------------------
 
 .PHONY: check

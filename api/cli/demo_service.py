@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Final
 import uvloop
 
 from api.cli.serve import run_service
+from api.demo.service import LEASE_S
 from indexer.settings import BadSettings, load
 
-LEASE_S: Final = 2.0
-"""The one that is killed holds on to what it owns for so long: shorter than it takes to start another."""
+HEARTBEAT_S: Final = 0.5
+MIN_HOLD_S: Final = 1.0
+"""In a deployment partitions move seldom; here somebody watches."""
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from indexer.settings import Settings
 
 
-def main(port: int, store_url: str, sources: Sequence[str]) -> int:
+def main(port: int, store_url: str, replica: str, sources: Sequence[str]) -> int:
     """Serve until standard input ends. Nothing of the user's environment or files changes the demo.
 
     `store_url` empty: memory mode.
@@ -39,8 +41,10 @@ def main(port: int, store_url: str, sources: Sequence[str]) -> int:
                 "server.port": port,
                 "events.probe_interval_s": 1.0,
                 "redis.url": store_url or None,
-                "redis.replica": "demo",
+                "redis.replica": replica,
                 "redis.lease_s": LEASE_S,
+                "redis.heartbeat_s": HEARTBEAT_S,
+                "redis.min_hold_s": MIN_HOLD_S,
             },
             source_flags=sources,
         )

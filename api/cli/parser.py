@@ -112,11 +112,18 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
         "Three engines replay recorded vLLM traffic through real sockets into a service; lookups go on."
     )
     parser.add_argument("--port", type=int, default=8080, help="port of the service, 0 for a free one (default 8080)")
-    parser.add_argument(
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
         "--redis",
         action="store_true",
         help="with a store (a Valkey or Redis of its own, started for the demo); the service is killed and started "
         "again on the way",
+    )
+    how.add_argument(
+        "--cluster",
+        action="store_true",
+        help="three replicas beside such a store, asked in turn, on --port and the two ports above it; on the way one "
+        "is killed and started again, one is paused beyond its lease and goes on",
     )
     parser.add_argument("--seconds", type=_positive, metavar="N", help="end by itself after so long")
 

@@ -19,6 +19,13 @@ class SourceFacts(msgspec.Struct):
     lag_ms: int | None = None
     blocks: dict[str, int] = {}
     generation: str = ""
+    owner: str | None = None
+
+
+class SourceList(msgspec.Struct):
+    """All of them."""
+
+    sources: list[SourceFacts]
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,8 +52,7 @@ class Outage:
 
     def judge(self, sources: Mapping[str, SourceFacts]) -> None:
         """Now that all is indexed again."""
-        now = {pod: facts.generation for pod, facts in sources.items()}
-        self.begun_anew = [pod for pod, generation in self.generations.items() if now.get(pod) != generation]
+        self.begun_anew = begun_anew(self.generations, sources)
         self.kept = not self.begun_anew
 
     def said_killed(self) -> str:
@@ -70,6 +69,12 @@ class Outage:
             blocks = f"{blocks_of(sources):,} blocks"
             return f"nothing was lost: the same generations, {blocks}; {self.missed} batches came by replay"
         return f"begun anew after the restart: {', '.join(self.begun_anew)}"
+
+
+def begun_anew(generations: Mapping[str, str], sources: Mapping[str, SourceFacts]) -> list[str]:
+    """Pods that are not in the generation any more that they were in."""
+    now = {pod: facts.generation for pod, facts in sources.items()}
+    return [pod for pod, generation in generations.items() if now.get(pod) != generation]
 
 
 def blocks_of(sources: Mapping[str, SourceFacts]) -> int:

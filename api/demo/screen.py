@@ -29,6 +29,7 @@ STATE_STYLES: Final = {
     "no_signal": "dim",
 }
 PHASES: Final = {
+    "waiting": "engines wait until all is listening",
     "playing": "engines at work",
     "settling": "engines pause until all is indexed",
     "checking": "answers held against the engines' own",
@@ -48,8 +49,14 @@ NARROW: Final = 74
 """Below it only the most important has."""
 
 
-def draw(show: Show, url: str, width: int) -> RenderableType:
-    """The whole screen, as it is now, for a terminal of so many columns."""
+def draw(
+    show: Show, url: str, width: int, *, replicas: RenderableType | None = None, said: Sequence[str] | None = None
+) -> RenderableType:
+    """The whole screen, as it is now, for a terminal of so many columns.
+
+    `replicas`: a table of them, where there are several. `said`: what happened to the service or to them, where
+    something does.
+    """
     totals = show.totals
     title = Text.assemble(
         ("round ", "dim"),
@@ -62,6 +69,7 @@ def draw(show: Show, url: str, width: int) -> RenderableType:
     parts: list[RenderableType] = [
         title,
         Text(),
+        *([] if replicas is None else [replicas, Text()]),
         _engines(show, width),
         Text(),
         _lookups(show, width),
@@ -69,7 +77,7 @@ def draw(show: Show, url: str, width: int) -> RenderableType:
         _totals(show),
     ]
     return Panel(
-        Group(*parts, *_said(show)),
+        Group(*parts, *_said(said)),
         title=f"kvindexer demo  {url}",
         subtitle="Ctrl-C ends",
         border_style="blue",
@@ -107,21 +115,21 @@ LOOKUP_COLUMNS: Final = (
 )
 
 
-def _table(columns: Sequence[Column], rows: Iterable[Sequence[RenderableType]], width: int) -> Table:
-    """Columns that find no room are left out whole: half a number is worse than none."""
-    table = Table(box=None, header_style="bold", pad_edge=False, expand=True)
+def table(columns: Sequence[Column], rows: Iterable[Sequence[RenderableType]], width: int) -> Table:
+    """Of these rows. Columns that find no room are left out whole: half a number is worse than none."""
+    drawn = Table(box=None, header_style="bold", pad_edge=False, expand=True)
     shown = [width >= column.width_min for column in columns]
     for column in compress(columns, shown):
-        table.add_column(column.title, justify="right" if column.right else "left", no_wrap=True)
+        drawn.add_column(column.title, justify="right" if column.right else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*compress(row, shown))
-    return table
+        drawn.add_row(*compress(row, shown))
+    return drawn
 
 
 def _engines(show: Show, width: int) -> Table:
     most = max((sum(facts.blocks.values()) for facts in show.sources.values()), default=0)
     rows = [_engine(pod, sent, show.sources.get(pod), most, away=show.away) for pod, sent in show.sent.items()]
-    return _table(ENGINE_COLUMNS, rows, width)
+    return table(ENGINE_COLUMNS, rows, width)
 
 
 def _engine(pod: str, sent: int, facts: SourceFacts | None, most: int, *, away: bool) -> Sequence[RenderableType]:
@@ -161,7 +169,7 @@ def _lookups(show: Show, width: int) -> Table:
         for lookup in show.lookups
     ]
     empty = [()] * ((show.lookups.maxlen or 0) - len(rows))
-    return _table(LOOKUP_COLUMNS, [*rows, *empty], width)
+    return table(LOOKUP_COLUMNS, [*rows, *empty], width)
 
 
 def _comparison(lookup: LookupFacts) -> Text:
@@ -182,17 +190,17 @@ def _totals(show: Show) -> Text:
         (f"{totals.lookups:,}", "bold"),
         f" lookups, median {took}   ",
         (f"{totals.agreeing:,} of {totals.compared:,}", "bold green" if all_agree else "bold red"),
-        " compared answers agree with the engines\n",
+        f" compared answers agree with the engines, {totals.compared - totals.agreeing} wrong\n",
         (f"{totals.messages:,}", "bold"),
         f" batches published, {totals.lost} of them lost on the way and fetched again",
     )
 
 
-def _said(show: Show) -> list[RenderableType]:
-    """What happened to the service last; always so many lines, so that the picture does not jump."""
-    if not show.kills:
+def _said(sentences: Sequence[str] | None) -> list[RenderableType]:
+    """What happened last; always so many lines, so that the picture does not jump."""
+    if sentences is None:
         return []
-    last = show.said[-SAID_SHOWN:]
+    last = sentences[-SAID_SHOWN:]
     lines = [*last, *[""] * (SAID_SHOWN - len(last))]
     return [Text(), *(Text(line, style="cyan", overflow="ellipsis", no_wrap=True) for line in lines)]
 

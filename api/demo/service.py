@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,11 +15,12 @@ if TYPE_CHECKING:
 
 END_MAX_S: Final = 10.0
 """From being told to the end; beyond it is killed."""
-
+LEASE_S: Final = 2.0
+"""Who is killed holds on to what it owns for so long: shorter than it takes to start another."""
 
 _START: Final = (
     "import sys; sys.path[:] = {path!r}; "
-    "from api.cli.demo_service import main; sys.exit(main(int(sys.argv[1]), sys.argv[2], sys.argv[3:]))"
+    "from api.cli.demo_service import main; sys.exit(main(int(sys.argv[1]), *sys.argv[2:4], sys.argv[4:]))"
 )
 """Not `-m`: that looks in the working directory first, and many a project has a folder called `api`."""
 
@@ -32,17 +34,21 @@ class ServiceFailed(Exception):
 
 
 class ServiceProcess:
-    """A running service for these sources. Also a context manager; nothing is left of it afterwards.
+    """A service for these sources, started at once; as a context manager it listens on entry, and is gone afterwards.
 
-    `store_url` empty: memory mode.
+    `store_url` empty: memory mode. `replica`: what it is called in the store.
     """
 
-    def __init__(self, port: int, sources: Sequence[str], store_url: str = "") -> None:
-        """Start, and wait until it accepts connections. Raises `ServiceFailed`."""
+    def __init__(self, port: int, sources: Sequence[str], store_url: str = "", replica: str = "demo") -> None:
         self._said: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  closed in close
-        self._arguments = [store_url, *sources]
+        self._arguments = [store_url, replica, *sources]
         self._port = port
+        self.url = ""
+        """Its address, from entry on."""
         self.start()
+
+    def __enter__(self) -> Self:
+        """Wait until it accepts connections. Raises `ServiceFailed`; then nothing is left of it."""
         self.url = self._address()
         if not self.url:
             self._process.wait()
@@ -50,9 +56,7 @@ class ServiceProcess:
                 self.check()
             finally:
                 self.close()
-        self._port = urlsplit(self.url).port or port
-
-    def __enter__(self) -> Self:
+        self._port = urlsplit(self.url).port or self._port
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -66,7 +70,9 @@ class ServiceProcess:
             stdout=subprocess.PIPE,
             stderr=self._said,
             text=True,
-            start_new_session=True,  # Ctrl-C is for us; it is told by the end of its input
+            # Ctrl-C is for us; it is told by the end of its input. Not a session of its own: of a group that loses its
+            # parent in the same session the kernel ends those that are paused, and only those need it.
+            process_group=0,
         )
 
     def kill(self) -> None:
@@ -74,6 +80,14 @@ class ServiceProcess:
         self._process.kill()
         self._process.wait()
         self._close_pipes()
+
+    def pause(self) -> None:
+        """SIGSTOP: it stands still and does not notice."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT: it goes on, as if no time had passed."""
+        self._process.send_signal(signal.SIGCONT)
 
     def listens(self) -> bool:
         """Whether the process that was started accepts connections by now. Raises `ServiceFailed` if it has ended."""
@@ -94,9 +108,14 @@ class ServiceProcess:
         code = self._process.returncode
         raise ServiceFailed(lines[-1] if lines else f"the service ended with exit code {code}", code)
 
+    def tell_to_end(self) -> None:
+        """By the end of its input; it is not waited for."""
+        self._close_pipes()
+        self.resume()  # else one that is paused would not notice
+
     def close(self) -> None:
         """Tell it to end and wait until it has."""
-        self._close_pipes()
+        self.tell_to_end()
         try:
             self._process.wait(END_MAX_S)
         except subprocess.TimeoutExpired:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from api.demo.facts import Every, LookupFacts, SourceFacts, Totals
+from api.demo.facts import Every, LookupFacts, SourceFacts, SourceList, Totals
 from api.demo.outage import Outage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from api.cli.client import ServiceClient
+    from api.demo.asked import Asked
     from api.demo.fleet import TraceFleet
     from api.demo.outage import Killable
     from api.demo.trace import Probe, Trace, TraceMessage, Truth
@@ -37,11 +37,10 @@ KILL_AFTER: Final = 20
 AWAY_S: Final = 1.5
 """So long nobody starts it again: longer than it takes to see."""
 
-Phase = Literal["playing", "settling", "checking", "resting", "restarting", "killed", "starting"]
+CHECK_MAX_MS: Final = 2_000
+"""So long an answer that is held against the engines' own may wait for what they published last."""
 
-
-class _SourceList(msgspec.Struct):
-    sources: list[SourceFacts]
+Phase = Literal["waiting", "playing", "settling", "checking", "resting", "restarting", "killed", "starting"]
 
 
 class _Entry(msgspec.Struct):
@@ -66,19 +65,25 @@ class Show:
         trace: Trace,
         truth: Truth,
         fleet: TraceFleet,
-        client: ServiceClient,
+        asked: Asked,
         now: Callable[[], float],
         *,
         killable: Killable | None = None,
     ) -> None:
         """Nothing is published or asked before `step`. With `killable` it is killed on the way and started again."""
-        self.phase: Phase = "playing"
+        self.phase: Phase = "waiting"
         self.totals = Totals()
         self.sources: dict[str, SourceFacts] = {}
+        """As one of those says that are asked."""
+        self.answers: Counter[str] = Counter()
+        """By the address of who answered."""
         self.lookups: deque[LookupFacts] = deque(maxlen=LOOKUPS_SHOWN)
         self.model = next(iter(fleet.identities.values())).model
         self.pods = {number: identity.pod for number, identity in fleet.identities.items()}
-        self._fleet, self._client, self._now = fleet, client, now
+        self._fleet, self._asked, self._now = fleet, asked, now
+        self._seen: list[dict[str, SourceFacts]] = []
+        can_replay = all(engine.replay_endpoint is not None for engine in fleet.engines.values())
+        self._loss = LOSS if can_replay else 0.0
         self._truth = truth
         self._messages: list[TraceMessage] = list(trace.messages())
         self._probes: dict[int, list[Probe]] = {}
@@ -108,9 +113,12 @@ class Show:
         return {self.pods[number]: engine.sequence for number, engine in self._fleet.engines.items()}
 
     @property
-    def kills(self) -> bool:
-        """Whether the service is killed on the way."""
-        return self._killable is not None
+    def all_live(self) -> bool:
+        """Whether all that can be asked said so of every engine when they were asked last."""
+        pods = self.pods.values()
+        return bool(self._seen) and all(
+            pod in seen and seen[pod].state == "live" for seen in self._seen for pod in pods
+        )
 
     @property
     def away(self) -> bool:
@@ -136,15 +144,21 @@ class Show:
                 self._settle()
             case "checking":
                 self._check()
-            case "resting" if self._now() - self._since >= REST_S:
+            case "waiting" if self._may_play():
+                self._enter("playing")
+            case "resting" if self._now() - self._since >= REST_S and self._asked.is_calm():
                 self._fleet.restart_all()
                 self._enter("restarting")
-            case "restarting" if all(engine.subscribers for engine in self._fleet.engines.values()):
+            case "restarting" if self._may_play():
                 self._position = 0
                 self.totals.rounds += 1
                 self._enter("playing")
             case _:
                 pass
+
+    def _may_play(self) -> bool:
+        subscribed = [engine.subscribers for engine in self._fleet.engines.values()]
+        return min(subscribed) >= self._asked.listeners and self._asked.is_calm()
 
     def popular_prefix(self, length: int) -> list[int]:
         """The beginning that most prompts share: what to try by hand."""
@@ -161,7 +175,7 @@ class Show:
             if self._position == len(self._messages):
                 self._enter("resting")
                 return
-            lost = self._chance.random() < LOSS
+            lost = self._chance.random() < self._loss
             self._publish(lost=lost)
             if self._position in self._kill_at:
                 self._kill()
@@ -206,11 +220,11 @@ class Show:
             self.phase = "playing"
 
     def _settle(self) -> None:
-        """The engines pause until the service has applied all they sent: the truth is about this very position."""
+        """The engines pause until all that are asked have applied all they sent: the truth is about this position."""
         self._look()
         sent = self.sent
-        known = {pod: facts.sequence for pod, facts in self.sources.items() if facts.state == "live"}
-        if all(known.get(pod) == sequence for pod, sequence in sent.items()):
+        there = all(pod in seen and seen[pod].sequence == at for seen in self._seen for pod, at in sent.items())
+        if there and self.all_live:
             self._judge_outage()
             self._enter("checking")
         elif self._now() - self._since >= SETTLE_MAX_S:
@@ -231,12 +245,20 @@ class Show:
             self._ask(probe.prompt, probe)
 
     def _look(self) -> None:
-        listed = msgspec.json.decode(self._client.request("GET", "/v1/sources"), type=_SourceList)
-        self.sources = {facts.pod: facts for facts in listed.sources}
+        self._seen = []
+        for client in self._asked.clients():
+            listed = msgspec.json.decode(client.request("GET", "/v1/sources"), type=SourceList)
+            self._seen.append({facts.pod: facts for facts in listed.sources})
+        self.sources = self._seen[0]
 
     def _ask(self, prompt: int, probe: Probe | None) -> None:
-        question = {"model": self.model, "token_ids": self._truth.prompts[prompt].tokens}
-        answer = msgspec.json.decode(self._client.request("POST", "/v1/lookup", question), type=_Answer)
+        question: dict[str, object] = {"model": self.model, "token_ids": self._truth.prompts[prompt].tokens}
+        if probe is not None:
+            question |= {"min_sequence": self.sent, "timeout_ms": CHECK_MAX_MS}
+        clients = self._asked.clients()
+        client = clients[self.totals.lookups % len(clients)]
+        answer = msgspec.json.decode(client.request("POST", "/v1/lookup", question), type=_Answer)
+        self.answers[client.url] += 1
         entries = {entry.pod: entry for entry in answer.pods}
         got = tuple(entries[pod].reusable_tokens if pod in entries else 0 for pod in self.pods.values())
         chain = tuple(entries[pod].matched_tokens if pod in entries else 0 for pod in self.pods.values())

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from api.cli.client import ServiceClient
+from api.demo.asked import Alone
 from api.demo.facts import LookupFacts, SourceFacts
 from api.demo.fleet import TraceFleet
 from api.demo.outage import Killable
@@ -46,14 +47,14 @@ def _show(killable: Killable | None = None) -> Show:
     """Nothing published or asked: the engines are as after a restart."""
     trace = Trace(PACKAGE / "demo.kvt.gz")
     fleet = TraceFleet(trace.header, "tcp://127.0.0.1:0", None)
-    client = ServiceClient("http://127.0.0.1:1")
-    return Show(trace, read_truth(PACKAGE / "demo.truth.gz"), fleet, client, lambda: 0.0, killable=killable)
+    asked = Alone(ServiceClient("http://127.0.0.1:1"))
+    return Show(trace, read_truth(PACKAGE / "demo.truth.gz"), fleet, asked, lambda: 0.0, killable=killable)
 
 
-def _drawn(show: Show, width: int) -> list[str]:
+def _drawn(show: Show, width: int, said: list[str] | None = None) -> list[str]:
     console = Console(width=width, height=50, file=io.StringIO(), force_terminal=False)
     with console.capture() as capture:
-        console.print(draw(show, "http://127.0.0.1:8080", width))
+        console.print(draw(show, "http://127.0.0.1:8080", width, said=said))
     return capture.get().splitlines()
 
 
@@ -81,10 +82,9 @@ def test_while_the_service_is_away_the_table_stands() -> None:
     """As it was when it was killed; what happened is said below it."""
     show = _show(killable=Never())
     show.sources = {pod: SourceFacts(pod, "live", "exact", sequence=-1, blocks={"gpu": 815}) for pod in show.sent}
-    before = _drawn(show, 120)
+    before = _drawn(show, 120, [])
     show.phase = "killed"
-    show.said = [f"sentence {number}" for number in range(5)]
-    lines = _drawn(show, 120)
+    lines = _drawn(show, 120, [f"sentence {number}" for number in range(5)])
     text = "\n".join(lines)
 
     assert len(before) == len(lines)
