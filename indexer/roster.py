@@ -7,6 +7,7 @@ removed is never scored again (P4); a list takes effect whole or not at all.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
@@ -35,13 +36,24 @@ _LOCKED_ORIGINS: Final[tuple[Origin, ...]] = ("flag", "config")
 
 
 class Exchange(NamedTuple):
-    """What a whole list changes: `gone` leave or are registered anew, `removed` of them altogether."""
+    """What a whole list changes: `gone` leave or are registered anew, `removed` of them altogether.
+
+    `counted`: of those, one of each pod that counts against `max_clears_per_minute`.
+    """
 
     gone: list[SourceId]
     removed: list[SourceId]
     fresh: list[Descriptor]
     cordoned: frozenset[SourceId]
+    counted: frozenset[SourceId]
     answer: SourcesReplaced
+
+
+class Touched(NamedTuple):
+    """Sources that a caller may clear or remove. `counted` as in `Exchange`."""
+
+    keys: list[SourceId]
+    counted: frozenset[SourceId]
 
 
 class Roster:
@@ -71,7 +83,11 @@ class Roster:
         self._telemetry = telemetry
         self._log = source_log
         self._sinks: dict[SourceId, SourceSink] = {}
-        self._clears: deque[float] = deque()
+        self._clears: deque[float] = deque(maxlen=2 * self._clears_max)
+        """Of all replicas, which may be more than the limit where several were told at once."""
+        self._pods_refused = 0
+        """Not told yet."""
+        self._alarmed_at = float("-inf")
         self._to_follow: dict[SourceId, None] = {}
         self._followed_anew = asyncio.Event()
         self.appeared: Callable[[SourceSink], None] = _ignore_sink
@@ -115,9 +131,9 @@ class Roster:
         if known is None:
             self._check(descriptor)
             return False
-        if _same(known.descriptor, descriptor):
+        if same_but_origin(known.descriptor, descriptor):
             return True
-        raise _differs(known.descriptor, descriptor)
+        raise differs(known.descriptor, descriptor)
 
     def say_registered(self, descriptor: Descriptor) -> None:
         """For the operator."""
@@ -147,16 +163,18 @@ class Roster:
                 raise SourceConflictError("pod", f"{descriptor.id} is in the list twice")
             wanted[descriptor.id] = descriptor
         present = {key: sink.descriptor for key, sink in self._sinks.items() if sink.descriptor.origin == "api"}
-        kept = {key for key, descriptor in wanted.items() if key in present and _same(present[key], descriptor)}
+        kept = {
+            key for key, descriptor in wanted.items() if key in present and same_but_origin(present[key], descriptor)
+        }
         fixed = {key: sink.descriptor for key, sink in self._sinks.items() if key not in present}
         fresh = [descriptor for key, descriptor in wanted.items() if key not in kept and not _stands(fixed, descriptor)]
         gone = [key for key in present if key not in kept]
         self._check_all(gone, fresh)
-        self._allow_removals(gone, max_removals)
+        counted = self._allow_removals(gone, max_removals)
         cordoned = frozenset(key for key in gone if self._sinks[key].source.facts.cordoned)  # a word that stays
         removed = [key for key in gone if key not in wanted]
         answer = SourcesReplaced(added=len(fresh), kept=len(wanted) - len(fresh), removed=len(removed))
-        return Exchange(gone, removed, fresh, cordoned, answer)
+        return Exchange(gone, removed, fresh, cordoned, counted, answer)
 
     def say_exchanged(self, exchange: Exchange) -> None:
         """For the operator."""
@@ -171,13 +189,13 @@ class Roster:
 
     def remove(self, pod: str, dp_rank: int | None) -> int:
         """Remove one rank or all; sources of flags and configuration stay."""
-        keys = self.may_remove(pod, dp_rank)
+        keys = self.may_remove(pod, dp_rank).keys
         for key in keys:
             self._close(key)
         self._log.say("source %s: removed by a caller", names(keys))
         return len(keys)
 
-    def may_remove(self, pod: str, dp_rank: int | None) -> list[SourceId]:
+    def may_remove(self, pod: str, dp_rank: int | None) -> Touched:
         """The sources of that name; raises where they may not be removed. Counts as having removed them."""
         sources = self._registry.named(pod, dp_rank)
         for source in sources:
@@ -186,22 +204,30 @@ class Roster:
                     "origin", f"{source.descriptor.id} comes from a {source.descriptor.origin}: remove it there"
                 )
         keys = [source.descriptor.id for source in sources]
-        self._allow_clears(self._pods_with_blocks(keys))
-        return keys
+        counted = self._one_of_each_pod(keys)
+        self._allow_clears(len(counted))
+        return Touched(keys, counted)
 
     def clear(self, pod: str, dp_rank: int | None) -> int:
         """New generation, everything of it gone."""
-        keys = self.may_clear(pod, dp_rank)
+        keys = self.may_clear(pod, dp_rank).keys
         for key in keys:
             self.clear_one(key)
         self._log.say("source %s: cleared by a caller", names(keys))
         return len(keys)
 
-    def may_clear(self, pod: str, dp_rank: int | None) -> list[SourceId]:
+    def may_clear(self, pod: str, dp_rank: int | None) -> Touched:
         """The sources of that name; raises where too much was cleared just now. Counts as having cleared them."""
         sources = self._registry.named(pod, dp_rank)
         self._allow_clears(1)
-        return [source.descriptor.id for source in sources]
+        keys = [source.descriptor.id for source in sources]
+        return Touched(keys, frozenset(keys[:1]))
+
+    def note_clear(self) -> None:
+        """Another replica was told to clear or remove a pod: the limit holds for all together."""
+        now = self._clock.now()
+        self._forget_clears(now)
+        self._clears.append(now)
 
     def clear_one(self, key: SourceId, generation: int | None = None) -> None:
         """As an operator says, maybe through another replica, which gave the generation."""
@@ -271,6 +297,7 @@ class Roster:
 
     def forget_lost(self) -> Generator[None, None, None]:
         """Sources gone for `retain_s`: their memory comes back, and those that came by topic leave altogether."""
+        self._tell_refused()
         for key, source in list(self._registry.sources.items()):
             yield
             if self._registry.sources.get(key) is not source or self._sinks[key].followed:
@@ -330,34 +357,60 @@ class Roster:
         self.left = True
         self._view.fit(len(self._registry.sources))
 
-    def _pods_with_blocks(self, keys: Iterable[SourceId]) -> int:
-        """How many pods something would be forgotten of; what never spoke can go unnoticed."""
-        sources = (self._sinks[key].source for key in keys)
-        return len({source.descriptor.pod for source in sources if any(source.holdings[1:])})
+    def _one_of_each_pod(self, keys: Iterable[SourceId]) -> frozenset[SourceId]:
+        """One source of each pod of which something would be forgotten; what never spoke can go unnoticed."""
+        found: dict[str, SourceId] = {}
+        for key in keys:
+            if any(self._sinks[key].source.holdings[1:]):
+                found.setdefault(key.pod, key)
+        return frozenset(found.values())
 
-    def _allow_removals(self, gone: Sequence[SourceId], max_removals: int | None) -> None:
-        """What the caller allows itself, or else `max_clears_per_minute`."""
+    def _allow_removals(self, gone: Sequence[SourceId], max_removals: int | None) -> frozenset[SourceId]:
+        """What the caller allows itself, or else `max_clears_per_minute`; which of them count against that."""
         if max_removals is not None:
             if len(gone) > max_removals:
                 raise TooManyRemovalsError(len(gone), max_removals)
-            return
-        pods, limit = self._pods_with_blocks(gone), self._clears_max
-        if pods > limit:  # waiting would not help
-            self._telemetry.limits_reached["limits.max_clears_per_minute"] += 1
-            raise TooManyRemovalsError(len(gone), limit, pods=pods)
-        self._allow_clears(pods)
+            return frozenset()
+        counted, limit = self._one_of_each_pod(gone), self._clears_max
+        if len(counted) > limit:  # waiting would not help
+            self._refuse_clears(len(counted))
+            raise TooManyRemovalsError(len(gone), limit, pods=len(counted))
+        self._allow_clears(len(counted))
+        return counted
 
     def _allow_clears(self, pods: int) -> None:
         """`max_clears_per_minute`: a discovery that has gone wrong must not empty the index."""
         now, limit = self._clock.now(), self._clears_max
-        while self._clears and now - self._clears[0] >= CLEARS_WINDOW_S:
-            self._clears.popleft()
+        self._forget_clears(now)
         beyond = len(self._clears) + pods - limit
         if beyond > 0:
-            self._telemetry.limits_reached["limits.max_clears_per_minute"] += 1
+            self._refuse_clears(pods)
             turn = self._clears[min(beyond, len(self._clears)) - 1] if self._clears else now
             raise LimitReachedError("limits.max_clears_per_minute", limit, retry_s=turn + CLEARS_WINDOW_S - now)
         self._clears.extend([now] * pods)
+
+    def _forget_clears(self, now: float) -> None:
+        while self._clears and now - self._clears[0] >= CLEARS_WINDOW_S:
+            self._clears.popleft()
+
+    def _refuse_clears(self, pods: int) -> None:
+        self._telemetry.limits_reached["limits.max_clears_per_minute"] += 1
+        self._pods_refused += pods
+        self._tell_refused()
+
+    def _tell_refused(self) -> None:
+        """The alarm, once a window however often it happens: whoever looks after the callers must know."""
+        now = self._clock.now()
+        if not self._pods_refused or now - self._alarmed_at < CLEARS_WINDOW_S:
+            return
+        self._log.say(
+            "limits.max_clears_per_minute = %d reached: clearing or removing %d pods was refused. "
+            "Has the discovery that registers sources gone wrong? If it is meant: PUT /v1/sources?max_removals=N",
+            self._clears_max,
+            self._pods_refused,
+            level=logging.ERROR,
+        )
+        self._pods_refused, self._alarmed_at = 0, now
 
 
 def _ignore_sink(_: SourceSink) -> None:
@@ -372,7 +425,7 @@ def _always(_: SourceId) -> bool:
     return True
 
 
-def _same(known: Descriptor, new: Descriptor) -> bool:
+def same_but_origin(known: Descriptor, new: Descriptor) -> bool:
     """Equal but for where it came from: a registrar that posts what a flag says already changes nothing."""
     return known == msgspec.structs.replace(new, origin=known.origin)
 
@@ -382,7 +435,7 @@ def _stands(fixed: dict[SourceId, Descriptor], new: Descriptor) -> bool:
     known = fixed.get(new.id)
     if known is None:
         return False
-    if not _same(known, new):
+    if not same_but_origin(known, new):
         raise SourceConflictError("pod", f"{new.id} comes from a {known.origin} and differs")
     return True
 
@@ -392,7 +445,7 @@ def _listed(keys: Iterable[SourceId]) -> str:
     return f" ({shown})" if shown else ""
 
 
-def _differs(known: Descriptor, new: Descriptor) -> SourceConflictError:
+def differs(known: Descriptor, new: Descriptor) -> SourceConflictError:
     """A registration stands as it is: told with the way to change it."""
     field = _first_difference(known, new)
     way = (

@@ -58,9 +58,12 @@ class Control:
                 await asyncio.sleep(RETRY_S)
                 continue
             for owner in owners:
-                for entry in found.get(self._keys[owner.number].control, ()):
+                entries = found.get(self._keys[owner.number].control, ())
+                for entry in entries:
                     if owner.role == "owner":
                         self._take(owner, entry)
+                if entries:
+                    owner.tick_soon()
                 await asyncio.sleep(0)
 
     async def _read(self, after: Mapping[bytes, bytes]) -> Mapping[bytes, list[StreamEntry]]:
@@ -93,6 +96,8 @@ class Control:
         owner.control_after = entry_id
         try:
             given = read_command(fields)
+            if given.counted and not self._parts.nonces.are_of(given.counted):
+                self._parts.roster.note_clear()
             self._obey(owner, given)
         except DamagedValue as damaged:
             log.warning("partition %d: a command is not in this version's form: %s", owner.number, damaged)

@@ -47,6 +47,8 @@ class FollowedPartition:
         """None: where its journal ends and what its registry is, is to be found out (anew)."""
         self.control = START
         """Of the command obeyed last: an id of the server's own, which has the same form."""
+        self.owner_control = START
+        """Of the last command that its owner has obeyed, as far as its ticks tell."""
         self.registry_due = False
         """Commands were missed, or the store went back: the registry is to be read again."""
         self.is_reached = False
@@ -74,6 +76,7 @@ class FollowedPartition:
         if self.is_left:
             return
         self.follower, self.control = Follower(found.position), Position.parse(found.control)
+        self.owner_control = START
         self.end_seen_at, self.is_reached, self.registry_due = now, True, False
         yield from self.sources.want_all()
         yield from self.sources.register_all(found.registry, now)
@@ -104,6 +107,11 @@ class FollowedPartition:
         self.is_left, self.follower = True, None
         self.sources.leave()
 
+    def has_obeyed(self, command: Position) -> bool:
+        """Whether a command is in force here and at the owner. Positions here are ids of the control stream."""
+        is_read = self.follower is not None and not self.registry_due and self.control >= command
+        return is_read and self.owner_control >= command
+
     # -- commands and entries ------------------------------------------------------------------------------------------
 
     def obey(self, commands: Iterable[StreamEntry]) -> Generator[None, None, None]:
@@ -133,8 +141,9 @@ class FollowedPartition:
                 match step.entry:
                     case Changed(changes):
                         yield from self._change(changes)
-                    case Ticked(_, ticks):
+                    case Ticked(_, ticks, control):
                         yield from self._tick(ticks, heard_at)
+                        self.owner_control = Position.parse(control) if control else START
                     case entry:
                         self._renew(entry)
             self.entry_at = heard_at

@@ -98,6 +98,8 @@ class FollowedSources:
         another generation. Raises DamagedValue: then the registry is to be read, too.
         """
         given = read_command(command)
+        if given.counted:
+            self._shelves.clears(given.counted)
         name = source_name(given.source)
         source = self.by_name.get(name)
         if source is not None and given.generation < source.generation and given.verb in {"put", "remove"}:

@@ -80,6 +80,11 @@ class Followers:
         """Whether a partition is followed."""
         return partition in self._partitions
 
+    def have_obeyed(self, partition: int, command: Position) -> bool:
+        """Whether a followed partition's command, by its id, is in force here and at the owner."""
+        followed = self._partitions.get(partition)
+        return followed is not None and followed.has_obeyed(command)
+
     def leave(self, partition: int) -> None:
         """Follow it no more. Its sources stay in the registry as they are."""
         followed = self._partitions.pop(partition, None)

@@ -50,6 +50,11 @@ class OnRoster:
         """A map that is no longer used."""
         self._parts.ingest.bury(left)
 
+    def clears(self, nonce: bytes) -> None:
+        """Counted when it was given, where that was here."""
+        if not self._parts.nonces.are_of(nonce):
+            self._parts.roster.note_clear()
+
     def get(self, source: SourceId) -> SourceIndex | None:
         """As it stands, whoever entered it."""
         return self._parts.registry.sources.get(source)

@@ -1,7 +1,8 @@
 """[I/O] Commands that are given at this replica: checked against what it knows, made durable, and awaited.
 
-A command is durable when its script has run. It is in force here when this replica has read it back from the control
-stream, as all others do; where that takes longer than `IN_FORCE_S`, the caller is told that it is accepted.
+A command is durable when its script has run. It is in force when this replica has read it back from the control stream,
+as all others do, and the owner's ticks tell that it has, too. Where that takes longer than `IN_FORCE_S`, as while
+nobody owns the partition, the caller is told that it is accepted.
 """
 
 from __future__ import annotations
@@ -12,20 +13,27 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from indexer.partitions.commanding import command, command_store
-from indexer.store.commands import Command, Commanded, NoSuchSource
-from indexer.store.failures import StoreFailure
-from indexer.store.registered import Registered, pack_registered
+from indexer.roster import differs, same_but_origin
+from indexer.store.commands import Command, Commanded, NoSuchSource, OtherRegistration
+from indexer.store.entries import START, Position
+from indexer.store.failures import DamagedValue, StoreFailure
+from indexer.store.outcomes import WrongType
+from indexer.store.registered import Registered, pack_registered, unpack_registered
 from schemas.rest import Effect, SourceRegistered, SourcesReplaced, SourcesTouched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from indexer.index.source import SourceIndex
     from indexer.model import Descriptor, SourceId
+    from indexer.partitions.followers import Followers
     from indexer.partitions.owner import Owner
     from indexer.partitions.parts import Parts
-    from indexer.store.commands import Verb
+    from indexer.roster import Exchange
+    from indexer.store.commands import Outcome, Verb
     from indexer.store.layout import PartitionKeys
-    from indexer.store.outcomes import WrongType
+
+Reply = Commanded | OtherRegistration | None
 
 log = logging.getLogger("kvindexer.store")
 
@@ -33,6 +41,8 @@ IN_FORCE_S: Final = 2.0
 LOOK_S: Final = 0.002
 RETRY_S: Final = 0.5
 OUTBOX_MAX: Final = 8_192
+TRIES: Final = 8
+CONTENDED: Final = "others change the same registration again and again"
 
 
 class _Later(NamedTuple):
@@ -43,12 +53,15 @@ class _Later(NamedTuple):
 
 
 class Orders:
-    """`keys` of all partitions; `owners` where this replica owns what it can."""
+    """`keys` of all partitions; `owners` where this replica owns what it can, `followers` of the others."""
 
-    def __init__(self, parts: Parts, keys: Mapping[int, PartitionKeys], owners: Mapping[int, Owner]) -> None:
+    def __init__(
+        self, parts: Parts, keys: Mapping[int, PartitionKeys], owners: Mapping[int, Owner], followers: Followers
+    ) -> None:
         self._parts = parts
         self._keys = keys
         self._owners = owners
+        self._followers = followers
         self._outbox: deque[_Later] = deque(maxlen=OUTBOX_MAX)
         self._posted = asyncio.Event()
 
@@ -59,21 +72,25 @@ class Orders:
         roster = self._parts.roster
         if roster.stands(descriptor):
             return SourceRegistered(pod=descriptor.pod, dp_rank=descriptor.dp_rank, result="same")
-        commanded = await self._give("put", descriptor.id, Registered(descriptor))
-        effect = await self._in_force(lambda: self._has(descriptor))
-        roster.say_registered(descriptor)
-        result: Literal["created", "same"] = "created" if commanded is None or commanded.changed else "same"
+        reply = await self._give("put", descriptor.id, Registered(descriptor), expected=b"")
+        if isinstance(reply, OtherRegistration):
+            _refuse_other(reply, descriptor)  # not known here yet: nothing is changed
+        created = isinstance(reply, Commanded) and reply.changed
+        effect = await self._in_force({descriptor.id: reply}, lambda: self._has(descriptor))
+        if created:
+            roster.say_registered(descriptor)
+        result: Literal["created", "same"] = "created" if created else "same"
         return SourceRegistered(pod=descriptor.pod, dp_rank=descriptor.dp_rank, result=result, effect=effect)
 
     async def replace(self, descriptors: Sequence[Descriptor], *, max_removals: int | None) -> SourcesReplaced:
         """Make these the whole set of origin `api`. Checked as a whole; then one command a source."""
         roster = self._parts.roster
         exchange = roster.plan_exchange(descriptors, max_removals=max_removals)
-        removed = {key: await self._give("remove", key) for key in exchange.removed}
-        for descriptor in exchange.fresh:
-            await self._give("put", descriptor.id, Registered(descriptor, descriptor.id in exchange.cordoned))
+        removed = {key: await self._give("remove", key, counts=key in exchange.counted) for key in exchange.removed}
+        put = {descriptor.id: await self._exchange(descriptor, exchange) for descriptor in exchange.fresh}
         effect = await self._in_force(
-            lambda: all(map(self._has, exchange.fresh)) and all(map(self._has_read, removed, removed.values()))
+            removed | put,
+            lambda: all(map(self._has, exchange.fresh)) and all(map(self._has_read, removed, removed.values())),
         )
         roster.say_exchanged(exchange)
         answer = exchange.answer
@@ -81,27 +98,25 @@ class Orders:
 
     async def remove(self, pod: str, dp_rank: int | None) -> SourcesTouched:
         """Remove one rank or all."""
-        keys = self._parts.roster.may_remove(pod, dp_rank)
-        given = {key: await self._give("remove", key) for key in keys}
-        effect = await self._in_force(lambda: all(map(self._has_read, given, given.values())))
+        touched = self._parts.roster.may_remove(pod, dp_rank)
+        given = {key: await self._give("remove", key, counts=key in touched.counted) for key in touched.keys}
+        effect = await self._in_force(given, lambda: all(map(self._has_read, given, given.values())))
         log.info("source %s: removed by a caller", pod)
-        return SourcesTouched(pod=pod, sources=len(keys), effect=effect)
+        return SourcesTouched(pod=pod, sources=len(given), effect=effect)
 
     async def clear(self, pod: str, dp_rank: int | None) -> SourcesTouched:
         """New generation, everything of it gone."""
-        keys = self._parts.roster.may_clear(pod, dp_rank)
-        given = {key: await self._give("clear", key) for key in keys}
-        effect = await self._in_force(lambda: all(map(self._has_read, given, given.values())))
+        touched = self._parts.roster.may_clear(pod, dp_rank)
+        given = {key: await self._give("clear", key, counts=key in touched.counted) for key in touched.keys}
+        effect = await self._in_force(given, lambda: all(map(self._has_read, given, given.values())))
         log.info("source %s: cleared by a caller", pod)
-        return SourcesTouched(pod=pod, sources=len(keys), effect=effect)
+        return SourcesTouched(pod=pod, sources=len(given), effect=effect)
 
     async def cordon(self, pod: str, dp_rank: int | None, *, cordoned: bool) -> SourcesTouched:
         """Set or lift the cordon."""
         sources = self._parts.registry.named(pod, dp_rank)
-        for source in sources:
-            await self._give("edit", source.descriptor.id, Registered(source.descriptor, cordoned))
-        keys = [source.descriptor.id for source in sources]
-        effect = await self._in_force(lambda: all(self._is_cordoned(key) in {cordoned, None} for key in keys))
+        given = {source.descriptor.id: await self._cordon(source, cordoned=cordoned) for source in sources}
+        effect = await self._in_force(given, lambda: all(self._is_cordoned(key) in {cordoned, None} for key in given))
         return SourcesTouched(pod=pod, sources=len(sources), effect=effect)
 
     # -- of this replica ----------------------------------------------------------------------------------------------
@@ -139,43 +154,108 @@ class Orders:
         self._outbox.append(later)
         self._posted.set()
 
-    async def _hand_over(self, order: Command) -> Commanded | NoSuchSource | WrongType:
+    async def _hand_over(self, order: Command) -> Outcome:
         return await command_store(self._parts, self._keys[self._parts.partition_of(order.source)], order)
 
-    async def _give(self, verb: Verb, source: SourceId, registered: Registered | None = None) -> Commanded | None:
+    async def _give(
+        self,
+        verb: Verb,
+        source: SourceId,
+        registered: Registered | None = None,
+        *,
+        expected: bytes | None = None,
+        counts: bool = False,
+    ) -> Reply:
         """Give a command; None where the registry does not have the source. Raises StoreFailure."""
         packed = b"" if registered is None else pack_registered(registered)
-        reply = await self._hand_over(command(self._parts, verb, source, packed))
+        reply = await self._hand_over(command(self._parts, verb, source, packed, expected=expected, counts=counts))
         if isinstance(reply, NoSuchSource):
             return None
-        if not isinstance(reply, Commanded):
+        if isinstance(reply, WrongType):
             raise StoreFailure("refused", "a key of the registry is in use for something else")
-        self._parts.ingest.note_generation(reply.generation)
+        if isinstance(reply, Commanded):
+            self._parts.ingest.note_generation(reply.generation)
         return reply
 
-    async def _in_force(self, holds: Callable[[], bool]) -> Effect:
+    async def _exchange(self, descriptor: Descriptor, exchange: Exchange) -> Reply:
+        """Put one of a whole list, in place of what stands, though it be a registration that is not known here yet."""
+        cordoned, expected = descriptor.id in exchange.cordoned, b""
+        for _ in range(TRIES):
+            registered, counts = Registered(descriptor, cordoned), descriptor.id in exchange.counted
+            reply = await self._give("put", descriptor.id, registered, expected=expected, counts=counts)
+            if not isinstance(reply, OtherRegistration):
+                return reply
+            stands = _read(reply.stands)
+            if stands is not None:
+                if same_but_origin(stands.descriptor, descriptor):
+                    return reply
+                if stands.descriptor.origin != "api":
+                    _refuse_other(reply, descriptor)
+                cordoned = stands.cordoned
+            expected = reply.stands
+        raise StoreFailure("refused", CONTENDED)
+
+    async def _cordon(self, source: SourceIndex, *, cordoned: bool) -> Reply:
+        """Of the registration that stands, though it be one that is not known here yet."""
+        descriptor = source.descriptor
+        expected = pack_registered(Registered(descriptor, source.facts.cordoned))
+        for _ in range(TRIES):
+            reply = await self._give("edit", descriptor.id, Registered(descriptor, cordoned), expected=expected)
+            if not isinstance(reply, OtherRegistration):
+                return reply
+            stands = _read(reply.stands)
+            descriptor = descriptor if stands is None else stands.descriptor
+            expected = reply.stands
+        raise StoreFailure("refused", CONTENDED)
+
+    async def _in_force(self, given: Mapping[SourceId, Reply], holds: Callable[[], bool]) -> Effect:
+        """Wait until all are obeyed, and it shows here."""
         clock = self._parts.clock
         until = clock.now() + IN_FORCE_S
-        while not holds():
+        entries: dict[int, Position] = {}
+        for source, reply in given.items():
+            if isinstance(reply, Commanded) and reply.entry is not None:
+                number = self._parts.partition_of(source)
+                entries[number] = max(entries.get(number, START), Position.parse(reply.entry))
+        while not (all(map(self._is_obeyed, entries, entries.values())) and holds()):
             if clock.now() >= until:
                 return "accepted"
             await asyncio.sleep(LOOK_S)
         return "done"
 
+    def _is_obeyed(self, number: int, entry: Position) -> bool:
+        """Whether a command is in force at the partition's owner, and here."""
+        owner = self._owners.get(number)
+        if owner is not None and owner.role == "owner":
+            return Position.parse(owner.control_after) >= entry and owner.lease_until > self._parts.clock.now()
+        return self._followers.have_obeyed(number, entry)
+
     def _has(self, descriptor: Descriptor) -> bool:
         source = self._parts.registry.sources.get(descriptor.id)
-        return source is not None and source.descriptor == descriptor
+        return source is not None and same_but_origin(source.descriptor, descriptor)
 
-    def _has_read(self, key: SourceId, given: Commanded | None) -> bool:
-        """Whether this replica has read that command back from the stream, or knows no such source (any more)."""
+    def _has_read(self, key: SourceId, given: Reply) -> bool:
+        """Whether nothing of before that command counts here, or no such source is known (any more)."""
         source = self._parts.registry.sources.get(key)
-        if source is None or given is None:
-            return True
-        owner = self._owners.get(self._parts.partition_of(key))
-        if owner is not None and owner.role == "owner":
-            return owner.commanded.get(key, 0) >= given.generation
-        return source.facts.generation >= given.generation
+        return source is None or not isinstance(given, Commanded) or source.facts.generation >= given.generation
 
     def _is_cordoned(self, key: SourceId) -> bool | None:
         source = self._parts.registry.sources.get(key)
         return None if source is None else source.facts.cordoned
+
+
+def _read(packed: bytes) -> Registered | None:
+    """A registration as it stands; None where there is none, or it cannot be read: it is put in order."""
+    try:
+        return unpack_registered(packed) if packed else None
+    except DamagedValue:
+        return None
+
+
+def _refuse_other(reply: OtherRegistration, wanted: Descriptor) -> None:
+    """Raises SourceConflictError where what stands differs, as the roster does of what is known here."""
+    stands = _read(reply.stands)
+    if stands is None:
+        raise StoreFailure("refused", "the registration that stands cannot be read")
+    if not same_but_origin(stands.descriptor, wanted):
+        raise differs(stands.descriptor, wanted)

@@ -125,6 +125,11 @@ class Owner:
         if self._writing is not None:
             self._writing.touch(owned)
 
+    def tick_soon(self) -> None:
+        """A command was obeyed: whoever gave it waits for the next tick."""
+        if self._writing is not None:
+            self._writing.tick_soon()
+
     def enter(self, owned: OwnedSource) -> None:
         """A source of this partition that begins, or is loaded."""
         self.owned[id(owned.source)] = owned
@@ -178,7 +183,9 @@ class Owner:
             self.has_loaded = True
             self.role = "owner"
             self._takes_over = False
-            self._writing = Writing(self._parts, self._keys, self.owned, journal, holding)
+            self._writing = Writing(
+                self._parts, self._keys, self.owned, journal, holding, obeyed=lambda: self.control_after
+            )
             try:
                 await self._writing.run()
             except EpochOver as over:

@@ -77,7 +77,7 @@ class Replica:
                 number: Owner(parts, keys, number, on_owned=self._owned, on_lost=self._lost, news=self._news)
                 for number, keys in self._keys.items()
             }
-        self.orders = Orders(parts, self._keys, self.owners)
+        self.orders = Orders(parts, self._keys, self.owners, self.followers)
         self._control = Control(parts, self._keys, self.owners)
         self._agreed = asyncio.Event()
         self._unfit: StoreFailure | None = None

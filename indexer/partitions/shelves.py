@@ -41,6 +41,10 @@ class Shelves(Protocol):
         """A map that is no longer used: to be freed in slices."""
         ...
 
+    def clears(self, nonce: bytes) -> None:
+        """A command that counts against `limits.max_clears_per_minute` was given, maybe by this replica."""
+        ...
+
     def get(self, source: SourceId) -> SourceIndex | None:
         """The source as it stands, whoever entered it."""
         ...

@@ -23,7 +23,7 @@ from indexer.store.layout import segments_for
 from indexer.store.outcomes import Began, Done, OtherGeneration, Refusal, Whereabouts, began, done
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from indexer.partitions.calls import OpenCall
     from indexer.partitions.holding import Holding
@@ -39,6 +39,8 @@ RUN_FIELDS: Final = 20_000
 """Fields of a run after which no further source is added: 25 ms of the server's time."""
 READY_AT_ONCE: Final = 2_000
 """Fields of a run that is made ready in one go: two milliseconds."""
+TICK_SOON_S: Final = 0.02
+"""Between two ticks, at least, however many commands come."""
 KEEP_S: Final = 60.0
 """What is lost of an idle source is found within so long."""
 NEVER_MS: Final = 1 << 40
@@ -46,16 +48,26 @@ NEVER_MS: Final = 1 << 40
 
 
 class Writing:
-    """`owned` is the owner's own: sources come and go in it while this runs."""
+    """`owned` is the owner's own: sources come and go in it while this runs. `obeyed`: id of the last command."""
 
     def __init__(
-        self, parts: Parts, keys: PartitionKeys, owned: dict[int, OwnedSource], journal: Journal, holding: Holding
+        self,
+        parts: Parts,
+        keys: PartitionKeys,
+        owned: dict[int, OwnedSource],
+        journal: Journal,
+        holding: Holding,
+        *,
+        obeyed: Callable[[], bytes],
     ) -> None:
         self._parts = parts
         self._keys = keys
         self._owned = owned
         self._journal = journal
         self._holding = holding
+        self._obeyed = obeyed
+        self._tick_at = parts.clock.now()
+        self._ticked_at = float("-inf")
         self._wake = asyncio.Event()
         self._copies_due = asyncio.Event()
         self._dirty: dict[int, OwnedSource] = {}
@@ -108,6 +120,11 @@ class Writing:
         if owned.wish is not None:
             self._copies_due.set()
 
+    def tick_soon(self) -> None:
+        """A command was obeyed: whoever gave it waits for the next tick."""
+        self._tick_at = min(self._tick_at, max(self._parts.clock.now(), self._ticked_at + TICK_SOON_S))
+        self._wake.set()
+
     def note_lease(self) -> None:
         """Until when what this replica says of its sources stands, whoever else may own them then."""
         for owned in self._owned.values():
@@ -144,18 +161,18 @@ class Writing:
     async def _write(self) -> None:
         """Runs as they come, and a tick when it is time."""
         clock, options = self._parts.clock, self._parts.options
-        tick_at = clock.now()
         while True:
-            wait_s = tick_at - clock.now()
+            wait_s = self._tick_at - clock.now()
             if wait_s > 0 and not self._wake.is_set():
                 await _within(self._wake.wait(), wait_s)
             self._wake.clear()
             before = self._journal.position
             async with self._calls.turn:
                 whole = await self._flush()
-                if clock.now() >= tick_at:
+                if clock.now() >= self._tick_at:
+                    self._ticked_at = clock.now()
+                    self._tick_at = self._ticked_at + options.tick_s  # sooner where a command is obeyed meanwhile
                     await self._tick()
-                    tick_at = clock.now() + options.tick_s
             if not whole:
                 await asyncio.sleep(RETRY_S)
                 self._wake.set()
@@ -289,7 +306,7 @@ class Writing:
     async def _tick(self) -> None:
         now = self._parts.clock.now()
         sources = [_tick_of(owned, owned.where, now) for owned in self._owned.values() if owned.where is not None]
-        entry = Ticked(self._parts.clock.wall_us(), sources)
+        entry = Ticked(self._parts.clock.wall_us(), sources, self._obeyed())
         reply = await self._calls.make(lambda: self._journal.tick(entry), done, _nothing, _nothing)
         if reply is not None and not isinstance(reply, Done):
             self._refusals.judge(reply)

@@ -36,18 +36,32 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     nonce: str
     descriptor: bytes = b""
     known_generation: int = 0
+    expected: bytes | None = None
+    """The descriptor that must stand, b"" for none; None: whatever stands."""
+    counts: bool = False
+    """Whether it counts against `limits.max_clears_per_minute` at every replica."""
 
 
 class Commanded(msgspec.Struct, frozen=True):
-    """Done. `before`: the map of an earlier generation, to be unlinked. `changed` is False where an equal one stood."""
+    """Done. `before`: the map of an earlier generation, to be unlinked. `changed` is False where an equal one stood.
+
+    `entry`: its id in the control stream; None where nothing was written there, or it is not known any more.
+    """
 
     generation: int
     before: Whereabouts | None = None
     changed: bool = True
+    entry: bytes | None = None
 
 
 class NoSuchSource(msgspec.Struct, frozen=True):
     """The registry does not have it."""
+
+
+class OtherRegistration(msgspec.Struct, frozen=True):
+    """Another descriptor stands than was expected, b"" for none: nothing was done."""
+
+    stands: bytes
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -57,6 +71,11 @@ class Given(msgspec.Struct, frozen=True):
     source: SourceId
     generation: int
     descriptor: bytes
+    counted: bytes = b""
+    """Its nonce, where it counts against `limits.max_clears_per_minute`."""
+
+
+Outcome = Commanded | NoSuchSource | OtherRegistration | WrongType
 
 
 def read_command(fields: Mapping[bytes, bytes]) -> Given:
@@ -70,6 +89,7 @@ def read_command(fields: Mapping[bytes, bytes]) -> Given:
                 "source": source_id(fields[b"s"]),
                 "generation": int(fields[b"g"]),
                 "descriptor": fields[b"d"],
+                "counted": fields.get(b"c", b""),
             },
             Given,
         )
@@ -77,9 +97,7 @@ def read_command(fields: Mapping[bytes, bytes]) -> Given:
         raise DamagedValue("command") from None
 
 
-async def give(
-    client: Client, keys: PartitionKeys, command: Command, retain_ms: int
-) -> Commanded | NoSuchSource | WrongType:
+async def give(client: Client, keys: PartitionKeys, command: Command, retain_ms: int) -> Outcome:
     """Give a command. Raises StoreFailure; given again with the same nonce it has its effect once."""
     reply = await client.run(
         lua.COMMAND,
@@ -92,17 +110,23 @@ async def give(
             command.nonce.encode(),
             retain_ms,
             CONTROL_ENTRIES,
+            b"" if command.expected is None else b"=%b" % command.expected,
+            b"1" if command.counts else b"",
         ),
     )
     if reply[0] == b"UNKNOWN":
         return NoSuchSource()
     if reply[0] == b"SAME":
         return Commanded(int(reply[1]), changed=False)
+    if reply[0] == b"OTHER":
+        return OtherRegistration(reply[1])
     refused = refusal(reply)
     if isinstance(refused, WrongType):
         return refused
     if refused is not None:
         raise unknown(reply)
-    generation = int(reply[1])
-    before = None if reply[2:] == [b"again"] else whereabouts(*reply[2:])
-    return Commanded(generation, None if before is None or before.generation == generation else before)
+    generation, entry = int(reply[1]), reply[2] or None
+    before = None if reply[3:] == [b"again"] else whereabouts(*reply[3:])
+    if before is not None and before.generation == generation:
+        before = None
+    return Commanded(generation, before, entry=entry)

@@ -106,10 +106,14 @@ class SourceTick(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
 
 
 class Ticked(msgspec.Struct, frozen=True, array_like=True, tag="t", forbid_unknown_fields=True):
-    """The owner lives, at this wall time in microseconds, and its sources are as told."""
+    """The owner lives, at this wall time in microseconds, and its sources are as told.
+
+    `control`: the id, in the control stream, of the last command that it has obeyed; b"" where that is not told.
+    """
 
     wall_us: int
     sources: list[SourceTick]
+    control: bytes = b""
 
 
 Entry = Changed | Turned | Reasserted | Moved | Ticked
@@ -131,6 +135,8 @@ def decode_entry(data: bytes) -> Entry:
         raise DamagedValue("entry") from error
     if isinstance(entry, Changed) and not all(_fits(change) for change in entry.changes):
         raise DamagedValue("entry")
+    if isinstance(entry, Ticked) and entry.control:
+        Position.parse(entry.control)
     return entry
 
 

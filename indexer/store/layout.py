@@ -181,6 +181,7 @@ class PartitionKeys:
     def control(self) -> bytes:
         """Stream of commands: `v` verb, `s` source, `g` generation, `d` descriptor. Ids are Redis's own.
 
+        `c`, the command's nonce, stands only in those that count against `limits.max_clears_per_minute`.
         TTL: retain_s; bounded in entries. Example: kvi:1:{16.3}:ctl.
         """
         return self._prefix + b"ctl"
@@ -201,8 +202,8 @@ class PartitionKeys:
 
         Fields: `generation`, `cursor` (sequence applied last; absent before the first), `facts` (see facts.py), `copy`
         and `segments` (where the map is), `pairs` (fields in it), `gone` (fields it ever lost), `complete` (1 when the
-        copy is whole), `command` (nonce of the command applied last). A removed source keeps `generation` and
-        `command` only.
+        copy is whole), `command` (nonce of the command applied last, and its id in the control
+        stream). A removed source keeps `generation` and `command` only.
         """
         return self._prefix + b"src:" + source_name(source)
 

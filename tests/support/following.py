@@ -45,6 +45,7 @@ class PlainShelves:
         self.registry = registry
         self.mirror = mirror
         self.left: list[SourceId] = []
+        self.cleared: list[bytes] = []
         self.buried: list[ReverseMap] = []
         self.changes = 0
 
@@ -74,6 +75,9 @@ class PlainShelves:
 
     def bury(self, left: ReverseMap) -> None:
         self.buried.append(left)
+
+    def clears(self, nonce: bytes) -> None:
+        self.cleared.append(nonce)
 
     def get(self, source: SourceId) -> SourceIndex | None:
         return self.registry.sources.get(source)

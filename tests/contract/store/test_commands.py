@@ -5,9 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from indexer.model import SourceId
-from indexer.store.commands import Command, Commanded, Given, NoSuchSource, Verb, give, read_command
+from indexer.store.commands import (
+    Command,
+    Commanded,
+    Given,
+    NoSuchSource,
+    OtherRegistration,
+    Outcome,
+    Verb,
+    give,
+    read_command,
+)
 from indexer.store.failures import DamagedValue
 from indexer.store.layout import source_name
 from indexer.store.outcomes import OtherGeneration, Whereabouts, WrongType
@@ -30,10 +41,27 @@ async def say(
     nonce: str = "c1",
     known: int = 0,
     source: SourceId = POD,
-) -> Commanded | NoSuchSource | WrongType:
+    expected: bytes | None = None,
+    *,
+    counts: bool = False,
+) -> Outcome:
     """Give a command about a pod."""
-    command = Command(verb=verb, source=source, nonce=nonce, descriptor=descriptor, known_generation=known)
+    command = Command(
+        verb=verb,
+        source=source,
+        nonce=nonce,
+        descriptor=descriptor,
+        known_generation=known,
+        expected=expected,
+        counts=counts,
+    )
     return await give(client, keys, command, RETAIN_MS)
+
+
+def last_id(store: Store, keys: PartitionKeys) -> bytes:
+    """Of the command given last."""
+    entry_id: bytes = store.look.xrevrange(keys.control, count=1)[0][0]
+    return entry_id
 
 
 def control(store: Store, keys: PartitionKeys) -> list[dict[bytes, bytes]]:
@@ -109,7 +137,8 @@ def test_an_edit_leaves_generation_and_map(store: Store, keys: PartitionKeys) ->
         run = run_of(where, None, 0, stored(range(3)))
         await journal.apply([run], told(run))
 
-        assert Commanded(generation) == await say(client, keys, "edit", b"d1 cordoned")
+        edited = await say(client, keys, "edit", b"d1 cordoned")
+        assert Commanded(generation, entry=last_id(store, keys)) == edited
         assert b"d1 cordoned" == store.look.hget(keys.sources, source_name(POD))
         assert b"edit" == control(store, keys)[-1][b"v"]
         following = run_of(where, 0, 1, stored(range(3, 4)))
@@ -132,7 +161,8 @@ def test_clearing_and_removing_raise_the_generation(store: Store, keys: Partitio
         assert isinstance(reply, Commanded)
         assert Whereabouts(first, 0, 4) == reply.before
         after = dump(store, keys)
-        assert Commanded(reply.generation) == await say(client, keys, verb)
+        assert last_id(store, keys) == reply.entry
+        assert Commanded(reply.generation, entry=reply.entry) == await say(client, keys, verb)
         assert after == dump(store, keys)
 
         assert OtherGeneration(reply.generation, 0) == await journal.apply([run], told(run))
@@ -155,7 +185,7 @@ def test_a_source_that_comes_back_has_another_generation(store: Store, keys: Par
         fourth = await say(client, keys, "put", b"d1", known=third + 10**15)
 
         assert first < second < third
-        assert Commanded(third + 10**15 + 1) == fourth
+        assert Commanded(third + 10**15 + 1, entry=last_id(store, keys)) == fourth
 
     with_client(store, body)
 
@@ -172,12 +202,13 @@ def test_restoring_a_registry_clears_nothing(store: Store, keys: PartitionKeys) 
         run = run_of(where, None, 0, stored(range(3)))
         store.look.unlink(keys.sources)
 
-        assert Commanded(first) == await say(client, keys, "restore", b"d1", known=first)
+        restored = await say(client, keys, "restore", b"d1", known=first)
+        assert Commanded(first, entry=last_id(store, keys)) == restored
         assert b"restore" == control(store, keys)[-1][b"v"]
         assert b"d1" == store.look.hget(keys.sources, source_name(POD))
         assert not isinstance(await journal.apply([run], told(run)), OtherGeneration)
         store.empty()
-        assert Commanded(0) == await say(client, keys, "restore", b"d1")
+        assert Commanded(0, entry=None) == replace(await say(client, keys, "restore", b"d1"), entry=None)
         assert {} == store.look.hgetall(keys.source(POD))
 
     with_client(store, body)
@@ -196,6 +227,52 @@ def test_what_was_removed_is_not_restored(store: Store, keys: PartitionKeys) -> 
         )
         assert {} == store.look.hgetall(keys.sources)
         assert b"remove" == control(store, keys)[-1][b"v"]
+
+    with_client(store, body)
+
+
+@pytest.mark.parametrize("verb", ["put", "edit", "clear", "remove"])
+def test_what_stands_may_be_a_condition(store: Store, keys: PartitionKeys, verb: Verb) -> None:
+    """Where another descriptor stands than its giver knows, nothing is done, and it is told."""
+
+    async def body(client: Client) -> None:
+        await registered(client, keys)
+        before = dump(store, keys)
+        for expected in (b"", b"d", b"d11"):
+            assert OtherRegistration(b"d1") == await say(client, keys, verb, b"d2", expected=expected)
+        assert before == dump(store, keys)
+
+        reply = await say(client, keys, verb, b"d2", expected=b"d1")
+        assert isinstance(reply, Commanded)
+        assert last_id(store, keys) == reply.entry
+
+    with_client(store, body)
+
+
+def test_a_first_registration_may_be_wanted(store: Store, keys: PartitionKeys) -> None:
+    """Of two that are given at once one is made; an equal one is no other."""
+
+    async def body(client: Client) -> None:
+        assert OtherRegistration(b"") == await say(client, keys, "put", b"d1", expected=b"d0")
+        assert {} == dump(store, keys)
+        first = await say(client, keys, "put", b"d1", expected=b"")
+        assert isinstance(first, Commanded)
+        before = dump(store, keys)
+        assert Commanded(first.generation, changed=False) == await say(client, keys, "put", b"d1", "c2", expected=b"")
+        assert OtherRegistration(b"d1") == await say(client, keys, "put", b"d2", "c3", expected=b"")
+        assert before == dump(store, keys)
+
+    with_client(store, body)
+
+
+def test_who_counts_a_clear_is_told(store: Store, keys: PartitionKeys) -> None:
+    """By its nonce, which tells a replica its own."""
+
+    async def body(client: Client) -> None:
+        await registered(client, keys)
+        await say(client, keys, "clear", nonce="c7", counts=True)
+        await say(client, keys, "clear", nonce="c8")
+        assert [b"", b"c7", b""] == [read_command(fields).counted for fields in control(store, keys)]
 
     with_client(store, body)
 

@@ -147,15 +147,17 @@ async def copies(client: Client, keys: PartitionKeys, store: Store) -> None:
 async def commands(client: Client, keys: PartitionKeys, store: Store) -> None:
     """command."""
 
-    async def say(verb: Verb, nonce: str) -> None:
-        await give(client, keys, Command(verb=verb, source=POD, nonce=nonce, descriptor=b"d"), TIMES["retain_ms"])
+    async def say(verb: Verb, nonce: str, expected: bytes | None = None) -> None:
+        command = Command(verb=verb, source=POD, nonce=nonce, descriptor=b"d", expected=expected)
+        await give(client, keys, command, TIMES["retain_ms"])
 
     await say("clear", "1")  # UNKNOWN
     await say("put", "2")
     await say("put", "2")
     await say("put", "3")  # SAME
+    await say("clear", "4", b"")  # OTHER
     break_type(store, keys.control)
-    await say("clear", "4")
+    await say("clear", "5")
 
 
 async def _in_all(

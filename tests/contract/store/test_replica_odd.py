@@ -264,7 +264,7 @@ def test_a_load_may_take_longer_than_a_lease(store: Store) -> None:
         first.say("a", stored([1], prompt(1)))
         await first.written()
         await first.stop()
-        second = Replica(store.url, ("a",), redis__lease_s=1.6, redis__timeout_ms=400, **ONE)
+        second = Replica(store.url, ("a",), redis__lease_s=1.6, redis__heartbeat_s=0.5, redis__timeout_ms=400, **ONE)
         reader = second.part._parts.reader
         renewed = 0
 
