@@ -9,7 +9,8 @@ In the order of a write, pure parts marked so:
     scripts/     one atomic step a file               fitness      whether a store serves (pure)
     lua          scripts as values                    deployment   what replicas agree on
     outcomes     what scripts reply (pure)
-    lease        take, renew, give up a partition
+    lease        look at, take, renew, give up, hand over a partition
+    members      tell of this replica, hear of all
     commands     register, clear, remove; the control stream
     journal      an owner's writes                    budget       how much of the journal is kept (pure)
     rebuild      load a partition                     loading, following: what the reader decides (pure)

@@ -48,9 +48,10 @@ def deployment_key(namespace: str) -> bytes:
 
 
 def replicas_key(namespace: str) -> bytes:
-    """Hash: what each replica tells of itself, `b:<name>`, and which are to be drained, `d:<name>` (see members.py).
+    """Hash: who is there. TTL: retain_s, renewed by each beat. Example: kvi:1:replicas.
 
-    TTL: retain_s, renewed with each beat. Example: kvi:1:replicas.
+    Fields: `b:<replica>`, its latest beat, as the server's time in ms, `|`, and what it said as MessagePack (see
+    sharding/members.py); `d:<replica>`, a drain mark: the process of that name that is to give up what it owns.
     """
     return f"{_checked(namespace)}:{VERSION}:replicas".encode()
 
@@ -157,7 +158,10 @@ class PartitionKeys:
 
     @property
     def owner(self) -> bytes:
-        """String: fence token `epoch:replica:nonce` of the owner. TTL: the lease. Example: kvi:1:{16.3}:owner."""
+        """String: fence token `epoch:replica:nonce` of the owner. TTL: the lease. Example: kvi:1:{16.3}:owner.
+
+        During a handover `to:<replica>`: nobody owns it, and that replica alone may take it. TTL: for how long.
+        """
         return self._prefix + b"owner"
 
     @property

@@ -1,9 +1,10 @@
--- Take a partition that nobody owns, or take it anew in a new epoch when the caller owns it.
+-- Take a partition that nobody owns, or that is kept for the caller; or, when the caller owns it, anew in a new epoch.
 -- KEYS epoch, owner, head, log
 -- ARGV replica, nonce (new for each attempt, the same when the attempt is sent again), token held now or '',
 --      highest epoch known, lease ms, retain ms
 -- OK token after: owned; the journal's entry <epoch>-1 is written and names `after`, the entry it continues
--- HELD token ms: somebody else's, for so long unless renewed | TYPE key found
+-- HELD holder ms: somebody else's, for so long unless renewed, or kept for somebody else (`to:<replica>`)
+-- TYPE key found
 local epoch, owner, head, log = unpack(KEYS)
 local replica, nonce, held, known, lease_ms, retain_ms = unpack(ARGV)
 
@@ -19,7 +20,7 @@ local mine = ':' .. replica .. ':' .. nonce
 if holder and string.sub(holder, -#mine) == mine then
   return {'OK', holder, after, 'again'}
 end
-if holder and (held == '' or holder ~= held) then
+if holder and holder ~= 'to:' .. replica and (held == '' or holder ~= held) then
   return {'HELD', holder, redis.call('PTTL', owner)}
 end
 

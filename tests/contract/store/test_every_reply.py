@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import re
 from typing import TYPE_CHECKING, Final
 
 from indexer.clock import SystemClock
+from indexer.sharding.members import Member
 from indexer.store import lua
 from indexer.store.address import parse
 from indexer.store.client import Client
 from indexer.store.commands import Command, Verb, give
 from indexer.store.entries import Reasserted, Turned
+from indexer.store.failures import StoreFailure
 from indexer.store.journal import Journal, NewCopy
-from indexer.store.layout import PartitionKeys, source_name, tags
-from indexer.store.lease import acquire, release, renew
+from indexer.store.layout import PartitionKeys, replicas_key, source_name, tags
+from indexer.store.lease import acquire, look, release, renew
 from indexer.store.lua import Script
+from indexer.store.members import beat, lift_drain
 from indexer.store.segments import by_segment
 from tests.support.owning import PATIENT, POD, TIMES, acquired, begun, owning, run_of, stored, told
 
@@ -46,7 +50,7 @@ class Heard(Client):
 
 
 def _literals(reply: Reply) -> list[str]:
-    return [word.decode() for word in reply[1:] if word in _LITERALS]
+    return [word.decode() for word in reply[1:] if isinstance(word, bytes) and word in _LITERALS]
 
 
 def replies_in(text: str) -> set[str]:
@@ -72,15 +76,18 @@ def break_type(store: Store, key: bytes) -> None:
 
 
 async def lease(client: Client, keys: PartitionKeys, store: Store) -> None:
-    """acquire, renew, release."""
+    """acquire, renew, release, look."""
     owned = await acquired(client, keys)
     await acquired(client, keys)
     await acquire(client, keys, replica="a", nonce="n2", **TIMES)
     await renew(client, keys, owned.token, TIMES["lease_ms"])
     await renew(client, keys, b"other", TIMES["lease_ms"])
     await release(client, keys, b"other")
-    await release(client, keys, owned.token)
+    await release(client, keys, owned.token, to="b")
+    await release(client, keys, owned.token, to="b")
+    await look(client, keys)
     break_type(store, keys.owner)
+    await look(client, keys)
     await renew(client, keys, owned.token, TIMES["lease_ms"])
     await release(client, keys, owned.token)
     await acquire(client, keys, replica="a", nonce="n3", **TIMES)
@@ -160,6 +167,17 @@ async def commands(client: Client, keys: PartitionKeys, store: Store) -> None:
     await say("clear", "5")
 
 
+async def members(client: Client, keys: PartitionKeys, store: Store) -> None:
+    """beat, drain; of no partition."""
+    key = replicas_key("kvi")
+    for _ in range(2):
+        with contextlib.suppress(StoreFailure):  # TYPE
+            await beat(client, key, Member(name="a", process="1"), retain_ms=TIMES["retain_ms"], forget_ms=60_000)
+        with contextlib.suppress(StoreFailure):
+            await lift_drain(client, key, "a")
+        break_type(store, key)
+
+
 async def _in_all(
     client: Client, keys: PartitionKeys, store: Store, journal: Journal, call: Callable[[], Awaitable[object]]
 ) -> None:
@@ -178,7 +196,7 @@ def test_every_reply_is_given(store: Store) -> None:
     async def body() -> set[tuple[str, str]]:
         client = Heard(store.url)
         try:
-            for tag, part in zip(tags(5), (lease, apply, turn, copies, commands), strict=True):
+            for tag, part in zip(tags(6), (lease, apply, turn, copies, commands, members), strict=True):
                 await part(client, PartitionKeys("kvi", tag), store)
         finally:
             await client.close()

@@ -1,4 +1,4 @@
-"""Owning a partition: one owner, a new epoch each time, every reply of the three scripts."""
+"""Owning a partition: one owner, a new epoch each time, handed over or found free; every reply of the scripts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from indexer.store.entries import START, Position
-from indexer.store.lease import Acquired, Held, acquire, release, renew
+from indexer.store.lease import Acquired, Held, Standing, acquire, look, release, renew
 from indexer.store.outcomes import Done, Fenced, WrongType
 from tests.support.owning import TIMES, acquired, with_client
-from tests.support.redis_servers import dump
+from tests.support.redis_servers import dump, wait_for
 
 if TYPE_CHECKING:
     from indexer.store.client import Client
@@ -98,6 +98,127 @@ def test_a_released_partition_goes_to_the_next(store: Store, keys: PartitionKeys
     with_client(store, body)
 
 
+def test_a_partition_handed_over_is_kept_for_its_heir(store: Store, keys: PartitionKeys) -> None:
+    """Nobody owns it; the heir may take it as if it were free, everybody else is told for whom it is kept."""
+
+    async def body(client: Client) -> None:
+        first = await acquired(client, keys)
+        assert Done() == await release(client, keys, first.token, to="b", reserve_ms=30_000)
+
+        for replica in ("a", "c", "bb"):
+            held = await acquire(client, keys, replica=replica, nonce="n2", held=first.token, **TIMES)
+            assert isinstance(held, Held)
+            assert b"to:b" == held.holder
+            assert 0 < held.left_ms <= 30_000
+        assert Fenced(b"to:b") == await renew(client, keys, first.token, 60_000)
+        assert Fenced(b"to:b") == await release(client, keys, first.token)
+        heir = await acquire(client, keys, replica="b", nonce="n3", **TIMES)
+
+        assert isinstance(heir, Acquired)
+        assert heir.token == store.look.get(keys.owner)
+        assert (first.position, True) == (heir.after, heir.position.epoch > first.position.epoch)
+        assert store.look.pttl(keys.owner) > 30_000  # its lease, and not what was left of the time it was kept for
+
+    with_client(store, body)
+
+
+def test_a_handover_sent_again_is_the_same_handover(store: Store, keys: PartitionKeys) -> None:
+    """While it is kept; once the heir has it, the owner before it is fenced off like any other."""
+
+    async def body(client: Client) -> None:
+        first = await acquired(client, keys)
+        assert Done() == await release(client, keys, first.token, to="b")
+        before = dump(store, keys)
+
+        assert Done(again=True) == await release(client, keys, first.token, to="b")
+        assert Fenced(b"to:b") == await release(client, keys, first.token, to="c")
+        assert before == dump(store, keys)
+
+        heir = await acquire(client, keys, replica="b", nonce="n2", **TIMES)
+        assert isinstance(heir, Acquired)
+        assert Fenced(heir.token) == await release(client, keys, first.token, to="b")
+
+    with_client(store, body)
+
+
+def test_only_its_owner_hands_a_partition_over(store: Store, keys: PartitionKeys) -> None:
+    """A token that does not stand keeps nothing for anybody."""
+
+    async def body(client: Client) -> None:
+        assert Fenced(b"") == await release(client, keys, b"1:a:n1", to="b")
+        owned = await acquired(client, keys)
+
+        assert Fenced(owned.token) == await release(client, keys, owned.token + b"x", to="b")
+        assert owned.token == store.look.get(keys.owner)
+
+    with_client(store, body)
+
+
+def test_what_is_kept_and_not_taken_is_free_again(store: Store, keys: PartitionKeys) -> None:
+    """The heir died meanwhile."""
+
+    async def body(client: Client) -> None:
+        owned = await acquired(client, keys)
+        assert Done() == await release(client, keys, owned.token, to="b", reserve_ms=1)
+        wait_for(lambda: not store.look.exists(keys.owner), "the end of the time it was kept for")
+
+        assert Fenced(b"") == await renew(client, keys, owned.token, 60_000)
+        await acquired(client, keys, nonce="n2")
+
+    with_client(store, body)
+
+
+def test_a_look_tells_how_a_partition_stands(store: Store, keys: PartitionKeys) -> None:
+    """Free, owned, kept, free again; who had it last is known throughout. Looking changes nothing."""
+
+    async def body(client: Client) -> None:
+        assert Standing(b"", 0, "", b"") == await look(client, keys)
+        assert {} == dump(store, keys)
+
+        owned = await acquired(client, keys)
+        standing = await look(client, keys)
+        assert isinstance(standing, Standing)
+        assert (owned.token, "", owned.token) == (standing.holder, standing.reserved_for, standing.last)
+        assert 0 < standing.left_ms <= TIMES["lease_ms"]
+
+        await release(client, keys, owned.token, to="b", reserve_ms=30_000)
+        standing = await look(client, keys)
+        assert isinstance(standing, Standing)
+        assert (b"to:b", "b", owned.token) == (standing.holder, standing.reserved_for, standing.last)
+        assert 0 < standing.left_ms <= 30_000
+
+        store.look.unlink(keys.owner)
+        assert Standing(b"", 0, "", owned.token) == await look(client, keys)
+
+    with_client(store, body)
+
+
+def test_an_owner_key_without_a_time_to_live_is_no_lease(store: Store, keys: PartitionKeys) -> None:
+    """Somebody took its time to live away: nothing is left of it, and whoever holds the token may renew it."""
+
+    async def body(client: Client) -> None:
+        owned = await acquired(client, keys)
+        store.look.persist(keys.owner)
+
+        assert Standing(owned.token, 0, "", owned.token) == await look(client, keys)
+        assert Done() == await renew(client, keys, owned.token, 60_000)
+
+    with_client(store, body)
+
+
+@pytest.mark.parametrize("name", ["epoch", "owner"])
+def test_a_look_tells_of_another_type(store: Store, keys: PartitionKeys, name: str) -> None:
+    """Instead of taking it for a free partition."""
+    key: bytes = getattr(keys, name)
+    store.look.rpush(key, "x")
+    store.look.pexpire(key, 60_000)
+
+    async def body(client: Client) -> None:
+        assert WrongType(key, "list") == await look(client, keys)
+
+    with_client(store, body)
+
+
 def test_renewing_lengthens_the_lease(store: Store, keys: PartitionKeys) -> None:
     """By the owner's token only."""
 
@@ -169,6 +290,7 @@ def test_renewing_and_releasing_look_at_the_type(store: Store, keys: PartitionKe
     async def body(client: Client) -> None:
         assert WrongType(keys.owner, "list") == await renew(client, keys, b"t", 60_000)
         assert WrongType(keys.owner, "list") == await release(client, keys, b"t")
+        assert WrongType(keys.owner, "list") == await release(client, keys, b"t", to="b")
 
     with_client(store, body)
 
@@ -180,5 +302,16 @@ def test_names_cannot_forge_a_token(store: Store, keys: PartitionKeys, replica: 
     async def body(client: Client) -> None:
         with pytest.raises(ValueError, match="colon"):
             await acquire(client, keys, replica=replica, nonce=nonce, **TIMES)
+
+    with_client(store, body)
+
+
+def test_an_heir_cannot_look_like_a_token(store: Store, keys: PartitionKeys) -> None:
+    """A colon would let what is kept end like somebody's attempt."""
+
+    async def body(client: Client) -> None:
+        owned = await acquired(client, keys)
+        with pytest.raises(ValueError, match="colon"):
+            await release(client, keys, owned.token, to="b:n2")
 
     with_client(store, body)

@@ -14,6 +14,7 @@ from indexer.store.layout import (
     deployment_key,
     is_without_ttl,
     partition_of,
+    replicas_key,
     segment_of,
     segments_for,
     slot_of_tag,
@@ -51,6 +52,11 @@ def test_each_partition_lies_in_its_own_range_of_slots(partitions: int) -> None:
 
     assert list(range(partitions)) == [slot_of_tag(tag) * partitions // SLOTS for tag in made]
     assert made == tags(partitions)
+
+
+def test_what_belongs_to_no_partition_has_no_tag() -> None:
+    """A script touches one of these keys alone, so any slot will do."""
+    assert [b"kvi:1:deployment", b"kvi:1:replicas"] == [deployment_key("kvi"), replicas_key("kvi")]
 
 
 def test_another_number_of_partitions_shares_no_tag() -> None:
@@ -97,6 +103,7 @@ def test_few_keys_never_expire() -> None:
 
     assert [keys.epoch, keys.sources] == [key for key in all_keys(keys, POD) if is_without_ttl(key)]
     assert is_without_ttl(deployment_key("kvi"))
+    assert not is_without_ttl(replicas_key("kvi"))
     assert not any(map(is_without_ttl, all_keys(keys, SourceId("}:epoch", 0))[6:]))
     assert not any(map(is_without_ttl, all_keys(keys, SourceId("x:sources", 0))[6:]))
     assert all(WITHOUT_TTL.values())
