@@ -11,7 +11,8 @@ without it names the standby of each of its partitions as the owner.
 Even loads have a price: a replica that fills up earlier or later than before sends some partitions of others elsewhere.
 Measured over random names, besides the partitions of the one who joined or left: of 16 partitions none changes hands
 between 1 and 2 replicas, 0.5 on average and 3 at most between 2 and 3, 2.2 and 6 between 7 and 8; of 256 between 7 and
-8 replicas 8 and 16.
+8 replicas 8 and 16. The two other orders that were tried, the heaviest pair of all first, and that with room fixed for
+each replica, moved about as many.
 """
 
 from __future__ import annotations
