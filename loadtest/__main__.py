@@ -2,10 +2,11 @@
 
     lookups ingest stall memory soak    measured, judged against their targets, written to loadtest/results
     store visible rebuild soak-store    the same in Redis mode, on Redis and Valkey from wheels
+    replicas takeover idle-sources      several replicas beside one store
     bench                               what each stage costs, for finding out where time goes
     all                                 the five above, in less than 25 minutes
     load                                lookups and ingest alone
-    redis                               the four of Redis mode
+    redis                               the seven of Redis mode
     report                              the tables of all results, as Markdown; with --readme into the README
 
 `--quick` takes a fraction of the time, for trying a change out; its figures are not saved.
@@ -22,15 +23,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from loadtest import (
     bench,
+    idle_sources,
     ingest,
     lookups,
     memory,
     readme,
     rebuild,
+    replicas,
     soak,
     soak_store,
     stall,
     store,
+    takeover,
     visible,
 )
 from loadtest.generator import GeneratorFailed
@@ -54,12 +58,15 @@ SCENARIOS: Final[Mapping[str, Callable[..., Result]]] = {
     "visible": visible.run,
     "rebuild": rebuild.run,
     "soak-store": soak_store.run,
+    "replicas": replicas.run,
+    "takeover": takeover.run,
+    "idle-sources": idle_sources.run,
     "bench": bench.run,
 }
 GROUPS: Final = {
     "all": ("memory", "soak", "stall", "ingest", "lookups"),
     "load": ("lookups", "ingest"),
-    "redis": ("store", "visible", "rebuild", "soak-store"),
+    "redis": ("store", "visible", "rebuild", "soak-store", "replicas", "takeover", "idle-sources"),
 }
 QUICK: Final[Mapping[str, Mapping[str, Any]]] = {
     "memory": {"pairs": 200_000},
@@ -71,6 +78,9 @@ QUICK: Final[Mapping[str, Mapping[str, Any]]] = {
     "visible": {"runs": 1, "pings": 100},
     "rebuild": {"pairs": 100_000, "rounds": 1},
     "soak-store": {"blocks": 200_000, "live_blocks": 2_048},
+    "replicas": {"blocks": 512, "rounds": 1, "pings": 50},
+    "takeover": {"leases": ((3.0, 1),)},
+    "idle-sources": {"sources": 100, "rest_s": 1.0},
     "bench": {"lengths": (512, 8_192)},
 }
 

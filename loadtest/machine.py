@@ -61,6 +61,12 @@ def rss_bytes() -> int:
     return pages * resource.getpagesize()
 
 
+def cpu_s_of(pid: int) -> float:
+    """CPU seconds of a process so far, in the kernel's ticks of 10 ms."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def _cpu_model() -> str:
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):

@@ -91,6 +91,11 @@ class Child(Generic[T]):
         self._send(method.__name__, args, named)
         return self._receive()
 
+    def kill(self) -> None:
+        """SIGKILL: it has no time for anything. Returns when it is gone."""
+        self._process.kill()
+        self._process.join()
+
     def close(self) -> None:
         """End it: by asking, then by force."""
         with contextlib.suppress(OSError):  # it may be gone already

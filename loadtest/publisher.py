@@ -31,6 +31,8 @@ TICK_S: Final = 0.005
 SUBSCRIBE_WAIT_S: Final = 10.0
 PIECE_BATCHES: Final = 64
 """Of each engine. A piece or two under way stay far below the receivers' limit, 2,000 messages a socket."""
+SOCKETS_BESIDE: Final = 1_023
+"""What a context allows by itself."""
 _SEQUENCE: Final = struct.Struct(">Q")
 
 
@@ -47,8 +49,10 @@ class Publisher:
 
     def __init__(self, engines: int) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._context.set(zmq.MAX_SOCKETS, engines + SOCKETS_BESIDE)
         self._sockets = [self._open() for _ in range(engines + 1)]
         self._bare = self._sockets.pop()
+        self._listeners = [0] * engines
         self._next = [0] * engines
         self._prepared: list[list[bytes]] = [[] for _ in range(engines)]
         self._live: list[list[bytes]] = []
@@ -65,12 +69,13 @@ class Publisher:
         """A socket beside the engines', for a hop that nobody indexes."""
         return self._bare.get_string(zmq.LAST_ENDPOINT)
 
-    def wait_subscribed(self) -> None:
-        """Return when every engine's socket has a subscriber. Raises TimeoutError."""
-        for socket in self._sockets:
-            if not socket.poll(int(SUBSCRIBE_WAIT_S * 1_000)):
-                raise TimeoutError("an engine has no subscriber")
-            socket.recv()
+    def wait_subscribed(self, listeners: int = 1) -> None:
+        """Return when every engine's socket has so many subscribers. Raises TimeoutError."""
+        for engine, socket in enumerate(self._sockets):
+            while self._listeners[engine] < listeners:
+                if not socket.poll(int(SUBSCRIBE_WAIT_S * 1_000)):
+                    raise TimeoutError(f"an engine has {self._listeners[engine]} of {listeners} subscribers")
+                self._listeners[engine] += 1 if socket.recv()[:1] == b"\x01" else -1
 
     def wait_bare_subscribed(self) -> None:
         """The same for the bare socket."""
@@ -208,6 +213,7 @@ class Publisher:
         socket = self._context.socket(zmq.XPUB)  # on the wire a PUB; it hears of subscriptions
         socket.set(zmq.LINGER, 0)
         socket.set(zmq.SNDHWM, 0)
+        socket.set(zmq.XPUB_VERBOSER, 1)  # it hears of each of them, not of the first and the last only
         socket.bind("tcp://127.0.0.1:*")
         return socket
 

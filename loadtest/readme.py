@@ -139,6 +139,33 @@ def _soak_store(result: Result) -> list[str]:
     return [intro, table([rows[0], *rows[4:-1:5], rows[-1]])]
 
 
+def _replicas(result: Result) -> list[str]:
+    (rows,) = result.tables.values()
+    intro = (
+        "**Several replicas**, 60 busy sources shared among them, batches of 16 blocks. `blocks/s`: until all have "
+        "all of it and it is written; CPU seconds a million blocks of all replicas, of the busiest one and of "
+        "the store. Then from publish to a lookup at the slowest replica."
+    )
+    return [intro, table(rows), *result.remarks]
+
+
+def _takeover(result: Result) -> list[str]:
+    killed, leaving = result.tables.values()
+    kill = (
+        f"**A replica that owns is killed** (SIGKILL) beside {result.sizes['blocks/s']:,} blocks/s, engines without "
+        "replay: until another replica answers with what was published after the kill:"
+    )
+    leave = (
+        "**One that leaves**: for how long one of its sources stood still elsewhere at most, beside the same before:"
+    )
+    return [kill, table(killed), leave, table(leaving)]
+
+
+def _idle_sources(result: Result) -> list[str]:
+    ((title, rows),) = result.tables.items()
+    return [f"**{title}**, no batch, no replay endpoint; then a second replica shares them:", table(rows)]
+
+
 def _without(rows: Sequence[Row], column: str) -> list[Row]:
     return [{name: cell for name, cell in row.items() if name != column} for row in rows]
 
@@ -153,4 +180,7 @@ _PARTS: Final[Mapping[str, Callable[[Result], list[str]]]] = {
     "visible": _visible,
     "rebuild": _rebuild,
     "soak-store": _soak_store,
+    "replicas": _replicas,
+    "takeover": _takeover,
+    "idle-sources": _idle_sources,
 }

@@ -72,7 +72,8 @@ def pod(engine: int) -> str:
 class Service:
     """Node and server. `http` False: no server, for runs that only look at events.
 
-    With `redis` in Redis mode, in these roles. `watch`: the loop is measured from the node's start on.
+    With `redis` in Redis mode, in these roles. `watch`: the loop is measured from the node's start on. `sources`: as
+    configured, beside those that are registered later.
     """
 
     def __init__(
@@ -82,9 +83,13 @@ class Service:
         redis: Redis | None = None,
         roles: tuple[Literal["collect", "lookup"], ...] = ("collect", "lookup"),
         watch: bool = False,
+        sources: Sequence[Descriptor] = (),
     ) -> None:
         settings = Settings(
-            server=Server(roles=roles), redis=redis or Redis(), limits=Limits(max_clears_per_minute=CLEARS_MAX)
+            server=Server(roles=roles),
+            redis=redis or Redis(),
+            limits=Limits(max_clears_per_minute=CLEARS_MAX),
+            sources=tuple(sources),
         )
         self.node = Node(settings, SystemClock())
         self._http = http
@@ -186,7 +191,10 @@ class Service:
         return out
 
     def _ask(self, tokens: bytes) -> list[PodEntry]:
-        answer = self.node.lookup(LookupQuery(tokens=tokens, model=MODEL))
+        return self._entries(LookupQuery(tokens=tokens, model=MODEL))
+
+    def _entries(self, query: LookupQuery) -> list[PodEntry]:
+        answer = self.node.lookup(query)
         return [
             msgspec.json.decode(entry, type=PodEntry) if isinstance(entry, msgspec.Raw) else entry
             for entry in answer.pods

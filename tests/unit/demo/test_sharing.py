@@ -45,6 +45,12 @@ def test_an_even_share(owners: str, standbys: str, is_even: bool) -> None:
     assert is_even == _sharing(owners, standbys).is_even(NAMES)
 
 
+def test_an_even_share_without_standbys() -> None:
+    """As replicas are set that have none."""
+    assert _sharing("1123", "0000").is_even(NAMES, stood_by=False)
+    assert not _sharing("1113", "0000").is_even(NAMES, stood_by=False)
+
+
 def test_what_is_being_loaded_is_not_there_yet() -> None:
     """Neither even nor taken over."""
     loading = _sharing("1123", "2211", "loading")

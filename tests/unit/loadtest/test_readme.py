@@ -27,6 +27,22 @@ def test_what_is_missed_is_named() -> None:
     assert "- pairs: 180 (target ≤ 150)" in text
 
 
+def test_several_replicas() -> None:
+    """Each of their scenarios has its tables, with what must be said beside them."""
+    replicas = begin("replicas", {"sources": 60})
+    replicas.tables["60 busy sources"] = [{"replicas": 1, "blocks/s": 90_000}]
+    replicas.remarks.append("All processes share 2 cores.")
+    takeover = begin("takeover", {"blocks/s": 4_000})
+    takeover.tables = {"kill": [{"beyond the lease s": 0.4}], "leave": [{"longest pause ms": 81}]}
+    idle = begin("idle-sources", {"sources": 1_000})
+    idle.tables["1,000 idle sources"] = [{"replica": "r1", "open files": 2_031}]
+    text = numbers([replicas, takeover, idle])
+
+    assert "| 1 | 90,000 |\n\nAll processes share 2 cores." in text
+    assert "beside 4,000 blocks/s" in text
+    assert text.index("| 0.4 |") < text.index("| 81 |") < text.index("**1,000 idle sources**") < text.index("| 2,031 |")
+
+
 def test_only_what_stands_between_the_marks_is_rewritten(tmp_path: Path) -> None:
     """Twice in a row gives the same; without marks nothing is touched."""
     readme = tmp_path / "README.md"
