@@ -12,7 +12,8 @@ Owning, in the order of what happens:
 
     owner               one partition, from one epoch to the next
     holding             its lease, renewed in time
-    opening             the registry as configured, then all sources as they were left
+    opening             all sources of a partition, as they were left
+    configuring         the registry, as flags and the configuration say
     owned               one source: where its map stands, and what is not written yet (pure)
     writing             one epoch: runs, ticks, leases
     calls               calls to the journal, one after the other, each known to be done or not

@@ -1,8 +1,7 @@
 """[I/O] What an owner does before it applies anything: the registry as configured, then all sources as they were left.
 
-Sources of flags and of the configuration are put into the registry, where an equal registration changes nothing, and
-those that came from there and no longer stand there are taken out. Then the partition is loaded, and each source goes
-on at its cursor: its subscriber starts where the one before it stopped.
+Sources of flags and of the configuration are put into the registry (configuring.py). Then the partition is loaded, and
+each source goes on at its cursor: its subscriber starts where the one before it stopped.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from indexer.partitions.commanding import command, command_store
+from indexer.partitions.configuring import put_configured, remove_unnamed
 from indexer.partitions.owned import OwnedSource
 from indexer.ports import Resume
 from indexer.store.entries import Ticked, decode_entry
@@ -22,16 +21,15 @@ from indexer.store.loading import parse_state
 from indexer.store.maps import Restoring
 from indexer.store.outcomes import Whereabouts
 from indexer.store.rebuild import load
-from indexer.store.registered import Registered, pack_registered, unpack_registration
+from indexer.store.registered import Registered, unpack_registration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from indexer.ingest import SourceSink
-    from indexer.model import Descriptor, SourceId
+    from indexer.model import SourceId
     from indexer.partitions.parts import Parts
     from indexer.store.client import Client
-    from indexer.store.commands import Verb
     from indexer.store.layout import PartitionKeys
     from indexer.store.loading import SourceState
 
@@ -42,7 +40,6 @@ LONG_AGO_S: Final = 31_536_000.0
 """As long ago as matters."""
 LOOKED_BACK: Final = 64
 """Entries looked at for the last tick: one comes every 250 ms."""
-LOCKED: Final = ("flag", "config")
 
 
 class Opened(NamedTuple):
@@ -55,23 +52,24 @@ class Opened(NamedTuple):
 class Opening:
     """Implements `rebuild.Shelf`. `open` is called once."""
 
-    def __init__(self, parts: Parts, keys: PartitionKeys, alone: Mapping[SourceId, OwnedSource]) -> None:
+    def __init__(self, parts: Parts, keys: PartitionKeys, number: int, alone: Mapping[SourceId, OwnedSource]) -> None:
         self._parts = parts
         self._keys = keys
+        self._number = number
         self._alone = alone
         """Sources that were collected without the store so far, which did not answer."""
         self._changed: set[SourceId] = set()
-        """Of these, what the store has is of another registration."""
+        """Of these, what the store has is of another registration, or nothing."""
         self._begun: dict[SourceId, _Begun] = {}
         self._unreadable: set[bytes] = set()
 
-    async def open(self, configured: Mapping[SourceId, Descriptor]) -> list[Opened]:
+    async def open(self) -> list[Opened]:
         """Every source of the partition, in the registry of the process, and its subscriber about to start.
 
         Raises StoreFailure, and DamagedValue where something is not in this layout's form.
         """
         client = self._parts.client
-        await self._configure(configured)
+        await self._configure()
         last_seen = await _last_seen(client, self._keys)
         try:
             loaded = await load(client, self._keys, self, self._parts.options.load, self._parts.reader)
@@ -178,22 +176,13 @@ class Opening:
         else:
             self._parts.ingest.close_source(begun.sink)
 
-    async def _configure(self, configured: Mapping[SourceId, Descriptor]) -> None:
-        client, keys = self._parts.client, self._keys
-        known = self._read(await client.fields(keys.sources))
-        for source, descriptor in configured.items():
-            stands = known.get(source)
-            if stands is None or stands.descriptor != descriptor:
-                cordoned = stands is not None and stands.cordoned
-                verb: Verb = "put"  # a new generation, which would end what is collected alone
-                if source in self._alone:
-                    verb = "restore" if stands is None else "edit"
-                    self._changed.add(source)
-                await self._give(verb, source, pack_registered(Registered(descriptor, cordoned)))
-        for source, registered in known.items():
-            if registered.descriptor.origin in LOCKED and source not in configured:
-                log.info("source %s: no longer configured, removed", source)
-                await self._give("remove", source)
+    async def _configure(self) -> None:
+        registry = await self._parts.client.fields(self._keys.sources)
+        known = self._read(registry)
+        is_first = self._number not in self._parts.told_configured
+        self._changed |= await put_configured(self._parts, self._keys, self._number, registry, self._alone)
+        if is_first:  # later on they have time: whoever names them may be about to come back
+            await remove_unnamed(self._parts, self._keys, known.values())
 
     def _read(self, registry: Mapping[bytes, bytes]) -> dict[SourceId, Registered]:
         """Registrations by source. Those that cannot be read are left out, and told of once."""
@@ -210,9 +199,6 @@ class Opening:
             log.error("source %r: its registration is not in this version's form: left out", name)
         self._unreadable |= unreadable
         return found
-
-    async def _give(self, verb: Verb, source: SourceId, descriptor: bytes = b"") -> None:
-        await command_store(self._parts, self._keys, command(self._parts, verb, source, descriptor))
 
 
 def _knows_more(alone: OwnedSource, state: SourceState) -> bool:

@@ -13,6 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Final, Literal
 
 from indexer.partitions.calls import EpochOver
+from indexer.partitions.configuring import configured_in
 from indexer.partitions.holding import Holding
 from indexer.partitions.news import in_use
 from indexer.partitions.opening import Opening
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from indexer.index.source import SourceIndex
-    from indexer.model import Descriptor, SourceId
+    from indexer.model import SourceId
     from indexer.partitions.news import News
     from indexer.partitions.parts import Parts
     from indexer.store.layout import PartitionKeys
@@ -141,7 +142,7 @@ class Owner:
         """The store does not answer: collect what is configured without it, until it does."""
         if self.has_loaded or self.owned or self.role != "none":
             return
-        for source, descriptor in self._configured().items():
+        for source, descriptor in configured_in(self._parts, self.number).items():
             if source not in self._parts.registry.sources:
                 sink = self._parts.ingest.open_source(descriptor)
                 self._parts.roster.put(sink)
@@ -340,7 +341,7 @@ class Owner:
         newest = await self._parts.client.last_entries(self._keys.control, 1)
         self.control_after = newest[0][0] if newest else b"0-0"
         self.removed.clear()
-        opened = await Opening(self._parts, self._keys, alone).open(self._configured())
+        opened = await Opening(self._parts, self._keys, self.number, alone).open()
         for owned in before.values():
             self.leave(owned.source)
         self.commanded = {
@@ -355,11 +356,6 @@ class Owner:
             if source not in known and self._parts.partition_of(source) == self.number:
                 self._parts.roster.drop(source)
         self._parts.roster.follow_soon([one.owned.id for one in opened if alone.get(one.owned.id) is not one.owned])
-
-    def _configured(self) -> dict[SourceId, Descriptor]:
-        """Sources of this partition that flags and the configuration name."""
-        of = self._parts.partition_of
-        return {source: each for source, each in self._parts.configured.items() if of(source) == self.number}
 
     async def _rest(self, seconds: float) -> None:
         await asyncio.sleep(seconds * (0.5 + 0.5 * self._parts.chance.random()))

@@ -11,7 +11,7 @@ from indexer.store.layout import partition_of
 from indexer.store.rebuild import LoadOptions, SourceReader
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from random import Random
 
     from indexer.index.mirror import Mirror
@@ -112,6 +112,11 @@ class Parts:
     """Shared, so that partitions that are loaded at once do not hold the loop together."""
     pace: Pace
     unwritten: Unwritten = field(default_factory=Unwritten)
+    told_configured: set[int] = field(default_factory=set)
+    """Partitions whose registry was told what is configured, since this process began."""
+    agrees: Callable[[], bool] = lambda: True
+    """Whether all replicas that collect, those that were lately lost too, have the same configuration as this one.
+    False while that is not known."""
 
     @property
     def wall_ahead_s(self) -> float:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from indexer.errors import SettingsError
 from indexer.hashing.chain import SCHEME
+from indexer.partitions.configuring import Configuring
 from indexer.partitions.control import Control
 from indexer.partitions.followers import Followers
 from indexer.partitions.news import News
@@ -78,6 +79,7 @@ class Replica:
                 for number, keys in self._keys.items()
             }
         self.orders = Orders(parts, self._keys, self.owners, self.followers)
+        self._configuring = Configuring(parts, self._keys, self.owners, self.followers)
         self._control = Control(parts, self._keys, self.owners)
         self._agreed = asyncio.Event()
         self._unfit: StoreFailure | None = None
@@ -203,6 +205,7 @@ class Replica:
                 tasks.create_task(self._begin_alone(), name="store: begin alone"),
                 tasks.create_task(self.orders.run(), name="store: orders"),
                 tasks.create_task(self._control.run(), name="store: control"),
+                tasks.create_task(self._configure(), name="store: configure"),
                 tasks.create_task(self._news.run(), name="store: news"),
             ]
             following = tasks.create_task(self._follow(stop), name="store: follow")
@@ -229,6 +232,11 @@ class Replica:
     async def _own(self, owner: Owner) -> None:
         await self._agreed.wait()
         await owner.run()
+
+    async def _configure(self) -> None:
+        await self._agreed.wait()
+        if self.owners:
+            await self._configuring.run()
 
     async def _follow(self, stop: asyncio.Event) -> None:
         await self._agreed.wait()

@@ -12,6 +12,7 @@ import msgspec
 from indexer.errors import first_of
 from indexer.partitions.asserting import Asserting
 from indexer.partitions.calls import RETRY_S, Calls, EpochOver
+from indexer.partitions.configuring import keep_removing_unnamed
 from indexer.partitions.put_back import put_back_missing
 from indexer.partitions.refusals import Refusals
 from indexer.slices import Slices
@@ -141,6 +142,9 @@ class Writing:
                 tasks.create_task(self._keep(), name="store: keep")
                 tasks.create_task(self._asserting.run(), name="store: assert")
                 tasks.create_task(self._asserting.free(), name="store: unlink")
+                tasks.create_task(
+                    keep_removing_unnamed(self._parts, self._keys, self._owned), name="store: take out unnamed"
+                )
         except* EpochOver as group:
             raise first_of(group) from None
 
