@@ -427,6 +427,7 @@ def _collect_options(settings: Settings) -> CollectOptions:
         sources_max=settings.limits.sources,
         lane_bytes=events.lane_bytes,
         lanes_total_bytes=events.lanes_total_bytes,
+        standby_total_bytes=settings.redis.standby_bytes,
         probe_interval_s=events.probe_interval_s,
         replay_timeout_s=events.replay_timeout_s,
         replay_overall_s=max(60.0, 6 * events.replay_timeout_s),

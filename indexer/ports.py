@@ -8,10 +8,10 @@ step).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from indexer.model import Descriptor, RawBatch, SourceId
 
@@ -54,6 +54,21 @@ class Resume:
 
     A source that begins without a `Resume` begins without suspicions: nobody would take them back.
     """
+    unproven: bool = False
+    """The source is in doubt as `process_unproven`: nothing said whose connection the owner before saw last."""
+
+
+class ListenerView(NamedTuple):
+    """Of an engine that is only listened to: what is kept in case this process becomes the owner of its source."""
+
+    connected_since: float | None
+    """On our clock. None: the connection does not stand."""
+    batches: int
+    bytes: int
+    dropped: int
+    """Batches that found no room since it listens."""
+    joins: bool
+    """It would go on from here as on an unbroken connection: it stood while the owner saw the engine connected."""
 
 
 class EventSink(Protocol):
@@ -195,13 +210,47 @@ class Collector(Protocol):
     """What the node asks of the fleet of subscribers; implemented in collect/fleet.py."""
 
     def start(self, sink: EventSink) -> None:
-        """Begin to subscribe for that sink; replaces a subscriber of the same source id."""
+        """Begin to subscribe for that sink; replaces a subscriber of the same source id.
+
+        Where the same endpoint is listened to that connection is kept, and what it brought behind the sink's cursor is
+        told first.
+        """
         ...
 
     def stop(self, source: SourceId) -> None:
-        """Stop subscribing; unknown ids are ignored."""
+        """Stop subscribing, or listening; unknown ids are ignored."""
+        ...
+
+    def step_down(self, source: SourceId) -> None:
+        """Tell its sink nothing more, and go on as with `listen`: a later `start` goes on without a loss.
+
+        What arrived and was not told is kept, in its order. A large batch under way is for the caller to finish. A
+        source that came by its topic is stopped: its engine connects to whom it will.
+        """
+        ...
+
+    def listen(self, descriptor: Descriptor) -> None:
+        """Connect to that engine and keep what comes, undecoded and bounded in bytes.
+
+        Nothing where it is listened to or subscribed to already; another endpoint is listened to anew.
+        """
+        ...
+
+    def unlisten(self, source: SourceId) -> None:
+        """Stop listening; unknown ids, and those subscribed to, are ignored."""
+        ...
+
+    def note(self, source: SourceId, cursor: int | None, stamp: float | None, alive_at: float | None) -> None:
+        """The owner has made that batch durable, and until `alive_at` (our clock) saw the engine connected.
+
+        A listener lets go what is at or below it. Cheap; ids that are not listened to are ignored.
+        """
+        ...
+
+    def listeners(self) -> Mapping[SourceId, ListenerView]:
+        """Who is listened to, and what is kept of them."""
         ...
 
     def sources(self) -> Sequence[SourceId]:
-        """Whose subscribers run now."""
+        """Whose subscribers run now; those who are listened to are not among them."""
         ...

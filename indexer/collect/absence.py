@@ -19,6 +19,7 @@ class Absence:
         "_leftovers",
         "_options",
         "_resumed",
+        "_up_at",
         "connected",
         "ever_connected",
         "leftovers_known",
@@ -32,6 +33,7 @@ class Absence:
         self._leftovers = 0
         self._away_s = 0.0
         self._resumed = False
+        self._up_at = 0.0
         self.connected = False
         self.ever_connected = False
         self.unexamined = False
@@ -46,6 +48,17 @@ class Absence:
         self._resumed = True
         self._down_since = left_at
 
+    def go_on(self, *, connected: bool, since: float | None, settled: bool) -> None:
+        """The connection was followed so far, and stood like that: it is one that goes on."""
+        self.connected, self.ever_connected = connected, True
+        self._up_at = since if connected and since is not None else 0.0
+        self._down_since = None if connected else since
+        self._leftovers = 0 if settled else self._options.rcvhwm_messages
+
+    def leave_over(self) -> None:
+        """The socket may have something of a connection before."""
+        self.ever_connected = True
+
     def up(self, now: float) -> bool:
         """The connection stands. True when it, or that of a process of ours before, stood before: who is there now?"""
         again = self.ever_connected or self._resumed
@@ -55,7 +68,7 @@ class Absence:
             self.leftovers_known = not self.unexamined
             self.unexamined = True
             self.unproven = self._away_s >= self._options.min_engine_restart_s
-        self._down_since = None
+        self._down_since, self._up_at = None, now
         self.connected = self.ever_connected = True
         return again
 
@@ -69,6 +82,16 @@ class Absence:
     def settled(self) -> bool:
         """Whether all that the socket will give from now on is from the present connection."""
         return not self._leftovers
+
+    @property
+    def since(self) -> float | None:
+        """When the connection came to stand, or was lost; None where it never stood."""
+        return self._up_at if self.connected else self._down_since
+
+    @property
+    def unexamined_s(self) -> float | None:
+        """How long the absence was of which nothing told yet who is back; None where there is none."""
+        return self._away_s if self.unexamined else None
 
     def read(self, messages: int) -> None:
         """So many messages were taken from the socket."""

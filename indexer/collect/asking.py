@@ -18,7 +18,7 @@ from indexer.collect.stream import Phase, Stream
 from indexer.collect.trust import Trust
 from indexer.decode.envelope import stamp
 from indexer.model import RawBatch
-from indexer.ports import RestartReason, Resume
+from indexer.ports import RestartReason, Resume, SuspectReason
 
 
 class Asking:
@@ -41,6 +41,16 @@ class Asking:
         self._trust.resume(resume.suspicions)
         if self._trust.foreign:
             out.append(remarks.REPLAY_FOREIGN)
+
+    @property
+    def suspicions(self) -> frozenset[SuspectReason]:
+        """What was told and not taken back."""
+        told: set[SuspectReason] = set()
+        if self._stream.dropped:
+            told.add("dropped")
+        if self._trust.foreign:
+            told.add("replay_differs")
+        return frozenset(told)
 
     # --- questions ---
 

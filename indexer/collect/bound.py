@@ -22,8 +22,8 @@ from indexer.collect.lanes import Lane
 from indexer.collect.messages import parse_message
 from indexer.collect.remarks import SHOWN_MAX
 from indexer.collect.session import Session
+from indexer.collect.shared import Shared
 from indexer.collect.sockets import Link, Monitor, attach, descriptor_of, open_subscriber
-from indexer.collect.subscriber import Shared
 from indexer.collect.telling import left_off, tell_core
 from indexer.decode.envelope import peek_rank
 from indexer.decode.topic import parse_topic

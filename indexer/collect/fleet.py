@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Final
 
@@ -14,14 +14,17 @@ from indexer.collect.bound import BoundSocket
 from indexer.collect.bound_stream import BoundCounts, Feeders
 from indexer.collect.commands import Ask
 from indexer.collect.lanes import LaneBudget
+from indexer.collect.listener import Listener
 from indexer.collect.options import CollectOptions
 from indexer.collect.pump import Pump
 from indexer.collect.replay import Question, converse
+from indexer.collect.ring import RingBudget
+from indexer.collect.shared import Shared
 from indexer.collect.sockets import allow_files, open_context
-from indexer.collect.subscriber import Shared, Subscriber
+from indexer.collect.subscriber import Subscriber
 from indexer.errors import SettingsError
-from indexer.model import SourceId
-from indexer.ports import Clock, EventSink, TopicRegistrar
+from indexer.model import Descriptor, SourceId
+from indexer.ports import Clock, EventSink, ListenerView, TopicRegistrar
 
 log = logging.getLogger(__name__)
 
@@ -45,10 +48,12 @@ class Fleet:
             options=options,
             clock=clock,
             budget=LaneBudget(options.lanes_total_bytes),
+            standby=RingBudget(options.standby_total_bytes),
             pump=self._pump,
             ask=self._ask,
         )
         self._subscribers: dict[SourceId, Subscriber] = {}
+        self._listeners: dict[SourceId, Listener] = {}
         self._unopened: dict[SourceId, float] = {}  # source → when to try again
         feeders: Feeders = {}
         self._bound = [
@@ -66,13 +71,56 @@ class Fleet:
     def start(self, sink: EventSink) -> None:
         """Begin to subscribe for that sink; replaces a subscriber of the same source id."""
         source = sink.descriptor.id
+        listener = self._listeners.get(source)
+        standby = None
+        if listener is not None and listener.endpoint == sink.descriptor.endpoint:
+            del self._listeners[source]
+            standby = listener.hand_over()
         self.stop(source)
-        self._subscribers[source] = Subscriber(sink, self._shared)
+        self._subscribers[source] = Subscriber(sink, self._shared, standby)
         if self._tasks is not None:
             self._open(source)
 
+    def step_down(self, source: SourceId) -> None:
+        """Tell its sink nothing more, and listen from here on."""
+        subscriber = self._subscribers.pop(source, None)
+        if subscriber is not None:
+            self._listeners[source] = Listener(subscriber.descriptor.endpoint, self._shared, subscriber.step_down())
+        else:
+            self.stop(source)
+
+    def listen(self, descriptor: Descriptor) -> None:
+        """Connect to that engine and keep what comes, unless that is done already."""
+        source, listener = descriptor.id, self._listeners.get(descriptor.id)
+        if source in self._subscribers or descriptor.endpoint is None:
+            return
+        if listener is not None and listener.endpoint == descriptor.endpoint:
+            return
+        self.unlisten(source)
+        self._listeners[source] = Listener(descriptor.endpoint, self._shared)
+        if self._tasks is not None:
+            self._open(source)
+
+    def unlisten(self, source: SourceId) -> None:
+        """Stop listening; others are ignored."""
+        listener = self._listeners.pop(source, None)
+        if listener is not None:
+            self._unopened.pop(source, None)
+            listener.close()
+
+    def note(self, source: SourceId, cursor: int | None, stamp: float | None, alive_at: float | None) -> None:
+        """The owner has made that batch durable, and until `alive_at` saw the engine connected."""
+        listener = self._listeners.get(source)
+        if listener is not None:
+            listener.ring.note(cursor, stamp, alive_at)
+
+    def listeners(self) -> Mapping[SourceId, ListenerView]:
+        """Who is listened to, and what is kept of them."""
+        return {source: listener.view for source, listener in self._listeners.items()}
+
     def stop(self, source: SourceId) -> None:
-        """Stop subscribing; unknown ids are ignored."""
+        """Stop subscribing, or listening; unknown ids are ignored."""
+        self.unlisten(source)
         subscriber = self._subscribers.pop(source, None)
         self._unopened.pop(source, None)
         if subscriber is not None:
@@ -90,6 +138,16 @@ class Fleet:
     def held_bytes(self) -> int:
         """In all receive lanes together."""
         return self._shared.budget.used_bytes
+
+    @property
+    def standby_bytes(self) -> int:
+        """Kept of those who are listened to, all together."""
+        return self._shared.standby.used_bytes
+
+    @property
+    def standby_dropped(self) -> int:
+        """Batches of theirs that found no room since the start."""
+        return self._shared.standby.dropped
 
     @property
     def bound_endpoints(self) -> list[str]:
@@ -137,29 +195,34 @@ class Fleet:
 
     async def _open_all(self) -> None:
         """Connect everyone who was there before the start, without holding the loop for it."""
-        for source in list(self._subscribers):
-            if source in self._subscribers:
+        for source in [*self._subscribers, *self._listeners]:
+            if source in self._subscribers or source in self._listeners:
                 self._open(source)
                 await asyncio.sleep(0)
 
     def _open(self, source: SourceId) -> None:
-        subscriber = self._subscribers[source]
+        subscriber = self._subscribers.get(source)
+        reader = self._listeners[source] if subscriber is None else subscriber
+        warning = None
         try:
-            allow_files(len(self._subscribers), self._options)
-            subscriber.open()
+            allow_files(len(self._subscribers) + len(self._listeners), self._options)
+            reader.open()
         except zmq.ZMQError as error:
-            subscriber.sink.warn(f"cannot subscribe to {subscriber.descriptor.endpoint}: {error}", key="endpoint")
+            warning = f"cannot subscribe to {reader.endpoint}: {error}"
+        known = self._unopened.pop(source, None) is not None
+        if warning is not None:
             self._unopened[source] = self._clock.now() + OPEN_RETRY_S
-        else:
-            if self._unopened.pop(source, None) is not None:
-                subscriber.sink.warn(None, key="endpoint")
+        if subscriber is not None and (known or warning is not None):
+            subscriber.sink.warn(warning, key="endpoint")
 
     def _close(self) -> None:
         self._tasks = None
         self._pump.stop()
-        for subscriber in self._subscribers.values():
-            subscriber.close()
+        readers: list[Subscriber | Listener] = [*self._subscribers.values(), *self._listeners.values()]
+        for reader in readers:
+            reader.close()
         self._subscribers.clear()
+        self._listeners.clear()
         for bound in self._bound:
             bound.close()
 
@@ -189,18 +252,25 @@ class Fleet:
         """Look at every connection, in slices: a thousand of them take longer than the loop may be held."""
         while True:
             began = self._clock.now()
-            for source, subscriber in list(self._subscribers.items()):
-                if self._subscribers.get(source) is not subscriber:
-                    continue  # left meanwhile
-                if not subscriber.sink.open:
-                    self.stop(source)
-                    continue
-                if began >= self._unopened.get(source, began + 1.0):
-                    self._open(source)
-                subscriber.tick()
+            readers: list[tuple[SourceId, Subscriber | Listener]] = [
+                *self._subscribers.items(),
+                *self._listeners.items(),
+            ]
+            for source, reader in readers:
+                self._tick_one(source, reader, began)
                 if self._clock.now() - began >= self._options.slice_s:
                     await asyncio.sleep(0)
                     began = self._clock.now()
             for bound in self._bound:
                 bound.tick()
             await asyncio.sleep(self._options.tick_s)
+
+    def _tick_one(self, source: SourceId, reader: Subscriber | Listener, now: float) -> None:
+        if reader is not self._subscribers.get(source, self._listeners.get(source)):
+            return  # left meanwhile
+        if isinstance(reader, Subscriber) and not reader.sink.open:
+            self.stop(source)
+            return
+        if now >= self._unopened.get(source, now + 1.0):
+            self._open(source)
+        reader.tick()

@@ -56,7 +56,7 @@ class Lane:
 
     def push(self, batch: RawBatch) -> bool:
         """Hold a batch behind the others. False: it did not fit and is lost, and so will be all after it."""
-        cost = _cost_bytes(batch)
+        cost = cost_bytes(batch)
         if (
             self.overflowed
             or (self._batches and self.used_bytes + cost > self._limit_bytes)
@@ -71,12 +71,12 @@ class Lane:
     def put_back(self, batch: RawBatch) -> None:
         """Hold a batch before all others. Always fits: it was just taken from here or is the only one."""
         self._batches.appendleft(batch)
-        self._account(_cost_bytes(batch))
+        self._account(cost_bytes(batch))
 
     def pop(self) -> RawBatch:
         """Take the oldest batch out."""
         batch = self._batches.popleft()
-        self._account(-_cost_bytes(batch))
+        self._account(-cost_bytes(batch))
         self._marked = max(0, self._marked - 1)
         if not self._batches:
             self.overflowed = False
@@ -95,6 +95,12 @@ class Lane:
         while self._marked:
             self.pop()
 
+    def take_all(self) -> list[RawBatch]:
+        """Take all out, the oldest first."""
+        batches = list(self._batches)
+        self.clear()
+        return batches
+
     def clear(self) -> None:
         """Drop everything and give the bytes back."""
         self._batches.clear()
@@ -107,5 +113,6 @@ class Lane:
         self._budget.used_bytes += cost
 
 
-def _cost_bytes(batch: RawBatch) -> int:
+def cost_bytes(batch: RawBatch) -> int:
+    """What holding it takes."""
     return len(batch.payload) + len(batch.topic) + BATCH_OVERHEAD_BYTES

@@ -71,6 +71,12 @@ class CollectOptions:
     lanes_total_bytes: int = 256 * MIB
     """Over all sources of the process; same policy."""
 
+    # --- standby: what engines say to whom nobody here but listens ---
+    standby_source_bytes: int = 8 * MIB
+    """Per source, or one message if that is longer. Full: its oldest batches go, counted; a takeover has a gap."""
+    standby_total_bytes: int = 256 * MIB
+    """Over all sources of the process. Spent: whoever receives drops its own oldest, or what came if it has none."""
+
     # --- the event loop's time ---
     slice_s: float = 0.001
     """Draining, over all sources together, gives the loop back to lookups after so long."""

@@ -16,31 +16,43 @@ from indexer.collect.commands import Command, CoreCommand, Count, ReplayEnd, Set
 from indexer.collect.lanes import Lane
 from indexer.collect.options import CollectOptions
 from indexer.collect.recovery import Purpose
+from indexer.collect.rejoin import Footing, lost
+from indexer.collect.ring import SETTLED, Anchor, Change, Down, Link, Ring, Settled, Up
 from indexer.collect.sequence import Duplicate, FirstAbove, Gap, Next, Restart
 from indexer.collect.silence import Silence
 from indexer.collect.stream import Phase, Stream
 from indexer.decode.envelope import stamp
 from indexer.model import RawBatch
-from indexer.ports import Resume
+from indexer.ports import Resume, SuspectReason
 
 
 class Session:
     """One source's stream. `lane` holds live messages back; `replay` says whether there is an endpoint to ask.
 
     `resume`: a process before this one left off there. Its connection is gone like one that was lost, and the first one
-    of this process is a reconnect: who is there is asked, or promise P6's rules apply.
+    of this process is a reconnect: who is there is asked, or promise P6's rules apply. With a `footing` instead, this
+    process has listened, and goes on from there.
     """
 
     def __init__(
-        self, options: CollectOptions, lane: Lane, now: float, *, replay: bool, resume: Resume | None = None
+        self,
+        options: CollectOptions,
+        lane: Lane,
+        now: float,
+        *,
+        replay: bool,
+        resume: Resume | None = None,
+        footing: Footing | None = None,
     ) -> None:
         self._options = options
-        self._resume = resume
+        if footing is None and resume is not None:
+            footing = lost(resume, now)
+        self._resume = None if footing is None else footing.resume
         self._stream = Stream(options, lane, replay=replay)
         self._silence = Silence(options, now)
         self._asking = Asking(options, self._stream, self._silence, now)
-        if resume is not None:
-            self._stream.resume(resume, (now if resume.as_of is None else resume.as_of) - resume.away_s)
+        if footing is not None:
+            self._stream.resume(footing)
 
     # --- what the sockets' owner needs to know ---
 
@@ -59,6 +71,11 @@ class Session:
         """Whether `drain_lane` has work."""
         return self._stream.phase is Phase.DRAINING
 
+    @property
+    def takes_live(self) -> bool:
+        """Whether messages are applied as they come."""
+        return self._stream.phase is Phase.LIVE
+
     # --- inputs ---
 
     def begin(self) -> list[Command]:
@@ -68,13 +85,40 @@ class Session:
             self._asking.take_over(self._resume, out)
         return out
 
-    def connection_up(self, now: float) -> list[Command]:
-        """A handshake succeeded. What the socket gives next may still be from before."""
+    def stand_behind(self, *, laden: bool, tail_lost: bool) -> list[Command]:
+        """A ring may stand in front: what it has comes first. `tail_lost`: the newest message found no room in it."""
+        out: list[Command] = []
+        if laden:
+            self._stream.stand_behind(out)
+        if tail_lost:
+            self._stream.lose_tail(out)
+        return out
+
+    def caught_up(self) -> list[Command]:
+        """The ring in front is worked off."""
+        out: list[Command] = []
+        self._stream.caught_up(out)
+        return out
+
+    def changed(self, change: Change, now: float) -> list[Command]:
+        """The connection changed, at a moment that may be past."""
+        match change:
+            case Up(at):
+                return self.connection_up(now, at=at)
+            case Down(since):
+                return self.connection_down(since)
+            case Settled():
+                return self.socket_empty(now)
+            case _:
+                assert_never(change)
+
+    def connection_up(self, now: float, *, at: float | None = None) -> list[Command]:
+        """A handshake succeeded, now or `at`. What the socket gives next may still be from before."""
         out: list[Command] = []
         stream = self._stream
         if stream.absence.ever_connected:
             out.append(Count("reconnects"))
-        again = stream.absence.up(now)
+        again = stream.absence.up(now if at is None else at)
         stream.held_over = again and bool(stream.lane) and stream.absence.unproven and not stream.replay
         self._asking.connection_changed()
         if again:
@@ -93,6 +137,7 @@ class Session:
         out: list[Command] = []
         stream = self._stream
         stream.absence.down(since)
+        stream.end_overlap()
         self._asking.hang_up(out)  # another process may answer the rest of it
         if stream.phase is Phase.ASKING:
             stream.phase = Phase.SETTLING
@@ -117,6 +162,29 @@ class Session:
         """Nothing is decided any more: what is held back is dropped, and its bytes are free."""
         self._stream.lane.clear()
         return [SetSyncing(active=False)] if self._stream.syncing else []
+
+    def leave(self, ring: Ring, now: float) -> list[CoreCommand]:
+        """Give what is held back to the ring, with all that is needed to go on from it."""
+        stream = self._stream
+        absence, tracker = stream.absence, stream.tracker
+        ring.return_to_front(stream.lane.take_all())
+        link = Link(connected=absence.connected, since=absence.since, settled=absence.settled)
+        changes: list[Change] = []
+        if absence.unexamined_s is not None:
+            changes += _reconnected(link, absence.unexamined_s)
+            link = Link(connected=True, since=link.since)
+        elif absence.connected:
+            ring.note(None, None, now)
+        anchor = None
+        if tracker.last is not None:
+            anchor = Anchor(tracker.last, tracker.last_stamp, stream.arrived_last is not None)
+        ring.start(link, changes, anchor)
+        return self.end()
+
+    @property
+    def suspicions(self) -> frozenset[SuspectReason]:
+        """What was told and not taken back."""
+        return self._asking.suspicions
 
     def backlogged(self) -> list[Command]:
         """More arrives than is applied: from here on messages are held, so that the socket can be read ahead."""
@@ -196,6 +264,8 @@ class Session:
     def _take(self, batch: RawBatch, now: float, out: list[Command]) -> None:
         """A message in its turn, from the socket or the lane."""
         stream = self._stream
+        if stream.repeats(batch):
+            return
         verdict = stream.tracker.judge(batch.sequence, stamp(batch.payload))
         match verdict:
             case Next():
@@ -268,3 +338,14 @@ class Session:
             self._asking.recover(Purpose.JOIN, 0, now, out)
         else:
             self._asking.recover(Purpose.IDENTIFY, last, now, out)
+
+
+def _reconnected(link: Link, away_s: float) -> list[Change]:
+    """The reconnect that is not examined yet, as it was read."""
+    since = 0.0 if link.since is None else link.since
+    changes: list[Change] = [Down(since - away_s), Up(since)]
+    if link.settled:
+        changes.append(SETTLED)
+    if not link.connected:
+        changes.append(Down(since))
+    return changes

@@ -11,10 +11,11 @@ from indexer.collect.absence import Absence
 from indexer.collect.commands import BeginLife, Command, Count, Doubt, ReportGap, SetSyncing, Suspect
 from indexer.collect.lanes import Lane
 from indexer.collect.options import CollectOptions
+from indexer.collect.rejoin import Footing
 from indexer.collect.sequence import SequenceTracker
 from indexer.decode.envelope import stamp
 from indexer.model import RawBatch
-from indexer.ports import RestartReason, Resume
+from indexer.ports import RestartReason
 
 
 class Phase(Enum):
@@ -56,17 +57,53 @@ class Stream:
         """Number of the newest batch that came by replay."""
         self.unvouched = False
         """Some came by replay from an endpoint of which it is not known yet that it speaks for this engine."""
+        self.overlap: int | None = None
+        """Batches up to this number, by this connection, were applied by the owner before: they are no news."""
+        self.behind = False
+        """Other messages are held in front of what comes: the source is syncing until they are worked off."""
         self._dropped_in = 0  # the newest conversation at that time: what it brings may have left the engine before
 
-    def resume(self, resume: Resume, left_at: float) -> None:
-        """Go on where a process of ours stood, which nobody of us has listened since `left_at`.
+    def resume(self, footing: Footing) -> None:
+        """Go on where a process of ours stood; this one has followed its engine since, or nobody has.
 
-        How that one's last batch came is not known: it may be the replay endpoint's, and then proves nothing of it.
+        How the last batch came may not be known: it may be the replay endpoint's, and then proves nothing of it.
         """
+        resume, link = footing.resume, footing.link
         self.tracker.resume(resume.sequence, resume.stamp)
-        self.absence.resume(left_at)
-        self.replayed_last = self.tracker.last
+        if link is None:
+            self.absence.resume(footing.left_at)
+        else:
+            self.absence.go_on(connected=link.connected, since=link.since, settled=link.settled)
+        if footing.leftovers:
+            self.absence.leave_over()
+        if footing.overlaps:
+            self.overlap = resume.sequence
+        self.replayed_last = None if footing.arrived else self.tracker.last
         self.dropped = "dropped" in resume.suspicions
+
+    def repeats(self, batch: RawBatch) -> bool:
+        """Whether the owner before has applied it: this connection is to the same process, and it is not above."""
+        if self.overlap is None:
+            return False
+        tracker = self.tracker
+        same = tracker.last != batch.sequence or tracker.last_stamp == stamp(batch.payload)
+        if batch.sequence > self.overlap or not same:
+            self.overlap = None
+            return False
+        return True
+
+    def end_overlap(self) -> None:
+        """Another connection is next: what is held of this one and no news goes now."""
+        if self.overlap is not None:
+            while self.lane.first_sequence is not None and self.lane.first_sequence <= self.overlap:
+                self.lane.pop()
+            self.overlap = None
+
+    def lose_tail(self, out: list[Command]) -> None:
+        """The newest message that arrived found no room anywhere."""
+        if not self.dropped:
+            self.dropped = True
+            out.append(Suspect("dropped", active=True))
 
     def apply(self, batch: RawBatch, out: list[Command]) -> None:
         """It is next."""
@@ -112,7 +149,7 @@ class Stream:
             out.append(Count("restarts"))
         out.append(BeginLife(reason))
         self.tracker.forget()
-        self.replayed_last = None
+        self.replayed_last = self.overlap = None
         self.unvouched = False
         self.joined = False
         went_back = reason == "sequence_went_back" and self.absence.leftovers_known
@@ -123,9 +160,28 @@ class Stream:
     def hold(self, phase: Phase, out: list[Command]) -> None:
         """Live messages wait from here on."""
         self.phase = phase
+        self._begin_syncing(out)
+
+    def stand_behind(self, out: list[Command]) -> None:
+        """What is held elsewhere comes first."""
+        self.behind = True
+        self._begin_syncing(out)
+
+    def caught_up(self, out: list[Command]) -> None:
+        """Nothing is held elsewhere any more."""
+        self.behind = False
+        if self.phase is Phase.LIVE:
+            self._end_syncing(out)
+
+    def _begin_syncing(self, out: list[Command]) -> None:
         if not self.syncing:
             self.syncing = True
             out.append(SetSyncing(active=True))
+
+    def _end_syncing(self, out: list[Command]) -> None:
+        if self.syncing and not self.behind:
+            self.syncing = False
+            out.append(SetSyncing(active=False))
 
     def go_live(self, out: list[Command]) -> None:
         """Nothing waits any more."""
@@ -134,9 +190,7 @@ class Stream:
         if self.held_over:
             self.held_over = False
             out.append(Doubt("process_unproven"))  # whatever was held, a clear may be
-        if self.syncing:
-            self.syncing = False
-            out.append(SetSyncing(active=False))
+        self._end_syncing(out)
 
     def doubt_the_absent(self, out: list[Command]) -> None:
         """Nobody can tell whether an engine that was away for long is the one that came back: say so at once.

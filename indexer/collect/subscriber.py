@@ -1,204 +1,182 @@
-"""One source's sockets: bytes in, ordered raw batches out. I/O; what to do about them is decided by the session."""
+"""One source's messages and replies: told to its session, and what that decides carried out. I/O."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Iterable
+from math import inf
 
 import zmq
 
-from indexer.collect.anew import Anew
 from indexer.collect.claims import Claims
-from indexer.collect.commands import (
-    Ask,
-    Command,
-    HangUp,
-    ReplayEnd,
-)
+from indexer.collect.commands import Ask, Command, HangUp, ReplayEnd
 from indexer.collect.inbox import Inbox
-from indexer.collect.lanes import Lane, LaneBudget
-from indexer.collect.messages import read_messages
-from indexer.collect.options import CollectOptions
+from indexer.collect.lanes import Lane
+from indexer.collect.listener import Standby
 from indexer.collect.pulse import Pulse
-from indexer.collect.pump import Pump
+from indexer.collect.rejoin import rejoin
+from indexer.collect.ring import Change, Ring, Up
 from indexer.collect.session import Session
-from indexer.collect.sockets import Link, Monitor, attach, attach_anew, descriptor_of, open_subscriber
+from indexer.collect.shared import Shared
 from indexer.collect.telling import left_off, tell_core
+from indexer.collect.wire import Wire
 from indexer.model import RawBatch
-from indexer.ports import Clock, EventSink
-
-AskEngine: TypeAlias = Callable[["Subscriber", Ask], "asyncio.Task[None] | None"]
-"""Opens a conversation for a subscriber; None when the fleet is closing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """What all subscribers of a process have in common."""
-
-    context: zmq.Context[zmq.Socket[bytes]]
-    options: CollectOptions
-    clock: Clock
-    budget: LaneBudget
-    pump: Pump
-    ask: AskEngine
+from indexer.ports import EventSink, Resume
 
 
 class Subscriber:
-    """A SUB socket, its monitor and the running conversation, for one registration.
+    """A wire, a pulse beside it and the running conversation, for one registration.
 
-    Messages are read first and the monitor after them: a message of a new connection is then never seen before the
-    event that announces the connection. The other way round it could be applied as the old engine's.
-
-    The socket is read whatever happens, and ahead of what is applied where that is slow. What finds no room is dropped
-    here, never in ZMQ: a connection that breaks while its queue is full makes libzmq abort the process (libzmq #3937,
-    decisions/0009).
+    Where this process has listened to the engine before, a ring stands in front: what it has is told first, and what
+    comes meanwhile is added behind it, so that order holds (promise P1).
     """
 
-    def __init__(self, sink: EventSink, shared: Shared) -> None:
+    def __init__(self, sink: EventSink, shared: Shared, standby: Standby | None = None) -> None:
+        """`standby`: a listener's to the same endpoint."""
         self.sink = sink
         self.descriptor = sink.descriptor
         self._shared = shared
         self._lane = Lane(shared.options.lane_bytes, shared.budget)
         now = shared.clock.now()
         replay = self.descriptor.replay_endpoint is not None
-        self.session = Session(shared.options, self._lane, now, replay=replay, resume=left_off(sink))
+        resume = left_off(sink)
+        footing = None
+        if standby is not None:
+            resume = _continued(sink, standby, now) if resume is None else resume
+            footing = rejoin(standby.ring, resume, now)
+        self.session = Session(shared.options, self._lane, now, replay=replay, resume=resume, footing=footing)
         self._claims = Claims(self.descriptor)
         self._inbox = Inbox(shared.options.replay_inbox_bytes)
-        self._socket: zmq.Socket[bytes] | None = None
-        self._monitor: Monitor | None = None
-        self._descriptors: tuple[int, ...] = ()
+        self._wire = Wire(self.descriptor.endpoint, shared, self) if standby is None else standby.wire
+        self._ring = None if standby is None else standby.ring
         self._conversation: asyncio.Task[None] | None = None
-        self._looked_at = now
-        self._taken = 0
-        self._moved_at = now
-        self._anew = Anew(shared.options, now)
+        self._question: Ask | None = None  # waits until the ring is at the present connection
         self._pulse: Pulse | None = None
         self._perform(self.session.begin())
+        if standby is not None:
+            ring = standby.ring
+            self._perform(self.session.stand_behind(laden=ring.batches > 0, tail_lost=ring.tail_lost))
+            self._wire.hand_to(self)
+
+    @property
+    def endpoint(self) -> str | None:
+        """Where it is connected to."""
+        return self.descriptor.endpoint
 
     # --- life ---
 
     def open(self) -> None:
         """Connect and begin to read. Raises zmq.ZMQError where the address is none or sockets or files have run out."""
-        if self._socket is not None or self.descriptor.endpoint is None:
+        endpoint = self.descriptor.endpoint
+        if endpoint is None or (self._wire.is_open and self._pulse is not None):
             return
-        socket = open_subscriber(self._shared.context, self._shared.options)
+        listened = self._wire.is_open
+        self._wire.open()
         try:
-            monitor = Monitor(socket)
+            self._pulse = Pulse(self._shared.context, endpoint, self._shared.options, self._shared.clock.now())
         except zmq.ZMQError:
-            socket.close()
+            if not listened:  # what a listener brought is worth more than what is free by closing it
+                self.close()
             raise
-        self._socket, self._monitor = socket, monitor
-        try:
-            attach(socket, self.descriptor.endpoint)
-        except zmq.ZMQError:
-            self.close()
-            raise
-        try:
-            self._pulse = Pulse(
-                self._shared.context, self.descriptor.endpoint, self._shared.options, self._shared.clock.now()
-            )
-        except zmq.ZMQError:
-            self.close()
-            raise
-        self._descriptors = (descriptor_of(socket), monitor.descriptor)
-        loop = asyncio.get_running_loop()
-        for descriptor in self._descriptors:
-            loop.add_reader(descriptor, self._shared.pump.wake, self)
-        self._shared.pump.wake(self)
 
     def close(self) -> None:
         """Stop at once: what was read but not applied is dropped."""
-        if self._conversation is not None:
-            self._conversation.cancel()
-            self._conversation = None
+        self._hang_up()
         self._lane.clear()
-        if self._descriptors:
-            loop = asyncio.get_running_loop()
-            for descriptor in self._descriptors:
-                loop.remove_reader(descriptor)
-            self._descriptors = ()
+        if self._ring is not None:
+            self._ring.clear()
+            self._ring = None
+        self._close_pulse()
+        self._wire.close()
+
+    def step_down(self) -> Standby:
+        """Tell the sink nothing more. What arrived and was not told goes on with the wire; replies do not."""
+        self._hang_up()
+        now = self._shared.clock.now()
+        ring = self._ring
+        if ring is None:
+            ring = self._shared.ring()
+        suspicions = self.session.suspicions
+        for command in self.session.leave(ring, now):
+            tell_core(command, self.sink)
+        self._ring = None
+        self._close_pulse()
+        return Standby(self._wire, ring, suspicions)
+
+    def _close_pulse(self) -> None:
         if self._pulse is not None:
             self._pulse.close()
             self._pulse = None
-        if self._monitor is not None:
-            self._monitor.close()
-            self._monitor = None
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
 
     # --- reading ---
 
     def drain(self) -> bool:
         """One quantum of everything that waits; True when there is more."""
-        socket, monitor = self._socket, self._monitor
-        if socket is None or monitor is None or not self.sink.open:
+        if not self._wire.is_open or self._wire.reader is not self or not self.sink.open:
             return False
         now = self._shared.clock.now()
         if self.sink.go_on():
             self._perform(self.session.backlogged())  # messages are read, and wait in the lane
-        more = self._drain_sockets(socket, monitor, now)
+        more = self._read(now)
         if self._inbox and not self.sink.busy:
             self._take_replies(now)
         if self.session.drains_lane and not self.sink.busy:
             self._perform(self.session.drain_lane(now))
-        return more or self.sink.busy or self.session.drains_lane or bool(self._inbox)
+        if self._ring is not None and not self.sink.busy:
+            self._work_off(self._ring, now)
+        worked_off = self._ring is None or not self._has_next(self._ring)
+        return more or self.sink.busy or self.session.drains_lane or bool(self._inbox) or not worked_off
 
-    def _drain_sockets(self, socket: zmq.Socket[bytes], monitor: Monitor, now: float) -> bool:
-        options = self._shared.options
-        batches, malformed, emptied = read_messages(socket, options)
-        backlog = False
-        self._taken += len(batches) + malformed
-        if emptied or self._taken * 2 > options.rcvhwm_messages:
-            self._taken, self._moved_at = 0, now
-        elif now - self._moved_at >= options.read_ahead_after_s:
-            ahead, bad, emptied = read_messages(socket, options, ahead=True)
-            batches, malformed, backlog = batches + ahead, malformed + bad, True
-            self._taken, self._moved_at = 0, now
-        if malformed:
-            self.sink.count("frames_malformed", malformed)
-        changes = monitor.drain()
-        if changes:
-            self._on_changes([link for link, _ in changes], now)
-            emptied = False  # what is left of the old connection may have come in behind that look
-        self._looked_at = now
-        if backlog:
+    def _read(self, now: float) -> bool:
+        reading = self._wire.read(now)
+        if reading.malformed:
+            self.sink.count("frames_malformed", reading.malformed)
+        if self._ring is not None:
+            self._ring.take_in(reading.changes, reading.batches, emptied=reading.emptied)
+            return reading.more
+        for change in reading.changes:
+            self._on_change(change, now)
+        if reading.backlog:
             self._perform(self.session.backlogged())
-        if batches:
-            self._perform(self._claims.check(batches))
-            self._perform(self.session.messages(batches, now))
-        if emptied:
+        if reading.batches:
+            self._tell(reading.batches, now)
+        if reading.emptied:
             self._perform(self.session.socket_empty(now))
-        return not emptied
+        return reading.more
+
+    def _tell(self, batches: list[RawBatch], now: float) -> None:
+        self._perform(self._claims.check(batches))
+        self._perform(self.session.messages(batches, now))
+
+    def _on_change(self, change: Change, now: float) -> None:
+        if isinstance(change, Up):
+            self._claims.look_again()
+        self._perform(self.session.changed(change, now))
+        if isinstance(change, Up) and self._pulse is not None:
+            self._pulse.silent = False  # whoever shook hands runs; the pulse itself is back in a moment
+        self.sink.alive(self.connected)
 
     def tick(self) -> None:
         """Look at the connections and let the session know that time passes. Called at least every 500 ms."""
-        if self._monitor is not None and self._monitor.pending:
+        if self._wire.pending:
             self._shared.pump.wake(self)
             self.drain()
-        now = self._looked_at = self._shared.clock.now()
+        now = self._shared.clock.now()
         if self._pulse is not None:
             self._pulse.look(now)
-        self._keep_connecting(now)
-        commands = self.session.tick(now, answers=self._pulse is not None and self._pulse.beats)
+        self._wire.tick(now, connected=self.connected)
+        # An engine is not idle whose messages wait in the ring.
+        answers = self._ring is None and self._pulse is not None and self._pulse.beats
+        commands = self.session.tick(now, answers=answers)
         if commands:
             self._perform(commands)
             self._shared.pump.wake(self)  # what they ended may have let the lane go
         self._tell_alive()
 
-    def _on_changes(self, links: Iterable[Link], now: float) -> None:
-        since = now if now - self._looked_at <= 2 * self._shared.options.tick_s else self._looked_at
-        for link in links:
-            if link is Link.UP:
-                self._claims.look_again()
-                self._perform(self.session.connection_up(now))
-                if self._pulse is not None:
-                    self._pulse.silent = False  # whoever shook hands runs; the pulse itself is back in a moment
-            else:
-                self._perform(self.session.connection_down(since))
-        self.sink.alive(self.session.connected)
+    @property
+    def connected(self) -> bool:
+        """Whether the engine is there now."""
+        return self.session.connected if self._ring is None else self._ring.end.connected
 
     def _tell_alive(self) -> None:
         """Both connections tell: one that the process runs, the other that its messages reach us.
@@ -206,18 +184,39 @@ class Subscriber:
         A process whose connection stands but whose heartbeats are overdue has been silent for that long. After a pause
         of our own nothing is told before it answers again: what was seen last speaks for itself.
         """
-        pulse, connected = self._pulse, self.session.connected
-        if pulse is None or not connected:
+        pulse = self._pulse
+        if pulse is None or not self.connected:
             self.sink.alive(connected=False)
         elif pulse.beats:
             self.sink.alive(connected=True)
         elif pulse.silent:
             self.sink.alive(connected=False, silent_s=self._shared.options.heartbeat_timeout_s)
 
-    def _keep_connecting(self, now: float) -> None:
-        socket, endpoint = self._socket, self.descriptor.endpoint
-        if socket is not None and endpoint is not None and self._anew.due(now, connected=self.session.connected):
-            attach_anew(socket, endpoint)
+    # --- the ring in front ---
+
+    def _has_next(self, ring: Ring) -> bool:
+        """Whether the ring may be worked off now.
+
+        While a recovery runs, messages stay in it; but all it knows of the connection is told first, as the engine that
+        is asked is the one that is there now.
+        """
+        return self.session.takes_live or ring.tells_of_the_past or not ring
+
+    def _work_off(self, ring: Ring, now: float) -> None:
+        """A quantum of what the ring has."""
+        if self._has_next(ring) and ring:
+            options = self._shared.options
+            item = ring.take(options.quantum_messages, options.quantum_bytes)
+            if isinstance(item, list):
+                self._tell(item, now)
+            elif item is not None:
+                self._on_change(item, now)
+        if self._question is not None and not ring.tells_of_the_past:
+            self._question = self._ask(self._question)
+        if not ring:
+            ring.clear()
+            self._ring = None
+            self._perform(self.session.caught_up())
 
     # --- replay ---
 
@@ -251,14 +250,32 @@ class Subscriber:
                 self._hang_up()
             elif isinstance(command, Ask):
                 self._hang_up()
-                self._conversation = self._shared.ask(self, command)
+                self._question = self._ask(command)
             else:
                 tell_core(command, sink)
         if sink.busy:  # a large batch is under way: the source is syncing, and its messages wait in the lane
             for command in self.session.backlogged():
                 self._perform([command])
 
+    def _ask(self, question: Ask) -> Ask | None:
+        """Ask, or put it off: while the ring tells of the past, another engine than the one of then might answer."""
+        if self._ring is not None and self._ring.tells_of_the_past:
+            return question
+        self._conversation = self._shared.ask(self, question)
+        return None
+
     def _hang_up(self) -> None:
+        self._question = None
         if self._conversation is not None:
             self._conversation.cancel()
             self._conversation = None
+
+
+def _continued(sink: EventSink, standby: Standby, now: float) -> Resume | None:
+    """Where a sink goes on that was told things here before, and stepped down."""
+    cursor, ring = sink.cursor, standby.ring
+    if cursor is None:
+        return None
+    stamp = ring.anchor.stamp if ring.anchor is not None and ring.anchor.sequence == cursor else None
+    away_s = inf if ring.alive_at is None else now - ring.alive_at
+    return Resume(cursor, stamp, away_s, suspicions=standby.suspicions)

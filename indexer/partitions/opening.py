@@ -145,6 +145,7 @@ class Opening:
                 away_s,
                 as_of=now,
                 suspicions=frozenset(facts.suspicions),  # type: ignore[arg-type]  # words of the port, as stored
+                unproven="process_unproven" in facts.doubts,
             )
         where = Whereabouts(state.generation, state.copy, state.segments)
         owned = OwnedSource(sink, self._parts.unwritten, where=where, written=state.cursor, facts=state.facts)

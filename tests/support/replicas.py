@@ -11,31 +11,56 @@ import msgspec
 from indexer.clock import SystemClock
 from indexer.model import RawBatch, SourceId
 from indexer.node import Node
+from indexer.ports import ListenerView
 from indexer.settings import load
 from schemas.lookup import LookupQuery, PodEntry
 from tests.support.core_events import payload, u32
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from indexer.ingest import SourceSink
+    from indexer.model import Descriptor
     from indexer.ports import EventSink, Resume
 
 DEADLINE_S: Final = 20.0
 SHORT: Final = {"redis.lease_s": 2.0, "redis.timeout_ms": 500}
+NOTHING_KEPT: Final = ListenerView(0.0, 0, 0, 0, joins=True)
 
 
 class HandedIn:
-    """Implements `ports.Collector`: notes who is subscribed to, and from where it went on."""
+    """Implements `ports.Collector`: notes who is subscribed to and from where it went on, and who is listened to."""
 
     def __init__(self) -> None:
         self.resumed: dict[SourceId, Resume | None] = {}
+        self.listened: dict[SourceId, ListenerView] = {}
+        self.noted: dict[SourceId, tuple[int | None, float | None, float | None]] = {}
 
     def start(self, sink: EventSink) -> None:
+        self.unlisten(sink.descriptor.id)
         self.resumed[sink.descriptor.id] = sink.resume
 
     def stop(self, source: SourceId) -> None:
         self.resumed.pop(source, None)
+        self.unlisten(source)
+
+    def step_down(self, source: SourceId) -> None:
+        if self.resumed.pop(source, None) is not None:
+            self.listened[source] = NOTHING_KEPT
+
+    def listen(self, descriptor: Descriptor) -> None:
+        if descriptor.id not in self.resumed and descriptor.endpoint is not None:
+            self.listened.setdefault(descriptor.id, NOTHING_KEPT)
+
+    def unlisten(self, source: SourceId) -> None:
+        self.listened.pop(source, None)
+
+    def note(self, source: SourceId, cursor: int | None, stamp: float | None, alive_at: float | None) -> None:
+        if source in self.listened:
+            self.noted[source] = (cursor, stamp, alive_at)
+
+    def listeners(self) -> Mapping[SourceId, ListenerView]:
+        return self.listened
 
     def sources(self) -> Sequence[SourceId]:
         return list(self.resumed)

@@ -10,8 +10,9 @@ from indexer.clock import SystemClock
 from indexer.collect.bound import BoundSocket
 from indexer.collect.lanes import LaneBudget
 from indexer.collect.pump import Pump
+from indexer.collect.ring import RingBudget
+from indexer.collect.shared import Shared
 from indexer.collect.sockets import open_context
-from indexer.collect.subscriber import Shared
 from indexer.model import Descriptor
 from tests.e2e.collect.test_bound import BOUND, all_subscribed, bound_at, engines
 from tests.support.collecting import LOOPS, collecting, run_on, until
@@ -154,6 +155,7 @@ def test_a_publisher_that_is_gone_when_its_first_message_is_read(loop: str) -> N
             BOUND,
             SystemClock(),
             LaneBudget(BOUND.lanes_total_bytes),
+            RingBudget(BOUND.standby_total_bytes),
             Pump(SystemClock(), 0.1),
             lambda *_: None,
         )

@@ -1,0 +1,72 @@
+"""An engine that another replica owns: connected along, and what it sends kept in a ring. I/O, without waiting."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from indexer.collect.ring import Ring
+from indexer.collect.shared import Shared
+from indexer.collect.wire import Wire
+from indexer.ports import ListenerView, SuspectReason
+
+
+class Standby(NamedTuple):
+    """All that a subscriber needs to go on from a listener, and a listener from a subscriber."""
+
+    wire: Wire
+    ring: Ring
+    suspicions: frozenset[SuspectReason] = frozenset()
+    """What its sink was told before it stepped down, and nobody has taken back."""
+
+
+class Listener:
+    """A SUB socket, its monitor and its ring. No pulse: whether the engine answers is the owner's to say."""
+
+    def __init__(self, endpoint: str | None, shared: Shared, standby: Standby | None = None) -> None:
+        """`standby`: a subscriber's, who stepped down."""
+        self._shared = shared
+        self._wire, self.ring, self._suspicions = standby or Standby(Wire(endpoint, shared, self), shared.ring())
+        self._dropped_before = self.ring.dropped
+        if standby is not None:
+            self._wire.hand_to(self)
+
+    @property
+    def endpoint(self) -> str | None:
+        """Where it is connected to."""
+        return self._wire.endpoint
+
+    def open(self) -> None:
+        """Connect and begin to read. Raises zmq.ZMQError where the address is none or sockets or files have run out."""
+        self._wire.open()
+
+    def close(self) -> None:
+        """Stop at once: what is kept is dropped."""
+        self._wire.close()
+        self.ring.clear()
+
+    def hand_over(self) -> Standby:
+        """Somebody else goes on with all this; nothing is read here any more."""
+        return Standby(self._wire, self.ring, self._suspicions)
+
+    def drain(self) -> bool:
+        """One quantum of what waits; True when there is more."""
+        if self._wire.reader is not self:
+            return False
+        reading = self._wire.read(self._shared.clock.now())
+        self.ring.take_in(reading.changes, reading.batches, emptied=reading.emptied)
+        return reading.more and self._wire.is_open
+
+    def tick(self) -> None:
+        """Look at the connection. Called at least every 500 ms."""
+        if self._wire.pending:
+            self._shared.pump.wake(self)
+            self.drain()
+        self._wire.tick(self._shared.clock.now(), connected=self.ring.end.connected)
+
+    @property
+    def view(self) -> ListenerView:
+        """What operators and the owning side see."""
+        ring, link = self.ring, self.ring.end
+        since = link.since if link.connected else None
+        joins = ring.alive_at is not None and since is not None and since <= ring.alive_at
+        return ListenerView(since, ring.batches, ring.used_bytes, ring.dropped - self._dropped_before, joins)
