@@ -21,6 +21,8 @@ if TYPE_CHECKING:
         HashResult,
         PartitionView,
         Readiness,
+        ReplicaDrained,
+        ReplicaView,
         SourceRegistered,
         SourcesReplaced,
         SourcesTouched,
@@ -111,6 +113,21 @@ class NodePort(Protocol):
 
     async def partitions(self) -> list[PartitionView]:
         """What this replica does with each partition of the store; empty in memory mode."""
+        ...
+
+    async def replicas(self) -> list[ReplicaView]:
+        """All replicas of the deployment that this one knows; empty in memory mode, and before the store told."""
+        ...
+
+    async def drain_replica(self, name: str) -> ReplicaDrained:
+        """Have a replica give up all that it owns; returns when it did, or soon, with `effect` `accepted`.
+
+        Raises `ReplicaUnknownError`, `DrainRefusedError` where nobody could take over, `StoreFailure`.
+        """
+        ...
+
+    async def undrain_replica(self, name: str) -> ReplicaDrained:
+        """It may own again. Raises `ReplicaUnknownError`, `DrainRefusedError` in memory mode, `StoreFailure`."""
         ...
 
     def readiness(self) -> Readiness:

@@ -17,9 +17,11 @@ import msgspec
 
 from indexer.errors import (
     BadRequestError,
+    DrainRefusedError,
     FieldIssue,
     IndexerError,
     LimitReachedError,
+    ReplicaUnknownError,
     SchemeConflictError,
     SourceConflictError,
     SourceElsewhereError,
@@ -64,7 +66,16 @@ def refusal_of(error: Exception) -> RequestRefused:
             return RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, error.code, str(error), error.issues)
         case SourceUnknownError():
             return RequestRefused(HTTPStatus.NOT_FOUND, "source.unknown", str(error))
-        case SourceConflictError() | SourceElsewhereError() | SchemeConflictError() | TooManyRemovalsError():
+        case ReplicaUnknownError():
+            issue = FieldIssue("name", "a replica of this deployment", error.name[:40], error.nearest)
+            return RequestRefused(HTTPStatus.NOT_FOUND, "replica.unknown", str(error), [issue])
+        case (
+            SourceConflictError()
+            | SourceElsewhereError()
+            | SchemeConflictError()
+            | TooManyRemovalsError()
+            | DrainRefusedError()
+        ):
             return RequestRefused(HTTPStatus.CONFLICT, *_conflict(error))
         case LimitReachedError():
             issue = FieldIssue(field=error.limit, rule=f"at most {error.value}")
@@ -80,7 +91,7 @@ def refusal_of(error: Exception) -> RequestRefused:
 
 
 def _conflict(
-    error: SourceConflictError | SourceElsewhereError | SchemeConflictError | TooManyRemovalsError,
+    error: SourceConflictError | SourceElsewhereError | SchemeConflictError | TooManyRemovalsError | DrainRefusedError,
 ) -> tuple[str, str, Sequence[FieldIssue]]:
     """Code, detail and issue of what contradicts what stands."""
     match error:
@@ -90,6 +101,8 @@ def _conflict(
             return "source.elsewhere", str(error), []
         case SchemeConflictError():
             return "scheme.conflict", str(error), [FieldIssue(field="scheme", rule=error.rule)]
+        case DrainRefusedError():
+            return "replica.conflict", str(error), []
         case TooManyRemovalsError():
             hint = f"if that is meant, repeat with ?max_removals={error.sources}"
             rule = f"at most {error.limit}" + (" sources go" if error.pods is None else " pods without it")

@@ -59,7 +59,7 @@ def _command(parsed: argparse.Namespace) -> Callable[[], int]:
             from api.cli import config
 
             return lambda: config.run(_settings(parsed), parsed)
-        case "lookup" | "sources" | "partitions":
+        case "lookup" | "sources" | "partitions" | "drain":
             return _question(parsed)
         case "redis":
             if parsed.action is None:
@@ -88,10 +88,14 @@ def _question(parsed: argparse.Namespace) -> Callable[[], int]:
             from api.cli import sources
 
             return lambda: sources.run(parsed)
+        case "drain":
+            from api.cli import drain
+
+            return lambda: _until_signal(drain.run, parsed)
         case _:
             from api.cli import partitions
 
-            return lambda: partitions.run(parsed)
+            return lambda: _until_signal(partitions.watch, parsed) if parsed.watch else partitions.run(parsed)
 
 
 def _until_signal(run: Callable[[argparse.Namespace, threading.Event], int], parsed: argparse.Namespace) -> int:

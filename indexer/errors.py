@@ -68,6 +68,23 @@ class SourceElsewhereError(IndexerError):
         self.owner = owner
 
 
+class ReplicaUnknownError(IndexerError):
+    """No replica of the deployment goes by that name; `nearest` is a known one much like it."""
+
+    def __init__(self, name: str, nearest: str | None = None) -> None:
+        super().__init__(f"no replica is known as {name!r}")
+        self.name = name
+        self.nearest = nearest
+
+
+class DrainRefusedError(IndexerError):
+    """A replica cannot be drained as things stand: `rule` says why."""
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(rule)
+        self.rule = rule
+
+
 class SchemeConflictError(IndexerError):
     """The question's hash scheme cannot be used in this deployment: `rule` says why."""
 

@@ -20,7 +20,7 @@ from indexer.allocator import return_freed_memory
 from indexer.collect.fleet import Fleet
 from indexer.collect.options import CollectOptions
 from indexer.demands import SequenceWaits, tell_unmet
-from indexer.errors import SourceElsewhereError
+from indexer.errors import DrainRefusedError, SourceElsewhereError
 from indexer.hashing.chain import SCHEME
 from indexer.hashing.texts import TextMemo
 from indexer.index.mirror import Mirror
@@ -47,10 +47,19 @@ if TYPE_CHECKING:
 
     from indexer.index.source import SourceIndex
     from indexer.lookup_view import Encoding
+    from indexer.partitions.draining import Draining
     from indexer.ports import Clock, EventSink
     from indexer.settings import Settings
     from schemas.lookup import LookupAnswer, LookupQuery
-    from schemas.rest import BlockView, PartitionView, Progress, SourcesReplaced, SourceView
+    from schemas.rest import (
+        BlockView,
+        PartitionView,
+        Progress,
+        ReplicaDrained,
+        ReplicaView,
+        SourcesReplaced,
+        SourceView,
+    )
 
 LAYOUT: Final = "1"
 TIDY_PAUSE_S: Final = 0.002
@@ -266,6 +275,23 @@ class Node:
     async def partitions(self) -> list[PartitionView]:
         """What this replica does with each partition of the store; empty in memory mode."""
         return [] if self.replica is None else self.replica.views()
+
+    async def replicas(self) -> list[ReplicaView]:
+        """All replicas of the deployment that this one knows."""
+        return [] if self.replica is None else self.replica.replicas()
+
+    async def drain_replica(self, name: str) -> ReplicaDrained:
+        """Have a replica give up all that it owns."""
+        return await self._draining().drain(name)
+
+    async def undrain_replica(self, name: str) -> ReplicaDrained:
+        """It may own again."""
+        return await self._draining().undrain(name)
+
+    def _draining(self) -> Draining:
+        if self.replica is None or self.replica.draining is None:
+            raise DrainRefusedError("there is no store that replicas share: nobody could take over (serve --redis-url)")
+        return self.replica.draining
 
     # -- health --------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import generate_latest
@@ -57,6 +57,12 @@ METRICS: Final[dict[str, str]] = {
     "kvindexer_redis_up": "1 while the store answers, 0 while it does not; no series in memory mode.",
     "kvindexer_redis_failures_total": "Calls to the store that failed for good, by kind.",
     "kvindexer_partitions_owned": "Partitions of the store that this replica writes.",
+    "kvindexer_partitions_standby": "Partitions whose engines this replica listens to without applying, to take over.",
+    "kvindexer_standby_bytes": "Messages kept unread of engines that this replica only listens to.",
+    "kvindexer_standby_dropped_total": "Such messages that found no room: a takeover has to ask for them.",
+    "kvindexer_takeovers_total": "Partitions that this replica came to own, by cause.",
+    "kvindexer_handovers_total": "Partitions that this replica gave to another in order.",
+    "kvindexer_replicas": "Replicas of the deployment that this one knows, by state.",
     "kvindexer_journal_lag_seconds": "Age of the newest journal entry written or applied here, by partition.",
     "kvindexer_journal_pending_bytes": "Changes that wait to be written to the store, by partition.",
     "kvindexer_event_loop_lag_seconds": "Longest delay of the event loop since the last scrape.",
@@ -88,13 +94,24 @@ class LookupTimes:
 
 @dataclass(frozen=True, slots=True)
 class StoreHealth:
-    """How the store is doing, seen from here. `lags_s` and `pending_bytes` by partition; `failures` by kind, ever."""
+    """How the store and this replica on it are doing.
+
+    `lags_s` and `pending_bytes` by partition; `failures` by kind, ever. `standby`: partitions listened along to, with
+    what is kept of their engines, and `standby_dropped` messages that found no room, ever. `takeovers` by cause, ever;
+    `handovers`, ever; `replicas` by state, as far as the store told.
+    """
 
     up: bool
     owned: int
     lags_s: Mapping[int, float]
     pending_bytes: Mapping[int, int]
     failures: Mapping[str, int]
+    standby: int = 0
+    standby_bytes: int = 0
+    standby_dropped: int = 0
+    takeovers: Mapping[str, int] = field(default_factory=dict)
+    handovers: int = 0
+    replicas: Mapping[str, int] = field(default_factory=dict)
 
 
 class Telemetry:
@@ -227,14 +244,30 @@ class Telemetry:
 def _store_metrics(store: StoreHealth | None) -> Iterator[Metric]:
     if store is None:
         return
-    for name, value in (("kvindexer_redis_up", store.up), ("kvindexer_partitions_owned", store.owned)):
+    for name, value in (
+        ("kvindexer_redis_up", store.up),
+        ("kvindexer_partitions_owned", store.owned),
+        ("kvindexer_partitions_standby", store.standby),
+        ("kvindexer_standby_bytes", store.standby_bytes),
+    ):
         plain = _gauge(name)
         plain.add_metric([], value)
         yield plain
-    failures = _counter("kvindexer_redis_failures", "kind")
-    for kind, count in sorted(store.failures.items()):
-        failures.add_metric([kind], count)
-    yield failures
+    for name, count in (
+        ("kvindexer_standby_dropped", store.standby_dropped),
+        ("kvindexer_handovers", store.handovers),
+    ):
+        ever = _counter(name)
+        ever.add_metric([], count)
+        yield ever
+    for family, by_label in (
+        (_counter("kvindexer_redis_failures", "kind"), store.failures),
+        (_counter("kvindexer_takeovers", "cause"), store.takeovers),
+        (_gauge("kvindexer_replicas", "state"), store.replicas),
+    ):
+        for label, count in sorted(by_label.items()):
+            family.add_metric([label], count)
+        yield family
     for name, by_partition in (
         ("kvindexer_journal_lag_seconds", store.lags_s),
         ("kvindexer_journal_pending_bytes", store.pending_bytes),

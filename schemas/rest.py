@@ -306,27 +306,49 @@ class BlockList(msgspec.Struct, kw_only=True):
     blocks: list[BlockView]
 
 
-PartitionRole = Literal["owner", "follower", "none"]
+PartitionRole = Literal["owner", "standby", "follower", "none"]
 PartitionState = Literal["waiting", "loading", "live", "asserting", "stale"]
+ReplicaState = Literal["live", "draining", "leaving", "silent"]
 
 
 class PartitionView(msgspec.Struct, kw_only=True):
     """One partition of the store, as this replica sees it.
 
-    `role`: what this replica does with it. `owner`: the replica that writes it, where known; `epoch` is its term.
-    `position`: newest journal entry written (owner) or applied (follower), as EPOCH-NUMBER; `age_ms`: how old it is.
-    `pending_bytes`: what waits here to be written, null for who does not write. `sources`: registered in it.
+    `role`: what this replica does with it. `owner`: the replica that writes it, where known; `epoch` is its term;
+    `standby` listens along and takes it over. `position`: newest journal entry written (owner) or applied (others), as
+    EPOCH-NUMBER; `age_ms`: how old it is. `pending_bytes`: what waits to be written, here or as the owner last told.
+    `sources`: registered in it. `standby_*`: messages of its engines that are kept here unread, and how many found no
+    room; null where this replica does not listen along.
     """
 
     partition: int
     role: PartitionRole
     state: PartitionState
     owner: str | None = None
+    standby: str | None = None
     epoch: int | None = None
     position: str | None = None
     age_ms: int | None = None
     pending_bytes: int | None = None
     sources: int = 0
+    standby_bytes: int | None = None
+    standby_batches: int | None = None
+    standby_dropped: int | None = None
+
+
+class ReplicaView(msgspec.Struct, kw_only=True):
+    """One replica of the deployment, as it told of itself `age_ms` ago. `me`: the one that answers.
+
+    `owned`: partitions that it owns; `standby`: that it would take over.
+    """
+
+    name: str
+    address: str
+    state: ReplicaState
+    owned: int
+    standby: int
+    age_ms: int
+    me: bool
 
 
 class PartitionList(msgspec.Struct, kw_only=True):
@@ -334,6 +356,16 @@ class PartitionList(msgspec.Struct, kw_only=True):
 
     mode: Literal["memory", "redis"]
     partitions: list[PartitionView]
+    replicas: list[ReplicaView]
+
+
+class ReplicaDrained(msgspec.Struct, kw_only=True):
+    """Answer of `POST` and `DELETE /v1/replicas/{name}/drain`: partitions it owns still, `done` once none."""
+
+    name: str
+    draining: bool
+    owned: int
+    effect: Effect
 
 
 Progress = int | float | str | bool | None

@@ -78,6 +78,16 @@ examples:
 """
 
 PARTITIONS: Final = """\
+The store is divided into partitions (redis.partitions). Each has one owner, which applies its engines' events and
+writes; the others follow what it writes, and answer from that. The standby listens to the same engines, too, so as to
+take over without a loss.
+
+roles of the replica that is asked:
+  owner      it applies and writes
+  standby    it follows, and listens along: `kept bytes` of messages that the owner has not written yet
+  follower   it follows
+  none       nothing of it is here yet
+
 states:
   waiting    nothing of it is here: nobody owns it yet, another may still own it, or the store does not answer
   loading    it is being read from the store
@@ -87,7 +97,21 @@ states:
 
 examples:
   kvindexer partitions
+  kvindexer partitions --watch
   kvindexer partitions --url http://replica-2:8080 --json
+"""
+
+DRAIN: Final = """\
+Before a replica is stopped, or its machine is: one after the other its partitions go to replicas that have followed
+them and listen to their engines already. The drained replica goes on following, and answering. Any can be asked.
+
+The drain ends with the process: a replica that is started again owns its part. It is refused where nobody else could
+take over. Ctrl-C ends the waiting, not the drain.
+
+examples:
+  kvindexer drain replica-2
+  kvindexer drain replica-2 --timeout 60 && kubectl delete pod replica-2
+  kvindexer drain replica-2 --undo
 """
 
 REDIS: Final = """\

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from api.cli.help_texts import CONFIG, LOOKUP, OVERVIEW, PARTITIONS, REDIS, REDIS_RESET, REPLAY, SERVE, SOURCES
+from api.cli.help_texts import CONFIG, DRAIN, LOOKUP, OVERVIEW, PARTITIONS, REDIS, REDIS_RESET, REPLAY, SERVE, SOURCES
 from indexer.model import SourceState
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
@@ -26,14 +26,10 @@ def build_parser(version: str) -> argparse.ArgumentParser:
     _add_replay(commands.add_parser("replay", help="publish a recorded event stream as the engines did", epilog=REPLAY))
     _add_lookup(commands.add_parser("lookup", help="ask a running service about one prompt", epilog=LOOKUP))
     _add_sources(commands.add_parser("sources", help="what a running service listens to", epilog=SOURCES))
-    _add_client(
-        commands.add_parser(
-            "partitions",
-            help="who writes and who follows what of the store",
-            description="What a running service does with each partition of its store.",
-            epilog=PARTITIONS,
-        )
+    _add_partitions(
+        commands.add_parser("partitions", help="which replicas there are, and who owns what", epilog=PARTITIONS)
     )
+    _add_drain(commands.add_parser("drain", help="have a replica give up all that it owns", epilog=DRAIN))
     _add_redis(commands.add_parser("redis", help="the store itself: clear a namespace", epilog=REDIS))
     _add_config(commands.add_parser("config", help="print the effective settings, secrets masked", epilog=CONFIG))
     return parser
@@ -203,6 +199,21 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--rank", type=int, metavar="N", help="only this data-parallel rank")
     for action in actions.choices.values():
         _add_client(action, after_another=True)
+
+
+def _add_partitions(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Which replicas there are, and what the one that is asked does with each partition."
+    _add_client(parser)
+    parser.add_argument("--watch", action="store_true", help="again each second, until Ctrl-C")
+
+
+def _add_drain(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Have a replica hand over all partitions that it owns, and wait until it did."
+    _add_client(parser)
+    parser.add_argument("replica", metavar="REPLICA", help="its name, as `kvindexer partitions` shows it")
+    parser.add_argument("--undo", action="store_true", help="let it own partitions again")
+    parser.add_argument("--no-wait", action="store_true", help="return at once, while it hands over")
+    parser.add_argument("--timeout", type=_positive, metavar="S", help="wait so long at most, then exit code 1")
 
 
 def _add_redis(parser: argparse.ArgumentParser) -> None:

@@ -1,9 +1,10 @@
-"""`kvindexer partitions`: what a running service does with each partition of its store."""
+"""`kvindexer partitions`: which replicas there are, and what a running service does with each partition."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+import threading
 
 import msgspec
 from rich.console import Console
@@ -12,6 +13,7 @@ from rich.table import Table
 from api.cli import output
 from api.cli.client import CommandFailed, ServiceClient
 
+EVERY_S: float = 1.0
 MEMORY: str = (
     "memory mode: the service has no store, so there are no partitions, and what it knows ends with its process "
     "(serve --redis-url)"
@@ -25,10 +27,25 @@ class Row(msgspec.Struct, kw_only=True):
     role: str = "?"
     state: str = "?"
     owner: str | None = None
+    standby: str | None = None
     position: str | None = None
     age_ms: int | None = None
     pending_bytes: int | None = None
     sources: int = 0
+    standby_bytes: int | None = None
+    standby_dropped: int | None = None
+
+
+class ReplicaRow(msgspec.Struct, kw_only=True):
+    """What is shown of one replica."""
+
+    name: str
+    address: str = ""
+    state: str = "?"
+    owned: int = 0
+    standby: int = 0
+    age_ms: int | None = None
+    me: bool = False
 
 
 class Shown(msgspec.Struct, kw_only=True):
@@ -36,45 +53,78 @@ class Shown(msgspec.Struct, kw_only=True):
 
     mode: str
     partitions: list[Row]
+    replicas: list[ReplicaRow] = []
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask and print. Raises `CommandFailed`."""
+    _print(arguments, output.console())
+    return 0
+
+
+def watch(arguments: argparse.Namespace, stop: threading.Event) -> int:
+    """The same each second, until `stop` is set."""
+    console = output.console()
+    while True:
+        console.clear()
+        _print(arguments, console)
+        if stop.wait(EVERY_S):
+            return 0
+
+
+def _print(arguments: argparse.Namespace, console: Console) -> None:
     answer = ServiceClient(arguments.url, arguments.token).request("GET", "/v1/partitions")
     if arguments.json:
         sys.stdout.write(answer.decode().rstrip("\n") + "\n")
-        return 0
+        sys.stdout.flush()
+        return
     try:
         shown = msgspec.json.decode(answer, type=Shown)
     except msgspec.MsgspecError as error:
         raise CommandFailed(f"the answer is no list of partitions ({error}): is this the service?") from error
-    print_partitions(shown, output.console())
-    return 0
+    print_partitions(shown, console)
 
 
 def print_partitions(shown: Shown, console: Console) -> None:
-    """A table; in memory mode the reason why there is none."""
+    """Tables of replicas and partitions; in memory mode the reason why there are none."""
     if shown.mode == "memory":
         console.print(MEMORY)
         return
+    if shown.replicas:
+        console.print(_replicas(shown.replicas))
+        console.print()
+    console.print(_partitions(shown.partitions))
+
+
+def _replicas(rows: list[ReplicaRow]) -> Table:
+    table = _table(("replica", "state"), ("owned", "standby", "seen ms ago"), ("address",))
+    for row in rows:
+        name = f"{row.name} (asked)" if row.me else row.name
+        table.add_row(name, row.state, str(row.owned), str(row.standby), _or_dash(row.age_ms), row.address or "-")
+    return table
+
+
+def _partitions(rows: list[Row]) -> Table:
+    """What is kept here of engines that are only listened to stands there where anything is."""
+    listens = any(row.standby_bytes is not None for row in rows)
+    kept = ("kept bytes", "dropped") if listens else ()
+    words = ("role", "state", "owner", "standby", "position")
+    table = _table((), ("partition",), words, ("age ms", "pending bytes", "sources", *kept))
+    for row in rows:
+        told = [row.partition, row.role, row.state, row.owner, row.standby, row.position]
+        told += [row.age_ms, row.pending_bytes, row.sources]
+        told += [row.standby_bytes, row.standby_dropped] if listens else []
+        table.add_row(*map(_or_dash, told))
+    return table
+
+
+def _table(*titles: tuple[str, ...]) -> Table:
+    """Words at the left and numbers at the right, in turns."""
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("partition", justify="right")
-    for title in ("role", "state", "owner", "position"):
-        table.add_column(title)
-    for title in ("age ms", "pending bytes", "sources"):
-        table.add_column(title, justify="right")
-    for row in shown.partitions:
-        table.add_row(
-            str(row.partition),
-            row.role,
-            row.state,
-            _or_dash(row.owner),
-            _or_dash(row.position),
-            _or_dash(row.age_ms),
-            _or_dash(row.pending_bytes),
-            str(row.sources),
-        )
-    console.print(table)
+    for turn, group in enumerate(titles):
+        for title in group:
+            table.add_column(title, justify="right" if turn % 2 else "left")
+    return table
 
 
 def _or_dash(value: object) -> str:

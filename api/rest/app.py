@@ -27,6 +27,7 @@ from api.rest.hot import LookupRoute
 from api.rest.limits import RestLimits
 from api.rest.lookup_request import LookupRequests
 from api.rest.openapi import openapi_document
+from api.rest.replicas import ReplicaRoutes
 from api.rest.request_ids import RequestIds
 from api.rest.service import ServiceRoutes
 from api.rest.sources import SourceRoutes
@@ -41,7 +42,7 @@ def create_app(node: NodePort, limits: RestLimits | None = None, *, stopping: as
     bodies, request_ids, requests = BodyReader(limits), RequestIds(), LookupRequests(limits.tokens, node.texts)
     exchange = Exchange(bodies, request_ids)
     service = ServiceRoutes(node, exchange, openapi_document(node.version().version), stopping)
-    sources = SourceRoutes(node, exchange)
+    sources, replicas = SourceRoutes(node, exchange), ReplicaRoutes(node, exchange)
     table: dict[str, dict[str, Handler]] = {
         "/v1/hash": {"POST": HashRoute(node, exchange, requests).hash},
         "/v1/sources": {
@@ -53,6 +54,7 @@ def create_app(node: NodePort, limits: RestLimits | None = None, *, stopping: as
         "/v1/sources/{pod}/clear": {"POST": sources.clear_source},
         "/v1/sources/{pod}/blocks/{hash}": {"GET": sources.find_block},
         "/v1/partitions": {"GET": service.partitions},
+        "/v1/replicas/{name}/drain": {"POST": replicas.drain, "DELETE": replicas.undrain},
         "/v1/version": {"GET": service.version},
         "/healthz": {"GET": service.healthz},
         "/readyz": {"GET": service.readyz},

@@ -63,9 +63,15 @@ class Exchange:
         return Response(body, status, {name.decode(): value.decode() for name, value in headers})
 
 
+_OF: Final = {"pod": "source", "hash": "block", "name": "replica"}
+"""Whose name a parameter is."""
+
+
 def path_name(request: Request, parameter: str = "pod") -> str:
     """A path segment as it was before percent-encoding. Raises `RequestRefused` 404 for what is no text."""
     try:
         return unquote(request.path_params[parameter], errors="strict")
     except UnicodeDecodeError:
-        raise RequestRefused(HTTPStatus.NOT_FOUND, "source.unknown", "the name is not percent-encoded UTF-8") from None
+        raise RequestRefused(
+            HTTPStatus.NOT_FOUND, f"{_OF[parameter]}.unknown", "the name is not percent-encoded UTF-8"
+        ) from None

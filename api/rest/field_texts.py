@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from api.rest.value_texts import ANSWER_STATES, BOUNDS, PARTITION_STATES, REASONS, SOURCE_STATES, listed
+from api.rest.value_texts import ANSWER_STATES, BOUNDS, PARTITION_STATES, REASONS, REPLICA_STATES, SOURCE_STATES, listed
 
 _POD = "The pod's name, as registered."
 _RANK = "Data-parallel rank of the engine process."
@@ -187,17 +187,38 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
     "PartitionList": {
         "mode": "`redis`, or `memory`: there is no store, and what is known ends with the process.",
         "partitions": "In their order; empty in mode `memory`.",
+        "replicas": "All replicas that are known of, in the order of their names; empty in mode `memory`.",
     },
     "PartitionView": {
         "partition": "Its number, from 0.",
-        "role": "What this replica does with it: `owner` (it writes), `follower` (it reads), `none`.",
+        "role": "What this replica does with it: `owner` (it writes), `standby` (it follows, and "
+        "listens along to take over), `follower` (it reads), `none`.",
         "state": f"As this replica sees it.{listed(PARTITION_STATES)}",
         "owner": "The replica that writes it, where known.",
+        "standby": "The replica that listens along and would take it over, or to which it is about to move.",
         "epoch": "Of that ownership; it only grows.",
         "position": "Newest entry of its journal written or applied here, as EPOCH-NUMBER.",
         "age_ms": "How old that is, on this replica's own clock.",
-        "pending_bytes": "What waits here to be written; null for who does not write.",
+        "pending_bytes": "What waits to be written, here or as the owner told last; null = not known.",
         "sources": "Sources registered in it.",
+        "standby_bytes": "Messages of its engines kept here unread; null where this replica does not listen along.",
+        "standby_batches": "How many those are.",
+        "standby_dropped": "How many found no room.",
+    },
+    "ReplicaView": {
+        "name": "Its `redis.replica`, else host name and port.",
+        "address": "Where it answers, as far as it knows; empty = not known.",
+        "state": f"As this replica sees it.{listed(REPLICA_STATES)}",
+        "owned": "Partitions that it owns.",
+        "standby": "Partitions that it would take over.",
+        "age_ms": "Since it was heard of.",
+        "me": "Whether it is the one that answers.",
+    },
+    "ReplicaDrained": {
+        "name": "As the path named it.",
+        "draining": "Whether it is to own nothing.",
+        "owned": "Partitions that it owns still.",
+        "effect": "`accepted`: it still owns some, and hands them over one after the other. Else `done`.",
     },
     "Readiness": {
         "ready": "Whether lookups may be sent here.",

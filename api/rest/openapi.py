@@ -39,6 +39,7 @@ ROOTS: Final = (
     rest.SourceList,
     rest.BlockList,
     rest.PartitionList,
+    rest.ReplicaDrained,
     rest.Readiness,
     rest.Health,
     rest.VersionAnswer,
@@ -225,9 +226,27 @@ def _paths() -> Json:
             "get": _operation(
                 "list_partitions",
                 "service",
-                "Who owns and who follows what of the store",
+                "Who owns and who follows what of the store, and which replicas there are",
                 _answers("PartitionList"),
             )
+        },
+        "/v1/replicas/{name}/drain": {
+            "parameters": [_path_parameter("name", "A replica's name, as `GET /v1/partitions` tells it.")],
+            "post": _operation(
+                "drain_replica",
+                "service",
+                "Have a replica hand over all partitions that it owns; from loopback only",
+                _answers("ReplicaDrained")
+                | _answers("ReplicaDrained", "202", "Under way.")
+                | {"503": {"$ref": "#/components/responses/Problem"}},
+                description="Ends with the replica's process: one that is started again owns as before.",
+            ),
+            "delete": _operation(
+                "undrain_replica",
+                "service",
+                "Let it own partitions again; from loopback only",
+                _answers("ReplicaDrained") | {"503": {"$ref": "#/components/responses/Problem"}},
+            ),
         },
         "/v1/version": {"get": _operation("version", "service", "What runs here", _answers("VersionAnswer"))},
         "/healthz": {"get": _operation("healthz", "service", "Alive", _answers("Health"))},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Literal
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
@@ -41,7 +41,9 @@ class ServiceRoutes:
     async def partitions(self, request: Request) -> Response:
         """`GET /v1/partitions`."""
         views = await self._node.partitions()
-        return self._exchange.answer(request, PartitionList(mode="redis" if views else "memory", partitions=views))
+        replicas = await self._node.replicas()
+        mode: Literal["memory", "redis"] = "redis" if views else "memory"
+        return self._exchange.answer(request, PartitionList(mode=mode, partitions=views, replicas=replicas))
 
     async def metrics(self, _request: Request) -> Response:
         """`GET /metrics`."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, TypeVar
 
 from indexer.model import AnswerState, Bound, Reason, SourceState
-from schemas.rest import PartitionState
+from schemas.rest import PartitionState, ReplicaState
 
 Value = TypeVar("Value", bound=str)
 
@@ -58,6 +58,12 @@ PARTITION_STATES: Final[Mapping[PartitionState, str]] = {
     "live": "written or followed entry by entry",
     "asserting": "the store lost something of it, or what waited was too much: its maps are being written anew",
     "stale": "the store, or the owner, was not heard of for a while; answers come from what is in memory",
+}
+REPLICA_STATES: Final[Mapping[ReplicaState, str]] = {
+    "live": "it is there",
+    "draining": "an operator has it give up what it owns; it goes on following, and answering",
+    "leaving": "it stops, and gives up what it owns",
+    "silent": "nothing was heard of it for `redis.lease_s`: others take over what it owned",
 }
 
 

@@ -3,7 +3,8 @@
     replica             which partitions this process owns and follows, and how that goes
     parts               what all of these have in common
     commanding          a command, given
-    views               what operators see of partitions (pure)
+    views               what operators see of partitions and replicas (pure)
+    draining            a replica gives up what it owns, at an operator's word
     removals            what commands removed lately
     orders              commands given here: checked, made durable, awaited
     control             commands of all replicas about owned partitions, as the control streams tell them

@@ -22,7 +22,7 @@ from indexer.partitions.options import FollowOptions
 from indexer.partitions.orders import Orders
 from indexer.partitions.owned import OwnedSource
 from indexer.partitions.owner import Owner, replica_of
-from indexer.partitions.views import facts_of, partition_views, partitions_progress
+from indexer.partitions.views import Around, facts_of, partition_views, partitions_progress
 from indexer.store.deployment import agree
 from indexer.store.failures import FailureKind, StoreFailure
 from indexer.store.fitness import judge
@@ -35,9 +35,10 @@ if TYPE_CHECKING:
     from indexer.index.source import SourceIndex
     from indexer.ingest import SourceSink
     from indexer.model import SourceId
+    from indexer.partitions.draining import Draining
     from indexer.partitions.parts import Parts
     from indexer.partitions.views import OwnerFacts
-    from schemas.rest import PartitionView, Progress
+    from schemas.rest import PartitionView, Progress, ReplicaView
 
 log = logging.getLogger("kvindexer.store")
 
@@ -88,6 +89,8 @@ class Replica:
         """Of followed partitions: who owns them, as the store said last."""
         self._refused: deque[Counter[str]] = deque([Counter()], maxlen=LOOKS)
         """Calls that failed up to each of the latest looks."""
+        self.draining: Draining | None = None
+        """Where it is known who else is there."""
         self.trouble = ""
         """Why the store cannot be used now; empty where it can."""
 
@@ -121,7 +124,12 @@ class Replica:
     def views(self) -> list[PartitionView]:
         """For `GET /v1/partitions`."""
         followed = {each.partition: each for each in self.followers.progress()}
-        return partition_views(self._parts.partitions, self._owner_facts(), followed, self._holders)
+        around = Around(self._holders)
+        return partition_views(self._parts.partitions, self._owner_facts(), followed, {}, around)
+
+    def replicas(self) -> list[ReplicaView]:
+        """For `GET /v1/partitions`: who is there."""
+        return []
 
     def _owner_facts(self) -> dict[int, OwnerFacts]:
         now = self._parts.clock.now()

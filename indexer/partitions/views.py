@@ -1,17 +1,20 @@
-"""What operators see of partitions, out of plain facts. Pure."""
+"""What operators see of partitions and replicas, out of plain facts. Pure."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from schemas.rest import PartitionView
+from schemas.rest import PartitionView, ReplicaView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from indexer.partitions.options import PartitionProgress
     from indexer.partitions.owner import Owner, Role
-    from schemas.rest import PartitionState, Progress
+    from indexer.sharding.members import Member, Members
+    from indexer.sharding.rendezvous import Share
+    from schemas.rest import PartitionState, Progress, ReplicaState
 
 
 class OwnerFacts(NamedTuple):
@@ -51,20 +54,62 @@ def facts_of(owner: Owner, now: float) -> OwnerFacts:
     )
 
 
+class Kept(NamedTuple):
+    """What is kept here of a partition's engines, that are listened to and applied elsewhere."""
+
+    bytes: int
+    batches: int
+    dropped: int
+
+
+class Around(NamedTuple):
+    """What is known of other replicas. Empty as long as the store told nothing.
+
+    `holders`: who owns a partition, as the store said last; empty where nobody. `shares`: the plan, by partition.
+    `members`: what each replica tells of itself.
+    """
+
+    holders: Mapping[int, str] = {}
+    shares: Sequence[Share] = ()
+    members: Mapping[str, Member] = {}
+
+
 def partition_views(
     partitions: int,
     owners: Mapping[int, OwnerFacts],
     followed: Mapping[int, PartitionProgress],
-    holders: Mapping[int, str],
+    kept: Mapping[int, Kept],
+    around: Around,
 ) -> list[PartitionView]:
-    """Each partition that is owned, tried for or followed here, in their order.
+    """Each partition that is owned, tried for or followed here, in their order. `kept` has those listened along to."""
+    views: list[PartitionView] = []
+    for number in range(partitions):
+        if number in followed:
+            view = _followed_view(followed[number], around)
+        elif number in owners:
+            view = _owner_view(owners[number])
+        else:
+            continue
+        _complete(view, kept.get(number), around)
+        views.append(view)
+    return views
 
-    `holders`: of followed ones, who owns them, as the store said last; empty where nobody.
-    """
+
+def replica_views(me: str, members: Members, now: float, partitions: Iterable[PartitionView]) -> list[ReplicaView]:
+    """All replicas that are remembered, in the order of their names; `now` on our clock."""
+    live = members.live(now)
+    standbys = Counter(view.standby for view in partitions)
     return [
-        _followed_view(followed[number], holders.get(number)) if number in followed else _owner_view(owners[number])
-        for number in range(partitions)
-        if number in followed or number in owners
+        ReplicaView(
+            name=name,
+            address=member.address,
+            state=_replica_state(member, is_live=name in live, is_draining=members.is_draining(name)),
+            owned=len(member.owned),
+            standby=standbys[name],
+            age_ms=round(age_s * 1000),
+            me=name == me,
+        )
+        for name, (age_s, member) in sorted(members.everyone(now).items())
     ]
 
 
@@ -100,19 +145,47 @@ def _owner_view(owner: OwnerFacts) -> PartitionView:
     )
 
 
-def _followed_view(followed: PartitionProgress, holder: str | None) -> PartitionView:
+def _followed_view(followed: PartitionProgress, around: Around) -> PartitionView:
     states: dict[str, PartitionState] = {"loading": "loading", "following": "live", "lost": "stale"}
     epoch = followed.position.partition("-")[0]
+    owner = around.holders.get(followed.partition) or None
+    member = None if owner is None else around.members.get(owner)
     return PartitionView(
         partition=followed.partition,
         role="follower",
         state=states[followed.state],
-        owner=holder or None,
+        owner=owner,
         epoch=int(epoch) or None,
         position=followed.position if int(epoch) else None,
         age_ms=None if followed.age_s is None else round(followed.age_s * 1000),
+        pending_bytes=None if member is None else member.owned.get(followed.partition),
         sources=followed.sources,
     )
+
+
+def _complete(view: PartitionView, kept: Kept | None, around: Around) -> None:
+    """What does not depend on whether it is followed."""
+    if view.partition < len(around.shares):
+        view.standby = _standby(view.owner, around.shares[view.partition], around.members)
+    if kept is not None and view.role != "owner":
+        view.role = "standby"
+        view.standby_bytes, view.standby_batches, view.standby_dropped = kept
+
+
+def _standby(owner: str | None, share: Share, members: Mapping[str, Member]) -> str | None:
+    """Who listens along: as planned, or, until a planned move is made, whom it will move to."""
+    if owner is not None and share.owner is not None and owner != share.owner:
+        return share.owner
+    member = None if share.standby is None else members.get(share.standby)
+    return share.standby if member is not None and member.stands_by else None
+
+
+def _replica_state(member: Member, *, is_live: bool, is_draining: bool) -> ReplicaState:
+    if member.leaving:
+        return "leaving"
+    if not is_live:
+        return "silent"
+    return "draining" if is_draining else "live"
 
 
 def _state_of(owner: OwnerFacts) -> PartitionState:

@@ -176,7 +176,12 @@ def test_sources_come_and_go(deployment: Deployment) -> None:
 def test_partitions_in_memory_mode_are_none(deployment: Deployment) -> None:
     """Which is said, to people and to programs."""
     assert deployment.command("partitions").stdout.startswith("memory mode: the service has no store")
-    assert {"mode": "memory", "partitions": []} == json.loads(deployment.command("partitions", "--json").stdout)
+    refused = deployment.command("drain", "a")
+    assert (1, "") == (refused.returncode, refused.stdout)
+    assert "409 replica.conflict: there is no store that replicas share: nobody could take over" in refused.stderr
+    assert {"mode": "memory", "partitions": [], "replicas": []} == json.loads(
+        deployment.command("partitions", "--json").stdout
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -267,7 +272,7 @@ def test_a_misspelt_flag_gets_the_nearest_one() -> None:
 
 def test_client_commands_without_a_service() -> None:
     """One line on stderr, exit code 1."""
-    for arguments in (["sources"], ["partitions"], ["lookup", "--tokens", "-"]):
+    for arguments in (["sources"], ["partitions"], ["drain", "a"], ["lookup", "--tokens", "-"]):
         done = run(*arguments, "--url", "http://127.0.0.1:9", given=b"1")
         assert (1, "") == (done.returncode, done.stdout)
         assert "kvindexer: http://127.0.0.1:9 cannot be reached: connection refused\n" == done.stderr
@@ -296,8 +301,8 @@ def test_help_and_version() -> None:
     """Each subcommand teaches by an example; unknown flags are errors with the usage of that subcommand."""
     assert re.match(r"kvindexer \d", run("--version").stdout)
     assert "--source 10.0.0.1:8000=tcp://10.0.0.1:5557,model=llama" in run("serve", "--help").stdout
-    for command in ("replay", "lookup", "sources"):
-        assert f"kvindexer {command} " in run(command, "--help").stdout.partition("examples:")[2]
+    for command in ("replay", "lookup", "sources", "partitions", "drain", "redis reset"):
+        assert f"kvindexer {command} " in run(*command.split(), "--help").stdout.partition("examples:")[2]
     for arguments in (
         ["serve", "--grpc-port", "1"],
         ["serve", "--epp-port", "1"],

@@ -13,8 +13,10 @@ import msgspec
 from api.ports import Encoding
 from indexer.errors import (
     BadRequestError,
+    DrainRefusedError,
     FieldIssue,
     LimitReachedError,
+    ReplicaUnknownError,
     SourceConflictError,
     SourceUnknownError,
     TooManyRemovalsError,
@@ -28,6 +30,8 @@ from schemas.rest import (
     HashResult,
     PartitionView,
     Readiness,
+    ReplicaDrained,
+    ReplicaView,
     SourceRegistered,
     SourcesReplaced,
     SourcesTouched,
@@ -53,6 +57,8 @@ class FakeNode:
         self.ready = True
         self.effect: Effect = "done"
         self.stored: list[PartitionView] = []
+        self.others: list[ReplicaView] = []
+        self.drained: set[str] = set()
         self.fault: Exception | None = None
 
     def lookup(self, query: LookupQuery, *, encoding: Encoding) -> LookupAnswer:
@@ -187,6 +193,19 @@ class FakeNode:
         self._fail()
         return self.stored
 
+    async def replicas(self) -> list[ReplicaView]:
+        return self.others
+
+    async def drain_replica(self, name: str) -> ReplicaDrained:
+        self._replica(name)
+        self.drained.add(name)
+        return self._drained(name)
+
+    async def undrain_replica(self, name: str) -> ReplicaDrained:
+        self._replica(name)
+        self.drained.discard(name)
+        return self._drained(name)
+
     def readiness(self) -> Readiness:
         self._fail()
         return Readiness(ready=self.ready, detail={"sources": len(self.sources), "syncing": 0})
@@ -203,6 +222,21 @@ class FakeNode:
 
     def _registered(self, descriptor: Descriptor, result: Literal["created", "same"]) -> SourceRegistered:
         return SourceRegistered(pod=descriptor.pod, dp_rank=descriptor.dp_rank, result=result, effect=self.effect)
+
+    def _replica(self, name: str) -> ReplicaView:
+        self._fail()
+        if not self.others:
+            raise DrainRefusedError("there is one replica")
+        for view in self.others:
+            if view.name == name:
+                return view
+        raise ReplicaUnknownError(name, self.others[0].name)
+
+    def _drained(self, name: str) -> ReplicaDrained:
+        owned = self._replica(name).owned
+        draining = name in self.drained
+        effect: Effect = "accepted" if draining and owned else "done"
+        return ReplicaDrained(name=name, draining=draining, owned=owned, effect=effect)
 
     def _fail(self) -> None:
         if self.fault is not None:

@@ -18,7 +18,7 @@ from api.server import ServerSettings
 from indexer.model import Descriptor, SourceId
 from indexer.store.failures import StoreFailure
 from schemas.lookup import LookupAnswer, LookupQuery
-from schemas.rest import BlockList, Effect, HashAnswer, PartitionList, PartitionView, Problem, SourceList
+from schemas.rest import BlockList, Effect, HashAnswer, PartitionList, PartitionView, Problem, ReplicaView, SourceList
 from tests.support.fake_node import HELD_HASH, REFUSED, FakeNode
 from tests.support.serving import exchange, request, served_in_thread
 
@@ -371,13 +371,60 @@ def test_readiness_is_not_health(http_client: http.client.HTTPConnection, node: 
 def test_partitions_are_listed(http_client: http.client.HTTPConnection, node: FakeNode) -> None:
     """None without a store, which is said."""
     status, _, body = request(http_client, "GET", "/v1/partitions")
-    assert (200, {"mode": "memory", "partitions": []}) == (status, json.loads(body))
+    assert (200, {"mode": "memory", "partitions": [], "replicas": []}) == (status, json.loads(body))
 
     node.stored = [
         PartitionView(partition=0, role="owner", state="live", owner="a", epoch=7, position="7-1", sources=2)
     ]
+    node.others = [replica("a", owned=1)]
     told = msgspec.json.decode(request(http_client, "GET", "/v1/partitions")[2], type=PartitionList)
-    assert PartitionList(mode="redis", partitions=node.stored) == told
+    assert PartitionList(mode="redis", partitions=node.stored, replicas=node.others) == told
+
+
+def replica(name: str, owned: int = 0) -> ReplicaView:
+    """One that is there."""
+    return ReplicaView(name=name, address="", state="live", owned=owned, standby=0, age_ms=3, me=False)
+
+
+@pytest.mark.parametrize(("owned", "status", "effect"), [(0, 200, "done"), (3, 202, "accepted")])
+def test_a_replica_is_drained(
+    owned: int, status: int, effect: str, http_client: http.client.HTTPConnection, node: FakeNode
+) -> None:
+    """200 once it owns nothing, 202 before; and taken back."""
+    node.others = [replica("a b", owned)]
+
+    drained = request(http_client, "POST", "/v1/replicas/a%20b/drain")
+    assert (status, {"name": "a b", "draining": True, "owned": owned, "effect": effect}) == (
+        drained[0],
+        json.loads(drained[2]),
+    )
+    back = request(http_client, "DELETE", "/v1/replicas/a%20b/drain")
+    assert (200, {"name": "a b", "draining": False, "owned": owned, "effect": "done"}) == (
+        back[0],
+        json.loads(back[2]),
+    )
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+def test_a_drain_that_cannot_be(method: str, http_client: http.client.HTTPConnection, node: FakeNode) -> None:
+    """Without a store, or nobody else, 409; an unknown replica is 404 with the nearest known name."""
+    alone = _problem(request(http_client, method, "/v1/replicas/a/drain"))
+    assert (409, "replica.conflict", "there is one replica") == (alone.status, alone.code, alone.detail)
+
+    node.others = [replica("a-8080")]
+    unknown = _problem(request(http_client, method, "/v1/replicas/a-8081/drain"))
+    assert (404, "replica.unknown", "no replica is known as 'a-8081'") == (
+        unknown.status,
+        unknown.code,
+        unknown.detail,
+    )
+    assert [("name", "a-8081", "a-8080")] == [(item.field, item.got, item.hint) for item in unknown.errors]
+    assert (404, "replica.unknown") == (
+        (not_text := _problem(request(http_client, method, "/v1/replicas/%FF/drain"))).status,
+        not_text.code,
+    )
+    refused = _problem(request(http_client, method, "/v1/replicas/a-8080/drain", x_forwarded_for="10.0.0.1"))
+    assert (403, "caller.not_local") == (refused.status, refused.code)
 
 
 def test_metrics_and_version(http_client: http.client.HTTPConnection) -> None:

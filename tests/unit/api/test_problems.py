@@ -9,8 +9,10 @@ import pytest
 from api.problems import RequestRefused, problem_response, refusal_of
 from indexer.errors import (
     BadRequestError,
+    DrainRefusedError,
     FieldIssue,
     LimitReachedError,
+    ReplicaUnknownError,
     SchemeConflictError,
     SettingsError,
     SourceConflictError,
@@ -36,6 +38,8 @@ from schemas.rest import Problem
         (SourceConflictError("endpoint", "differs"), 409, "source.conflict", "endpoint: differs"),
         (LimitReachedError("limits.sources", 9), 429, "limit.reached", "limit limits.sources = 9 reached"),
         (StoreFailure("timeout"), 503, "store.unavailable", "the store: no answer within the deadline"),
+        (ReplicaUnknownError("a", "b"), 404, "replica.unknown", "no replica is known as 'a'"),
+        (DrainRefusedError("nobody else"), 409, "replica.conflict", "nobody else"),
         (SchemeConflictError("not here"), 409, "scheme.conflict", "scheme: not here"),
         (
             RequestRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body.too_large", "too large"),

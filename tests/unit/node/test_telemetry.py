@@ -81,7 +81,17 @@ def test_only_documented_metrics_are_shown() -> None:
 def test_a_store_is_shown_where_there_is_one() -> None:
     """By partition; in memory mode there is nothing to alert on."""
     store = StoreHealth(
-        up=False, owned=2, lags_s={0: 0.25, 11: 3.5}, pending_bytes={0: 0, 11: 900}, failures={"timeout": 4}
+        up=False,
+        owned=2,
+        lags_s={0: 0.25, 11: 3.5},
+        pending_bytes={0: 0, 11: 900},
+        failures={"timeout": 4},
+        standby=3,
+        standby_bytes=4096,
+        standby_dropped=5,
+        takeovers={"lease_expired": 2},
+        handovers=1,
+        replicas={"live": 2, "silent": 1},
     )
     samples = {
         "kvindexer_redis_up 0.0",
@@ -90,6 +100,13 @@ def test_a_store_is_shown_where_there_is_one() -> None:
         'kvindexer_journal_lag_seconds{partition="0"} 0.25',
         'kvindexer_journal_lag_seconds{partition="11"} 3.5',
         'kvindexer_journal_pending_bytes{partition="11"} 900.0',
+        "kvindexer_partitions_standby 3.0",
+        "kvindexer_standby_bytes 4096.0",
+        "kvindexer_standby_dropped_total 5.0",
+        'kvindexer_takeovers_total{cause="lease_expired"} 2.0',
+        "kvindexer_handovers_total 1.0",
+        'kvindexer_replicas{state="live"} 2.0',
+        'kvindexer_replicas{state="silent"} 1.0',
     }
 
     assert samples <= set(_text(Core(), store=store).splitlines())

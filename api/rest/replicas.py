@@ -1,0 +1,35 @@
+"""`/v1/replicas` and below: what an operator has a replica do. For local callers (callers.py); the node decides."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.ports import NodePort
+from api.rest.callers import require_local
+from api.rest.exchange import Exchange, path_name
+
+
+class ReplicaRoutes:
+    """Handlers; each takes a request and returns a response or raises an `IndexerError`."""
+
+    def __init__(self, node: NodePort, exchange: Exchange) -> None:
+        self._node = node
+        self._exchange = exchange
+
+    async def drain(self, request: Request) -> Response:
+        """`POST /v1/replicas/{name}/drain`: 202 while it still owns something."""
+        answer = await self._node.drain_replica(_named(request))
+        status = HTTPStatus.ACCEPTED if answer.effect == "accepted" else HTTPStatus.OK
+        return self._exchange.answer(request, answer, status)
+
+    async def undrain(self, request: Request) -> Response:
+        """`DELETE /v1/replicas/{name}/drain`."""
+        return self._exchange.answer(request, await self._node.undrain_replica(_named(request)))
+
+
+def _named(request: Request) -> str:
+    require_local(request.scope, dict(request.headers.raw))
+    return path_name(request, "name")
