@@ -46,13 +46,12 @@ _LINE_EVERY_S: Final = 2.0
 
 def run(arguments: argparse.Namespace, stop: threading.Event) -> int:
     """Show until `stop` is set or the time is over. 0, or 1 when an answer differed from the engines' own."""
-    ends_at = None if arguments.seconds is None else time.monotonic() + arguments.seconds
     begin = _with_replicas if arguments.cluster else _with_one_service
     try:
         with contextlib.ExitStack() as running:
             course = begin(arguments, running)
             _introduce(course)
-            _follow(course, stop, ends_at)
+            _follow(course, stop, None if arguments.seconds is None else time.monotonic() + arguments.seconds)
     except StoreFailed as failed:
         raise CommandFailed(str(failed), 2) from failed
     except ServiceFailed as failed:
