@@ -143,7 +143,7 @@ class Node:
         Where it says nothing within some seconds, the service begins without and asks on.
         """
         if self.replica is not None:
-            await self.replica.check()
+            await self.replica.watch.check()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Subscribe and keep house until `stop` is set."""
@@ -318,7 +318,10 @@ class Node:
     async def metrics_text(self) -> bytes:
         """The metrics."""
         self.telemetry.nobodys = Counter()
-        self.telemetry.store = None if self.replica is None else self.replica.health()
+        if self.replica is not None:
+            self.telemetry.store = self.replica.health(
+                standby_bytes=self.fleet.standby_bytes, standby_dropped=self.fleet.standby_dropped
+            )
         for counts in self.fleet.bound_counts:
             self.telemetry.nobodys.update(
                 {
@@ -379,6 +382,10 @@ class Node:
         options = ReplicaOptions(
             name=replica_name(settings, socket.gethostname(), os.getpid()),
             lease_s=redis.lease_s,
+            heartbeat_s=redis.heartbeat_s,
+            min_hold_s=redis.min_hold_s,
+            standby=bool(redis.standby),
+            address=f"{settings.server.host}:{settings.server.port}" if settings.server.port else "",
             retain_s=settings.staleness.retain_s,
             stale_after_s=settings.staleness.stale_after_s,
             pending_bytes=redis.pending_bytes,

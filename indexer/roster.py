@@ -96,6 +96,8 @@ class Roster:
         """Called when one that came by its topic leaves altogether."""
         self.may_appear: Callable[[SourceId], bool] = _always
         """Whether a source that is not known may come by its topic now."""
+        self.changes = 0
+        """How often a source came or went."""
         self.left = False
         """Set when a source leaves; whoever gives memory back takes it away."""
 
@@ -110,7 +112,7 @@ class Roster:
                 sink = self._sinks.get(key)
                 if sink is None:
                     self.fleet.stop(key)
-                elif sink.descriptor.endpoint is not None:
+                elif sink.descriptor.endpoint is not None and not sink.followed:
                     self.fleet.start(sink)
                 await asyncio.sleep(0)
 
@@ -276,10 +278,13 @@ class Roster:
     def put(self, sink: SourceSink) -> None:
         """A source as its store has it, in place of what went by that name."""
         source_id = sink.descriptor.id
-        if self._sinks.get(source_id) is sink:
+        known = self._sinks.get(source_id)
+        if known is sink:
             return
-        if source_id in self._sinks:
-            self._close(source_id)
+        if known is not None:
+            self._leave(source_id)
+            if not known.followed:  # of a followed one the engine may be listened to, for whoever takes it over
+                self.fleet.stop(source_id)
         self._place(sink)
 
     def drop(self, source_id: SourceId) -> None:
@@ -294,6 +299,11 @@ class Roster:
     def unfollow(self, source_id: SourceId) -> None:
         """Its subscriber ends; the source stays."""
         self.fleet.stop(source_id)
+
+    def step_down(self, source_id: SourceId) -> None:
+        """Its subscriber applies nothing more, and keeps what comes."""
+        self._to_follow.pop(source_id, None)
+        self.fleet.step_down(source_id)
 
     def forget_lost(self) -> Generator[None, None, None]:
         """Sources gone for `retain_s`: their memory comes back, and those that came by topic leave altogether."""
@@ -340,6 +350,7 @@ class Roster:
 
     def _place(self, sink: SourceSink) -> None:
         self._sinks[sink.descriptor.id] = sink
+        self.changes += 1
         self._registry.add(sink.source)
         self._waits.reshaped()
         self._view.fit(len(self._registry.sources))
@@ -350,6 +361,7 @@ class Roster:
 
     def _leave(self, source_id: SourceId) -> None:
         sink = self._sinks.pop(source_id)
+        self.changes += 1
         self._registry.remove(source_id)
         self._waits.reshaped()
         self._ingest.close_source(sink)

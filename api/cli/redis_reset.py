@@ -12,7 +12,7 @@ import msgspec
 
 from api.cli.client import CommandFailed
 from indexer.clock import SystemClock
-from indexer.partitions.owner import replica_of
+from indexer.partitions.acquiring import replica_of
 from indexer.settings import load
 from indexer.store.address import Address, parse
 from indexer.store.client import Client, ClientOptions

@@ -63,6 +63,7 @@ class Calls:
         was_not: Callable[[], None],
     ) -> T | Refusal | None:
         """Make a call and learn whether it was done. None: it was not, and the store refuses it for now."""
+        await self.settle_open()  # of a hand-over that took too long
         position = self._journal.position.next
         opened = self.open = OpenCall(position, outcome, was_done, was_not)
         reply: T | Refusal | None = None

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from indexer.index.mirror import Mirror
+    from indexer.model import SourceId
     from indexer.partitions.followed import FollowedSource
     from indexer.partitions.options import PartitionProgress
     from indexer.partitions.reading import Reading
@@ -84,6 +85,16 @@ class Followers:
         """Whether a followed partition's command, by its id, is in force here and at the owner."""
         followed = self._partitions.get(partition)
         return followed is not None and followed.has_obeyed(command)
+
+    def is_following(self, partition: int) -> bool:
+        """Whether a partition is followed and all of it read."""
+        followed = self._partitions.get(partition)
+        return followed is not None and followed.progress(self._clock.now()).state == "following"
+
+    def sources(self, partition: int) -> list[SourceId]:
+        """Those of a followed partition."""
+        followed = self._partitions.get(partition)
+        return [] if followed is None else [source.id for source in followed.sources.by_name.values()]
 
     def leave(self, partition: int) -> None:
         """Follow it no more. Its sources stay in the registry as they are."""

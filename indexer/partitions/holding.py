@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from indexer.store.failures import DamagedValue, StoreFailure
-from indexer.store.lease import renew
+from indexer.store.lease import release, renew
 from indexer.store.outcomes import Done
 
 if TYPE_CHECKING:
@@ -44,6 +44,15 @@ class Holding:
                 return reply
             self.until, rest = asked_at + lease_s, lease_s / 3
             renewed()
+
+    async def release(self, to: str) -> Done | Refusal:
+        """Give it up; `to`: who may have it first, empty for anybody. Raises StoreFailure."""
+        try:
+            return await release(self._parts.client, self._keys, self._token, to=to)
+        except StoreFailure as failure:
+            if not to or failure.kind != "out_of_memory":
+                raise
+        return await release(self._parts.client, self._keys, self._token)  # takes no room
 
     async def during(self, work: Coroutine[None, None, None]) -> None:
         """Do it, and renew the lease meanwhile. Raises what it raises of StoreFailure and DamagedValue."""

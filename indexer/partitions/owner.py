@@ -1,8 +1,9 @@
 """[I/O] Owning one partition, from one epoch to the next.
 
-Acquire, load, then apply. What follows a loss depends on what the journal says of the time between: nobody wrote, and
-what waits is written on; somebody else wrote, and all is read anew, since who was fenced never overwrites; the store is
-not as it was left, and everything is asserted anew out of memory.
+Acquire when it is this replica's turn (sharding/rights.py), load, then apply. Given up in order, nothing is applied any
+more, all is written, and the partition is reserved for whoever takes it. What follows a loss depends on what the
+journal says of the time between: nobody wrote, and what waits is written on; somebody else wrote, and all is read anew,
+since who was fenced never overwrites; the store is not as it was left, and everything is asserted anew out of memory.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from indexer.errors import first_of
+from indexer.partitions.acquiring import RETRY_MAX_S, RETRY_S, Acquiring, replica_of
 from indexer.partitions.calls import EpochOver
 from indexer.partitions.configuring import configured_in
 from indexer.partitions.holding import Holding
@@ -21,51 +24,56 @@ from indexer.partitions.owned import OwnedSource
 from indexer.partitions.put_back import as_known
 from indexer.partitions.removals import Removals
 from indexer.partitions.writing import Writing
+from indexer.slices import Slices
 from indexer.store.budget import JournalBudget
 from indexer.store.entries import Position
 from indexer.store.failures import WRONG_TYPE, DamagedValue, StoreFailure
 from indexer.store.journal import Journal
-from indexer.store.lease import Acquired, Held, acquire, release
-from indexer.store.outcomes import Fenced, Lost
+from indexer.store.lease import Acquired, reserved_for
+from indexer.store.outcomes import Done, Fenced, Lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from indexer.index.source import SourceIndex
     from indexer.model import SourceId
+    from indexer.partitions.acquiring import Cause
+    from indexer.partitions.membership import Membership
     from indexer.partitions.news import News
     from indexer.partitions.parts import Parts
     from indexer.store.layout import PartitionKeys
 
 log = logging.getLogger("kvindexer.store")
 
-RETRY_S: Final = 0.1
-RETRY_MAX_S: Final = 2.0
-ANSWERED: Final = frozenset({"refused", "out_of_memory", "read_only", "denied"})
-"""Failures with which a store that is there says no."""
+HAND_OVER_S: Final = 5.0
+"""What waits must be written in so long; else the store is slow, and the partition stays where it is."""
 NOTHING: Final = Position(0, 0)
 
 Then = Literal["load", "go_on", "assert"]
 Role = Literal["none", "waiting", "loading", "owner"]
 
 
+class Hooks(NamedTuple):
+    """What a replica is told of its owners, and says to them."""
+
+    owned: Callable[[int], None]
+    """About to be loaded."""
+    lost: Callable[[int], None]
+    """Somebody else owns it, or will: what they write is to be followed."""
+    taken: Callable[[Owner, Cause], None]
+    """Loaded, and applied from now on."""
+    listens: Callable[[int], bool]
+    """Whether this replica listens to its engines when it does not own it."""
+
+
 class Owner:
     """One partition. `run` until cancelled; `stop` at the end of a clean stop."""
 
     def __init__(
-        self,
-        parts: Parts,
-        keys: PartitionKeys,
-        number: int,
-        *,
-        on_owned: Callable[[int], None],
-        on_lost: Callable[[int], None],
-        news: News,
+        self, parts: Parts, keys: PartitionKeys, number: int, membership: Membership, news: News, hooks: Hooks
     ) -> None:
         self.number = number
         self.role: Role = "none"
-        self.holder = ""
-        """The replica that owned it when last asked."""
         self.control_after = b"0-0"
         """The last command that is known here."""
         self.commanded: dict[SourceId, int] = {}
@@ -75,20 +83,27 @@ class Owner:
         """By the identity of their SourceIndex."""
         self._parts = parts
         self._keys = keys
-        self._on_owned = on_owned
-        self._on_lost = on_lost
+        self._membership = membership
+        self._hooks = hooks
         self._news = news
-        self._token = b""
+        self._acquiring = Acquiring(parts, keys, number, membership, self._tell_trouble)
+        self._handed = asyncio.Event()
+        self._follows = False
+        self.held_since = float("-inf")
+        """Since when it must be held for a minimum time: it was somebody else's before."""
         self._writing: Writing | None = None
         self._journal: Journal | None = None
         self.has_loaded = False
         """What the store has of its sources is known here."""
-        self._takes_over = True
-        """This process may take the place of one of the same name: once, at its start."""
         self._trouble = ""
         """Why the partition cannot be owned now, as told last."""
 
     # -- what others see ----------------------------------------------------------------------------------------------
+
+    @property
+    def holder(self) -> str:
+        """The replica that owned it when last asked; empty for nobody."""
+        return self._acquiring.holder
 
     @property
     def position(self) -> Position:
@@ -167,9 +182,12 @@ class Owner:
         due: Then = "load"
         rest = RETRY_S
         while True:
-            acquired, lease_until = await self._acquire()
+            acquired, lease_until, cause = await self._acquiring.acquire(
+                self.position.epoch, has_loaded=self.has_loaded, is_not_ours=self._is_not_ours
+            )
             due = _later(due, self._what_now(acquired)) if self.has_loaded else "load"
-            self._on_owned(self.number)
+            self._follows = False
+            self._hooks.owned(self.number)
             self._settle(acquired.after)
             journal = self._journal = await self._open_journal(acquired)
             holding = Holding(self._parts, self._keys, acquired.token, lease_until)
@@ -183,15 +201,35 @@ class Owner:
             due, self._trouble, rest = "go_on", "", RETRY_S
             self.has_loaded = True
             self.role = "owner"
-            self._takes_over = False
             self._writing = Writing(
                 self._parts, self._keys, self.owned, journal, holding, obeyed=lambda: self.control_after
             )
+            self._taken(cause)
             try:
-                await self._writing.run()
+                await self._write(self._writing)
             except EpochOver as over:
                 self._news.tell(self.number, _in_words(over.why))
             self.role = "waiting"
+
+    async def _write(self, writing: Writing) -> None:
+        """Until it is handed over. Raises EpochOver."""
+        self._handed.clear()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                ends = {
+                    tasks.create_task(writing.run(), name="store: epoch"),
+                    tasks.create_task(self._handed.wait(), name="store: handed over"),
+                }
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                for task in ends:
+                    task.cancel()
+        except* EpochOver as group:
+            raise first_of(group) from None
+
+    def _taken(self, cause: Cause) -> None:
+        if cause in {"lease_expired", "handed_over"}:
+            self.held_since = self._parts.clock.now()
+        self._hooks.taken(self, cause)
 
     async def _begin(self, due: Then) -> None:
         """What is due before anything may be written."""
@@ -204,19 +242,57 @@ class Owner:
             for owned in self.owned.values():
                 owned.lose()
 
-    async def stop(self, until: float) -> bool:
-        """Write what waits and give the partition up; True where all was written. `run` is cancelled by now."""
+    async def hand_over(self, to: str) -> bool:
+        """Give it up for another replica, which listens already. False: it stays as it is.
+
+        From the first moment on nothing is applied; what engines say meanwhile both sides keep.
+        """
+        writing, parts = self._writing, self._parts
+        if self.role != "owner" or writing is None:
+            return False
+        sources = [owned.id for owned in self.owned.values()]
+        for source in sources:
+            parts.roster.step_down(source)
+        is_given = False
+        try:
+            with contextlib.suppress(StoreFailure, EpochOver, TimeoutError):
+                async with asyncio.timeout(HAND_OVER_S):
+                    is_given = await self._write_and_release(writing, to)
+        finally:
+            if not is_given:
+                parts.roster.follow_soon(sources)
+        if is_given:
+            self._yield()
+            self._handed.set()
+        return is_given
+
+    async def stop(self, until: float, to: str) -> bool:
+        """Write what waits and give the partition up; True where all was written. `run` is cancelled by now.
+
+        `to`: who should take it, empty for anybody.
+        """
         writing = self._writing
         if writing is None or self.role != "owner":
             return all(owned.is_written for owned in self.owned.values())
         flushed = False
         with contextlib.suppress(StoreFailure, EpochOver, TimeoutError):
             async with asyncio.timeout(max(0.0, until - self._parts.clock.now())):
-                while not (flushed := await writing.flush()):  # noqa: ASYNC110  the timeout ends it
-                    await asyncio.sleep(RETRY_S)
-                await release(self._parts.client, self._keys, self._token)
+                flushed = await self._write_and_release(writing, to)
         self.role = "none"
         return flushed
+
+    async def _write_and_release(self, writing: Writing, to: str) -> bool:
+        """Raises StoreFailure, EpochOver."""
+        slices = Slices(self._parts.clock)
+        for owned in list(self.owned.values()):
+            while self._parts.ingest.go_on(owned.source):  # the store takes batches whole
+                await slices.turn()
+        while not await writing.flush():  # noqa: ASYNC110  the timeout of whoever calls ends it
+            await asyncio.sleep(RETRY_S)
+        reply = await writing.release(to)
+        if not isinstance(reply, Done):
+            self._news.tell(self.number, "it was not ours any more when it was to be given up")
+        return True
 
     # -- how ----------------------------------------------------------------------------------------------------------
 
@@ -235,72 +311,23 @@ class Owner:
             self._trouble = why
             self._news.tell(self.number, why)
 
-    async def _acquire(self) -> tuple[Acquired, float]:
-        """Ask until the partition is ours; until when, at least, on our clock."""
-        options, clock = self._parts.options, self._parts.clock
-        nonce, rest = self._parts.nonces.next(), RETRY_S
-        held = self._token
-        asked_at = clock.now()  # of the first try: one that was not answered may have begun the lease
-        while True:
-            try:
-                reply = await acquire(
-                    self._parts.client,
-                    self._keys,
-                    replica=options.name,
-                    nonce=nonce,
-                    lease_ms=options.lease_ms,
-                    retain_ms=options.retain_ms,
-                    held=held,
-                    known_epoch=self.position.epoch,
-                )
-            except StoreFailure as failure:
-                if failure.kind in ANSWERED:  # else it is away, which is told of the store as a whole
-                    self._tell_trouble(str(failure))
-                await self._rest(rest)
-                rest = min(2 * rest, RETRY_MAX_S)
-                continue
-            if isinstance(reply, Acquired):
-                told = reply if reply.after != reply.position else await self._told_before(reply)
-                if told is None:
-                    await self._rest(RETRY_S)
-                    continue
-                self._token = told.token
-                self.holder = options.name
-                return told, asked_at + options.lease_s
-            rest = RETRY_S
-            if isinstance(reply, Held):
-                self.holder = replica_of(reply.holder)
-                nonce, asked_at = self._parts.nonces.next(), clock.now()
-                may_take = self._takes_over and self.holder == options.name
-                self._takes_over = False
-                if may_take or self._parts.nonces.are_of(reply.holder):
-                    held = reply.holder  # the process before this one, or ourselves as a restored store remembers us
-                    continue
-                self._yield()
-                await self._rest(min(reply.left_ms / 1000 + RETRY_S, options.lease_s / 4))
-            else:
-                self._tell_trouble(in_use(reply.key))
-                await self._rest(RETRY_MAX_S)
-
-    async def _told_before(self, acquired: Acquired) -> Acquired | None:
-        """The attempt was made twice: what stood before it is told by the epoch's first entry. None: ask again."""
-        first = Position(acquired.position.epoch, 0)
-        try:
-            entries = await self._parts.client.entries_after(self._keys.log, str(first).encode(), 1)
-            return Acquired(acquired.token, acquired.position, Position.parse(entries[0][1][b"a"]))
-        except (StoreFailure, DamagedValue, IndexError, KeyError):
-            return None
+    def _is_not_ours(self) -> None:
+        """For now, as far as the store says."""
+        if not self._follows:
+            self._yield()
 
     def _yield(self) -> None:
-        """Somebody else owns it: they speak to its engines, and what they write is followed."""
+        """Somebody else owns it, or will: they speak to its engines, and what they write is followed."""
         self.role = "waiting"
+        listens = self._hooks.listens(self.number)
+        roster = self._parts.roster
         for owned in list(self.owned.values()):
-            self._parts.roster.unfollow(owned.id)
+            (roster.step_down if listens else roster.unfollow)(owned.id)
             self.leave(owned.source)
             owned.sink.followed = True
             owned.source.changes = None
-        self.has_loaded = False
-        self._on_lost(self.number)
+        self.has_loaded, self._follows = False, True
+        self._hooks.lost(self.number)
 
     def _what_now(self, acquired: Acquired) -> Then:
         """What the last entry before ours says of the time between."""
@@ -370,11 +397,5 @@ def _in_words(why: Fenced | Lost) -> str:
     if isinstance(why, Lost):
         return "the journal does not end where it was left"
     if why.holder:
-        return f"replica {replica_of(why.holder)} owns it now"
+        return f"replica {reserved_for(why.holder) or replica_of(why.holder)} owns it now"
     return "the lease ended while the store was away"
-
-
-def replica_of(token: bytes) -> str:
-    """The name in a fence token; empty where there is none."""
-    name, colon, _ = token.partition(b":")[2].partition(b":")
-    return name.decode(errors="replace") if colon else ""

@@ -28,6 +28,12 @@ class ReplicaOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     lease_s: float = 10.0
+    heartbeat_s: float = 1.0
+    min_hold_s: float = 30.0
+    standby: bool = True
+    """Whether it listens along where the plan makes it the standby."""
+    address: str = ""
+    """Where its REST answers, for people."""
     retain_s: float = 3_600.0
     stale_after_s: float = 5.0
     tick_s: float = 0.25
@@ -60,6 +66,11 @@ class Nonces:
     def __init__(self, chance: Random) -> None:
         self._process = f"{chance.getrandbits(64):016x}"
         self._count = 0
+
+    @property
+    def process(self) -> str:
+        """What tells this process from another of the same name."""
+        return self._process
 
     def are_of(self, token: bytes) -> bool:
         """Whether a fence token was given to this process."""

@@ -158,6 +158,11 @@ class Writing:
             await self._asserting.lay(owned)
         return not self._dirty and not lost
 
+    async def release(self, to: str) -> Done | Refusal:
+        """Give the partition up, for `to` where that is named. Raises StoreFailure."""
+        async with self._calls.turn:
+            return await self._holding.release(to)
+
     async def _renew(self) -> None:
         while True:
             self._refusals.judge(await self._holding.renew(self.note_lease))

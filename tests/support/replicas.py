@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from indexer.ports import EventSink, Resume
 
 DEADLINE_S: Final = 20.0
-SHORT: Final = {"redis.lease_s": 2.0, "redis.timeout_ms": 500}
+SHORT: Final = {"redis.lease_s": 2.0, "redis.timeout_ms": 500, "redis.heartbeat_s": 0.2, "redis.min_hold_s": 0.5}
 NOTHING_KEPT: Final = ListenerView(0.0, 0, 0, 0, joins=True)
 
 

@@ -27,15 +27,15 @@ def test_a_policy_that_evicts(store: Store) -> None:
             for server in store.servers:
                 with server.client() as look:
                     look.config_set("maxmemory-policy", "allkeys-lru")
-            await replica.until(lambda: POLICY in replica.part.trouble)
-            assert not replica.part.is_up
+            await replica.until(lambda: POLICY in replica.part.watch.trouble)
+            assert not replica.part.watch.is_up
             replica.say("a", stored([1], prompt(1)))
             assert BLOCK == replica.ask(prompt(1)).matched_tokens
         finally:
             for server in store.servers:
                 with server.client() as look:
                     look.config_set("maxmemory-policy", POLICY)
-        await replica.until(lambda: not replica.part.trouble)
+        await replica.until(lambda: not replica.part.watch.trouble)
         await replica.stop()
 
     run(body)

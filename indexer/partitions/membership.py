@@ -1,0 +1,123 @@
+"""[I/O] Who else is there: this replica's heartbeats, what others tell in theirs, and the plan that follows from it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Final
+
+from indexer.sharding.members import Members
+from indexer.sharding.rendezvous import Share, share_out_in_steps
+from indexer.slices import Slices
+from indexer.store.failures import StoreFailure
+from indexer.store.members import beat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from indexer.partitions.parts import Parts
+    from indexer.sharding.members import Member
+
+log = logging.getLogger("kvindexer.store")
+
+FORGET_LEASES: Final = 60
+"""Lease times after which a silent replica's last words are removed."""
+NOBODY: Final = Share(None, None)
+
+
+class Membership:
+    """`tell` says what this replica is and has; `key` is the deployment's."""
+
+    def __init__(self, parts: Parts, key: bytes, tell: Callable[[], Member]) -> None:
+        self._parts = parts
+        self._key = key
+        self._tell = tell
+        self.members = Members(
+            parts.options.name, timeout_s=parts.options.lease_s, interval_s=parts.options.heartbeat_s
+        )
+        self.is_known = False
+        """Whether the store ever told who is there."""
+        self.is_cut = False
+        """The store did not answer the last beat."""
+        self.calm_until = float("-inf")
+        """After an outage of the store the last holder of a partition has the first right until then."""
+        self._candidates: frozenset[str] = frozenset()
+        self.shares: list[Share] = []
+        """The plan, by partition; empty as long as nobody knows."""
+        self._stirred = asyncio.Event()
+
+    # -- what is known ------------------------------------------------------------------------------------------------
+
+    def share(self, partition: int) -> Share | None:
+        """Who should own a partition and who stands by; None as long as nobody knows."""
+        return self.shares[partition] if self.shares else None
+
+    @property
+    def candidates(self) -> frozenset[str]:
+        """Among whom partitions are shared out."""
+        return self._candidates
+
+    def live(self) -> Mapping[str, Member]:
+        """Who is there now."""
+        return self.members.live(self._parts.clock.now())
+
+    def agrees(self) -> bool:
+        """Whether all that collect are configured with the same sources, those that fell silent lately, too."""
+        mine, now = self._tell().configuration, self._parts.clock.now()
+        told = [member for _, member in self.members.everyone(now).values() if member.collects and not member.leaving]
+        return self.is_known and not self.is_cut and all(each.configuration == mine for each in told)
+
+    # -- telling ------------------------------------------------------------------------------------------------------
+
+    def beat_soon(self) -> None:
+        """What this replica tells is something else now, and others wait for it."""
+        self._stirred.set()
+
+    async def run(self) -> None:
+        """Until cancelled. A beat that is not answered is not sent again: the next one says more."""
+        options, chance = self._parts.options, self._parts.chance
+        while True:
+            with contextlib.suppress(StoreFailure):
+                await self.beat()
+            rest_s = options.heartbeat_s * (0.9 + 0.2 * chance.random())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(rest_s):
+                    await self._stirred.wait()
+            self._stirred.clear()
+
+    async def beat(self) -> None:
+        """Once: say what is here, hear what others said, plan. Raises StoreFailure."""
+        options, clock = self._parts.options, self._parts.clock
+        try:
+            reading = await beat(
+                self._parts.client,
+                self._key,
+                self._tell(),
+                retain_ms=options.retain_ms,
+                forget_ms=FORGET_LEASES * options.lease_ms,
+            )
+        except StoreFailure:
+            self.is_cut = True
+            self.members.missed(clock.now())
+            raise
+        now = clock.now()
+        if self.is_cut and self.is_known:
+            self.calm_until = now + options.lease_s
+        self.is_cut = False
+        self.members.heard(reading, now)
+        await self._plan(now)
+        self.is_known = True
+
+    async def _plan(self, now: float) -> None:
+        candidates = self.members.candidates(now)
+        if candidates == self._candidates and self.shares:
+            return
+        came, went = sorted(candidates - self._candidates), sorted(self._candidates - candidates)
+        steps = share_out_in_steps(self._parts.partitions, candidates)
+        self.shares = await Slices(self._parts.clock).run(steps)
+        self._candidates = candidates
+        if self.is_known and went:
+            log.warning("replicas: %s left, partitions are shared out among %d", ", ".join(went), len(candidates))
+        if self.is_known and came:
+            log.info("replicas: %s came, partitions are shared out among %d", ", ".join(came), len(candidates))

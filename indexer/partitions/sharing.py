@@ -1,0 +1,137 @@
+"""[I/O] Which partitions should be at this replica, and what follows: listening along, and handing over what is not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from indexer.partitions.configuring import digest_of
+from indexer.partitions.membership import Membership
+from indexer.partitions.moves import Held, Moves
+from indexer.partitions.standby import Standby
+from indexer.partitions.views import Kept
+from indexer.sharding.members import Member
+from indexer.slices import Slices
+from indexer.store.failures import StoreFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from indexer.partitions.followers import Followers
+    from indexer.partitions.owner import Owner
+    from indexer.partitions.parts import Parts
+
+LOOK_S: Final = 0.1
+
+
+class Sharing:
+    """`owners` are empty where this replica only follows; `key` is the deployment's."""
+
+    def __init__(self, parts: Parts, key: bytes, owners: Mapping[int, Owner], followers: Followers) -> None:
+        self._parts = parts
+        self._owners = owners
+        self._followers = followers
+        self._leaving = False
+        self._configuration = digest_of(parts.configured.values())
+        self._ready: frozenset[int] = frozenset()
+        self._moves = Moves(parts.options.name, parts.options.min_hold_s)
+        self.membership = Membership(parts, key, self._tell)
+        self.standby = Standby(parts)
+        self.takeovers: Counter[str] = Counter()
+        """By cause, partitions that came here."""
+        self.handovers = 0
+        """Partitions that went from here in order."""
+
+    def listens(self, partition: int) -> bool:
+        """Whether this replica listens to a partition's engines without owning it: it may have to take it."""
+        me, options = self._parts.options.name, self._parts.options
+        share, owner = self.membership.share(partition), self._owners.get(partition)
+        if share is None or owner is None or self._leaving:
+            return False
+        return share.owner == me or (options.standby and share.standby == me)
+
+    @property
+    def listened(self) -> frozenset[int]:
+        """Partitions whose engines are listened to here: applied elsewhere, or here as soon as they are loaded."""
+        return frozenset(
+            number
+            for number, owner in self._owners.items()
+            if (
+                number in self.standby.wanted
+                if owner.role == "loading"
+                else owner.role != "owner" and self.listens(number)
+            )
+        )
+
+    def kept(self) -> dict[int, Kept]:
+        """What is kept of listened engines, by partition."""
+        found: dict[int, Kept] = {number: Kept(0, 0, 0) for number in self.listened}
+        for source, view in self._parts.roster.fleet.listeners().items():
+            number = self._parts.partition_of(source)
+            if number in found:
+                so_far = found[number]
+                found[number] = Kept(
+                    so_far.bytes + view.bytes, so_far.batches + view.batches, so_far.dropped + view.dropped
+                )
+        return found
+
+    async def tend(self) -> None:
+        """Listen to whom it should, say what it could take, and hand over what others should own; until cancelled."""
+        while True:
+            listened = self.listened
+            await Slices(self._parts.clock).run(self.standby.look(listened))
+            ready = frozenset(number for number in listened if self._is_ready(number))
+            if ready != self._ready:
+                self._ready = ready
+                self.membership.beat_soon()
+            await self._hand_over_one()
+            await asyncio.sleep(LOOK_S)
+
+    def _is_ready(self, partition: int) -> bool:
+        share = self.membership.share(partition)
+        if share is None or share.owner != self._parts.options.name:
+            return False
+        return self._followers.is_following(partition) and self.standby.is_ready(self._followers.sources(partition))
+
+    async def _hand_over_one(self) -> None:
+        membership, now = self.membership, self._parts.clock.now()
+        if membership.is_cut:
+            return
+        held = [
+            Held(number, owner.held_since, membership.share(number))
+            for number, owner in self._owners.items()
+            if owner.role == "owner"
+        ]
+        stays = self._parts.options.name in membership.candidates
+        move = self._moves.next(held, membership.live(), now, stays=stays)
+        if move is not None and await self._owners[move.partition].hand_over(move.to):
+            self.handovers += 1
+            membership.beat_soon()
+
+    async def leave(self) -> None:
+        """This replica stops: others plan without it."""
+        self._leaving = True
+        with contextlib.suppress(StoreFailure):
+            await self.membership.beat()
+
+    def successor(self, partition: int) -> str:
+        """Who should have it next, of those that are there; empty for anybody."""
+        share = self.membership.share(partition)
+        to = None if share is None else share.owner
+        return to if to is not None and to != self._parts.options.name else ""
+
+    def _tell(self) -> Member:
+        options = self._parts.options
+        return Member(
+            name=options.name,
+            process=self._parts.nonces.process,
+            address=options.address,
+            collects=bool(self._owners),
+            stands_by=options.standby,
+            leaving=self._leaving,
+            owned={number: owner.pending_bytes for number, owner in self._owners.items() if owner.role == "owner"},
+            ready=sorted(self._ready),
+            configuration=self._configuration,
+        )

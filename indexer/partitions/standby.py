@@ -1,0 +1,83 @@
+"""Which engines this replica listens to without applying: those of partitions that it may have to take. On the loop.
+
+A listener is connected before it is needed: beside the owner, so that its death loses nothing, and before a partition
+is handed over here. What the owner has written is dropped from what is kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable
+
+    from indexer.index.source import SourceIndex
+    from indexer.model import Descriptor, SourceId
+    from indexer.partitions.parts import Parts
+
+SETTLE_S: Final = 2.0
+"""An engine to which no connection comes about in so long is not there: it keeps nobody from taking its partition."""
+
+
+class Standby:
+    """`look` again and again."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.wanted: frozenset[int] = frozenset()
+        """The partitions of the last look."""
+        self._seen_changes = -1
+        self._listened: dict[SourceId, tuple[Descriptor, float]] = {}
+        """Whom it listens to, and since when."""
+
+    def look(self, wanted: frozenset[int]) -> Generator[None, None, None]:
+        """Listen to the engines of these partitions, and to no others. Nothing where nothing changed."""
+        changes = self._parts.roster.changes
+        if (wanted, changes) == (self.wanted, self._seen_changes):
+            return
+        self.wanted, self._seen_changes = wanted, changes
+        for key in list(self._listened):
+            if self._descriptor(key) != self._listened[key][0]:
+                self._end(key)
+            yield
+        for key in list(self._parts.registry.sources):
+            descriptor = self._descriptor(key)
+            if descriptor is not None and key not in self._listened:
+                self._parts.roster.fleet.listen(descriptor)
+                self._listened[key] = descriptor, self._parts.clock.now()
+            yield
+
+    def _descriptor(self, key: SourceId) -> Descriptor | None:
+        """Of a source that is to be listened to."""
+        source = self._parts.registry.sources.get(key)
+        if source is None or source.descriptor.endpoint is None or self._parts.partition_of(key) not in self.wanted:
+            return None
+        return source.descriptor
+
+    def _end(self, key: SourceId) -> None:
+        del self._listened[key]
+        sink = self._parts.roster.sink(key)
+        if sink is None or sink.followed:  # else it is this replica's own by now: the listener became its subscriber
+            self._parts.roster.fleet.unlisten(key)
+
+    def is_ready(self, sources: Iterable[SourceId]) -> bool:
+        """Whether all of these are listened to, as far as their engines are there."""
+        listeners, now = self._parts.roster.fleet.listeners(), self._parts.clock.now()
+        for key in sources:
+            source, listened = self._parts.registry.sources.get(key), self._listened.get(key)
+            if source is None or source.descriptor.endpoint is None:
+                continue
+            if listened is None:
+                return False
+            listener = listeners.get(key)
+            if (listener is None or listener.connected_since is None) and now - listened[1] < SETTLE_S:
+                return False
+        return True
+
+    def note(self, source: SourceIndex) -> None:
+        """The owner has written so far, or spoke of its connection. Called with every change of a followed source."""
+        key = source.descriptor.id
+        if key in self._listened:
+            facts = source.facts
+            alive_at = facts.alive_at if facts.connected else None
+            self._parts.roster.fleet.note(key, facts.sequence, facts.stamp, alive_at)
