@@ -74,6 +74,11 @@ class RunningService:
         self._client.close()
         self._log.close()
 
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
     def send_signal(self, number: int) -> None:
         """To the process."""
         self._process.send_signal(number)
@@ -97,6 +102,11 @@ class RunningService:
     def post(self, path: str) -> int:
         """A command without a body; the status it was answered with."""
         return self._client.post(path).status_code
+
+    def call(self, method: str, path: str, body: Any = None) -> httpx.Response:  # noqa: ANN401  whatever JSON can say
+        """Any request, with a JSON body if one is given."""
+        content = None if body is None else msgspec.json.encode(body)
+        return self._client.request(method, path, content=content, headers={"content-type": "application/json"})
 
     def metric(self, line: str) -> float:
         """The value of a sample, named as it stands in `/metrics`."""

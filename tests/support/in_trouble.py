@@ -32,6 +32,7 @@ BLOCKS: Final = 4
 PARTITIONS: Final = 4
 TIMES: Final = {
     "redis__lease_s": "1.5",
+    "redis__heartbeat_s": "0.25",
     "redis__partitions": str(PARTITIONS),
     "redis__timeout_ms": "300",
     "staleness__stale_after_s": "2",
@@ -79,9 +80,24 @@ class Engine:
         self.history.append(held)
         self._simulator.publish(payload(*events))
 
-    def wait_subscribers(self) -> None:
-        """Until somebody listens."""
-        self._simulator.wait_subscribers()
+    @property
+    def endpoint(self) -> str:
+        """Where it publishes."""
+        return self._simulator.endpoint
+
+    @property
+    def subscribers(self) -> int:
+        """How many listen to it."""
+        return self._simulator.subscribers
+
+    def wait_subscribers(self, count: int = 1) -> None:
+        """Until somebody listens, or so many."""
+        self._simulator.wait_subscribers(count)
+
+    def restart(self) -> None:
+        """Another process on the same ports, with nothing in its cache and numbers from 0."""
+        self._simulator.restart()
+        self.history = []
 
     def close(self) -> None:
         """End it."""
@@ -130,17 +146,58 @@ def standing_of(entry: PodEntry) -> tuple[str, str]:
     return entry.state, entry.bound
 
 
-class Trouble:
-    """Engines, `owner` and `follower`. A context manager: both processes end cleanly unless they were killed."""
+class Truth:
+    """Engines that tell the same prompts, and what they hold. Replicas are judged by it."""
 
-    def __init__(self, url: str, *, replay: bool = True, follower: bool = True, **settings: str) -> None:
-        self.url = url
-        self._settings = {**TIMES, **settings, "redis__url": url}
+    def __init__(self, pods: Iterable[str], *, replay: bool) -> None:
         self._stack = contextlib.ExitStack()
-        self.engines = {pod: Engine(pod, replay=replay) for pod in PODS}
+        self.engines = {pod: Engine(pod, replay=replay) for pod in pods}
         for engine in self.engines.values():
             self._stack.callback(engine.close)
         self._prompts = 0
+
+    @property
+    def flags(self) -> list[str]:
+        """Values of `--source` for all engines."""
+        return [engine.flag for engine in self.engines.values()]
+
+    def publish(self, batches: int = 1, *, prompts: int = 1) -> None:
+        """Batches of every engine, with so many new prompts each; now and then the last block of one goes."""
+        for _ in range(batches):
+            fresh = range(self._prompts, self._prompts + prompts)
+            self._prompts += prompts
+            for place, engine in enumerate(self.engines.values()):
+                goes = [number for number in fresh if number % 3 == place]
+                engine.say(fresh, goes)
+
+    def sample(self) -> list[int]:
+        """Prompts to ask for: all, or of many some that are spread evenly, the newest among them."""
+        return list(range(self._prompts - 1, -1, -max(1, self._prompts // SAMPLE)))
+
+    def ask_all(self, replica: Replica) -> list[dict[str, PodEntry]]:
+        """Prompts, judged."""
+        return [replica.judge(number, self.engines) for number in self.sample()]
+
+    def is_right(self, replica: Replica, number: int) -> bool:
+        """Whether it knows this prompt as the engines hold it now, and says so without a reservation."""
+        entries = replica.judge(number, self.engines)
+        return all(
+            pod in entries and (*standing_of(entries[pod]), entries[pod].sequence) == ("live", "exact", engine.sequence)
+            for pod, engine in self.engines.items()
+        )
+
+    def all_right(self, replica: Replica) -> bool:
+        """Whether it answers every prompt as the engines hold it, `live` and `exact`."""
+        return all(self.is_right(replica, number) for number in self.sample())
+
+
+class Trouble(Truth):
+    """Engines, `owner` and `follower`. A context manager: both processes end cleanly unless they were killed."""
+
+    def __init__(self, url: str, *, replay: bool = True, follower: bool = True, **settings: str) -> None:
+        super().__init__(PODS, replay=replay)
+        self.url = url
+        self._settings = {**TIMES, **settings, "redis__url": url}
         try:
             self.owner = self.start_owner()
             self.follower = self.start_follower() if follower else None
@@ -156,8 +213,7 @@ class Trouble:
 
     def start_owner(self) -> Replica:
         """Another process that collects, of the same name as the one before."""
-        flags = [engine.flag for engine in self.engines.values()]
-        self.owner = self._start(flags, "owner")
+        self.owner = self._start(self.flags, "owner")
         return self.owner
 
     def start_follower(self, name: str = "follower") -> Replica:
@@ -174,38 +230,10 @@ class Trouble:
         """Those that run."""
         return [self.owner, *([] if self.follower is None else [self.follower])]
 
-    def publish(self, batches: int = 1, *, prompts: int = 1) -> None:
-        """Batches of every engine, with so many new prompts each; now and then the last block of one goes."""
-        for _ in range(batches):
-            fresh = range(self._prompts, self._prompts + prompts)
-            self._prompts += prompts
-            for place, engine in enumerate(self.engines.values()):
-                goes = [number for number in fresh if number % 3 == place]
-                engine.say(fresh, goes)
-
-    def ask_all(self, replica: Replica) -> list[dict[str, PodEntry]]:
-        """Prompts, judged."""
-        return [replica.judge(number, self.engines) for number in self.sample()]
-
-    def is_right(self, replica: Replica, number: int) -> bool:
-        """Whether it knows this prompt as the engines hold it now, and says so without a reservation."""
-        entries = replica.judge(number, self.engines)
-        return all(
-            pod in entries and (*standing_of(entries[pod]), entries[pod].sequence) == ("live", "exact", engine.sequence)
-            for pod, engine in self.engines.items()
-        )
-
-    def sample(self) -> list[int]:
-        """Prompts to ask for: all, or of many some that are spread evenly, the newest among them."""
-        return list(range(self._prompts - 1, -1, -max(1, self._prompts // SAMPLE)))
-
     def wait_right(self, *replicas: Replica) -> None:
         """Until the replicas (all that run) answer every prompt as the engines hold it, `live` and `exact`."""
         for replica in replicas or self.replicas:
-            replica.wait_for(partial(self._all_right, replica), "all to be right")
-
-    def _all_right(self, replica: Replica) -> bool:
-        return all(self.is_right(replica, number) for number in self.sample())
+            replica.wait_for(partial(self.all_right, replica), "all to be right")
 
     def wait_applied(self) -> None:
         """Until the owner has all that the engines said; it asks nobody for that."""

@@ -58,7 +58,11 @@ class Proxy:
         if self._way == "reset":
             _reset(writer)
             return
-        to_reader, to_writer = await asyncio.open_connection("127.0.0.1", self._to_port)
+        try:
+            to_reader, to_writer = await asyncio.open_connection("127.0.0.1", self._to_port)
+        except OSError:  # the server is not there: what a client would have met
+            _reset(writer)
+            return
         self._writers |= {writer, to_writer}
         self._idle.clear()
         try:
