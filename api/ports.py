@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from schemas.rest import (
         BlockView,
         HashResult,
-        PartitionView,
+        PartitionList,
         Readiness,
         ReplicaDrained,
-        ReplicaView,
         SourceRegistered,
         SourcesReplaced,
         SourcesTouched,
@@ -111,12 +110,8 @@ class NodePort(Protocol):
         """
         ...
 
-    async def partitions(self) -> list[PartitionView]:
-        """What this replica does with each partition of the store; empty in memory mode."""
-        ...
-
-    async def replicas(self) -> list[ReplicaView]:
-        """All replicas of the deployment that this one knows; empty in memory mode, and before the store told."""
+    async def partitions(self) -> PartitionList:
+        """What this replica does with each partition of the store, and which replicas there are."""
         ...
 
     async def drain_replica(self, name: str) -> ReplicaDrained:

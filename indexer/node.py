@@ -40,7 +40,7 @@ from indexer.store.address import parse
 from indexer.store.client import Client, ClientOptions
 from indexer.store.rebuild import SourceReader
 from indexer.telemetry import Telemetry
-from schemas.rest import HashResult, Readiness, SourceRegistered, SourcesTouched, VersionAnswer
+from schemas.rest import HashResult, PartitionList, Readiness, SourceRegistered, SourcesTouched, VersionAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,10 +53,8 @@ if TYPE_CHECKING:
     from schemas.lookup import LookupAnswer, LookupQuery
     from schemas.rest import (
         BlockView,
-        PartitionView,
         Progress,
         ReplicaDrained,
-        ReplicaView,
         SourcesReplaced,
         SourceView,
     )
@@ -272,13 +270,11 @@ class Node:
                 break
         return views
 
-    async def partitions(self) -> list[PartitionView]:
-        """What this replica does with each partition of the store; empty in memory mode."""
-        return [] if self.replica is None else self.replica.views()
-
-    async def replicas(self) -> list[ReplicaView]:
-        """All replicas of the deployment that this one knows."""
-        return [] if self.replica is None else self.replica.replicas()
+    async def partitions(self) -> PartitionList:
+        """What this replica does with each partition of the store, and which replicas there are."""
+        if self.replica is None:
+            return PartitionList(mode="memory", partitions=[], replicas=[])
+        return self.replica.overview.listed()
 
     async def drain_replica(self, name: str) -> ReplicaDrained:
         """Have a replica give up all that it owns."""
@@ -289,7 +285,7 @@ class Node:
         return await self._draining().undrain(name)
 
     def _draining(self) -> Draining:
-        if self.replica is None or self.replica.draining is None:
+        if self.replica is None:
             raise DrainRefusedError("there is no store that replicas share: nobody could take over (serve --redis-url)")
         return self.replica.draining
 
@@ -302,7 +298,7 @@ class Node:
         waited = now - self._started_at
         waiting = states["syncing"] + states["new"]
         if self.replica is not None:
-            waiting += self.replica.waiting_partitions
+            waiting += self.replica.overview.waiting_partitions
         # Once ready, a source that is added or comes back does not take the whole instance out of rotation.
         self._was_ready = self._was_ready or waiting == 0 or waited >= self.settings.server.ready_wait_s
         ready = self._was_ready
@@ -312,14 +308,14 @@ class Node:
             **dict(sorted(states.items())),
         }
         if self.replica is not None:
-            detail |= self.replica.progress()
+            detail |= self.replica.overview.progress()
         return Readiness(ready=ready, detail=detail)
 
     async def metrics_text(self) -> bytes:
         """The metrics."""
         self.telemetry.nobodys = Counter()
         if self.replica is not None:
-            self.telemetry.store = self.replica.health(
+            self.telemetry.store = self.replica.overview.health(
                 standby_bytes=self.fleet.standby_bytes, standby_dropped=self.fleet.standby_dropped
             )
         for counts in self.fleet.bound_counts:

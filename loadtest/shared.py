@@ -67,7 +67,9 @@ class Shared(Followed):
 
     async def sharing(self) -> Sharing:
         """As this one sees it."""
-        return Sharing(msgspec.convert(await self.node.partitions(), list[PartitionFacts], from_attributes=True))
+        return Sharing(
+            msgspec.convert((await self.node.partitions()).partitions, list[PartitionFacts], from_attributes=True)
+        )
 
     async def shared_out(self, names: Sequence[str], *, stood_by: bool) -> None:
         """Return when each owns its share, as this one sees it."""
@@ -102,7 +104,7 @@ class Shared(Followed):
         return time.perf_counter() - started
 
     async def _is_writing(self) -> bool:
-        views = await self.node.partitions()
+        views = (await self.node.partitions()).partitions
         return any(view.pending_bytes for view in views if view.owner == self._own_name)
 
     async def seen(self, after: Mapping[str, int]) -> dict[str, int]:

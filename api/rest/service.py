@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
-from typing import Final, Literal
+from typing import Final
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from api.ports import NodePort
 from api.rest.exchange import Exchange
-from schemas.rest import Health, PartitionList, Readiness
+from schemas.rest import Health, Readiness
 
 NO_STORE: Final = {"cache-control": "no-store"}
 
@@ -40,10 +40,7 @@ class ServiceRoutes:
 
     async def partitions(self, request: Request) -> Response:
         """`GET /v1/partitions`."""
-        views = await self._node.partitions()
-        replicas = await self._node.replicas()
-        mode: Literal["memory", "redis"] = "redis" if views else "memory"
-        return self._exchange.answer(request, PartitionList(mode=mode, partitions=views, replicas=replicas))
+        return self._exchange.answer(request, await self._node.partitions())
 
     async def metrics(self, _request: Request) -> Response:
         """`GET /metrics`."""

@@ -3,6 +3,7 @@
     replica             which partitions this process owns and follows, and how that goes
     parts               what all of these have in common
     commanding          a command, given
+    overview            how this replica does, and what it knows of others
     views               what operators see of partitions and replicas (pure)
     draining            a replica gives up what it owns, at an operator's word
     removals            what commands removed lately

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from indexer.hashing.chain import SCHEME
@@ -23,25 +22,20 @@ from indexer.partitions.news import News
 from indexer.partitions.on_roster import OnRoster
 from indexer.partitions.options import FollowOptions
 from indexer.partitions.orders import Orders
+from indexer.partitions.overview import Overview
 from indexer.partitions.owned import OwnedSource
 from indexer.partitions.owner import Hooks, Owner
 from indexer.partitions.sharing import Sharing
-from indexer.partitions.views import Around, facts_of, partition_views, partitions_progress, replica_views
 from indexer.partitions.watch import Watch
 from indexer.store.failures import StoreFailure
 from indexer.store.layout import PartitionKeys, replicas_key, tags
-from indexer.telemetry import StoreHealth
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from indexer.index.source import SourceIndex
     from indexer.ingest import SourceSink
     from indexer.model import SourceId
     from indexer.partitions.acquiring import Cause
     from indexer.partitions.parts import Parts
-    from indexer.partitions.views import OwnerFacts
-    from schemas.rest import PartitionView, Progress, ReplicaView
 
 log = logging.getLogger("kvindexer.store")
 
@@ -81,6 +75,9 @@ class Replica:
         self._control = Control(parts, self._keys, self.owners)
         self._holders: dict[int, str] = {}
         """Of followed partitions: who owns them, as the store said last."""
+        self.overview = Overview(
+            parts, self.watch, self.sharing, self.followers, owners=self.owners, holders=self._holder_names
+        )
         self.draining = Draining(
             parts.client,
             key,
@@ -91,46 +88,6 @@ class Replica:
         )
 
     # -- what others see ----------------------------------------------------------------------------------------------
-
-    @property
-    def waiting_partitions(self) -> int:
-        """Of which it is not known yet what the store has."""
-        followed = {each.partition: each.state == "following" for each in self.followers.progress()}
-        return sum(not self._is_known(number, followed) for number in self._keys)
-
-    def _is_known(self, number: int, followed: Mapping[int, bool]) -> bool:
-        owner = self.owners.get(number)
-        return followed.get(number, False) or (owner is not None and owner.has_loaded)
-
-    def progress(self) -> dict[str, Progress | dict[str, Progress]]:
-        """For `/readyz`."""
-        partitions = partitions_progress(
-            self._parts.partitions,
-            self._owner_facts().values(),
-            self.followers.progress(),
-            self.waiting_partitions,
-        )
-        return {"redis": {"up": self.watch.is_up, "trouble": self.watch.trouble or None}, "partitions": partitions}
-
-    def views(self) -> list[PartitionView]:
-        """For `GET /v1/partitions`."""
-        followed = {each.partition: each for each in self.followers.progress()}
-        return partition_views(
-            self._parts.partitions, self._owner_facts(), followed, self.sharing.kept(), self._around()
-        )
-
-    def replicas(self) -> list[ReplicaView]:
-        """For `GET /v1/partitions`: who is there."""
-        members, now = self.sharing.membership.members, self._parts.clock.now()
-        return replica_views(self._parts.options.name, members, now, self.views())
-
-    def _around(self) -> Around:
-        membership = self.sharing.membership
-        return Around(self._holder_names(), membership.shares, membership.live())
-
-    def _owner_facts(self) -> dict[int, OwnerFacts]:
-        now = self._parts.clock.now()
-        return {number: facts_of(owner, now) for number, owner in self.owners.items()}
 
     def follows(self, source: SourceId) -> bool:
         """Whether a source is known by what its owner tells: where blocks lie, without maps and counts."""
@@ -143,25 +100,6 @@ class Replica:
 
     def _holder_names(self) -> dict[int, str]:
         return self._holders | {number: owner.holder for number, owner in self.owners.items()}
-
-    def health(self, *, standby_bytes: int, standby_dropped: int) -> StoreHealth:
-        """For `/metrics`; what is kept of engines that are listened to, the collector knows."""
-        owned = [owner for owner in self.owners.values() if owner.role == "owner"]
-        sharing = self.sharing
-        return StoreHealth(
-            up=self.watch.is_up,
-            owned=len(owned),
-            lags_s={owner.number: owner.age_s for owner in owned}
-            | {each.partition: each.age_s for each in self.followers.progress() if each.age_s is not None},
-            pending_bytes={owner.number: owner.pending_bytes for owner in owned},
-            failures=dict(self._parts.client.failures),
-            standby=len(sharing.listened),
-            standby_bytes=standby_bytes,
-            standby_dropped=standby_dropped,
-            takeovers=dict(sharing.takeovers),
-            handovers=sharing.handovers,
-            replicas=Counter(view.state for view in self.replicas()),
-        )
 
     # -- what happens to sources --------------------------------------------------------------------------------------
 

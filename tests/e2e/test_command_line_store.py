@@ -128,7 +128,9 @@ def test_the_doors_with_a_store(tmp_path: Path) -> None:
         place = f"standalone 127.0.0.1:{server.port}"
         assert service.banner.endswith(f"; sources: 1; roles: collect, lookup; store: {place}, namespace kvi\n")
         service.wait_for(lambda: service.metrics()["kvindexer_partitions_owned"] == 16, "all partitions")
-        table = run("partitions", "--url", service.url).stdout.splitlines()
+        replicas, _, partitions = run("partitions", "--url", service.url).stdout.partition("\n\n")
+        table = partitions.splitlines()
+        assert ["(asked)", "live", "16", "0"] == replicas.splitlines()[1].split()[1:5]
         assert 17 == len(table)
         assert {("owner", "live")} == {tuple(line.split()[1:3]) for line in table[1:]}
 

@@ -28,6 +28,7 @@ from schemas.rest import (
     BlockView,
     Effect,
     HashResult,
+    PartitionList,
     PartitionView,
     Readiness,
     ReplicaDrained,
@@ -189,12 +190,10 @@ class FakeNode:
             if block_hash == HELD_HASH
         ]
 
-    async def partitions(self) -> list[PartitionView]:
+    async def partitions(self) -> PartitionList:
         self._fail()
-        return self.stored
-
-    async def replicas(self) -> list[ReplicaView]:
-        return self.others
+        mode: Literal["memory", "redis"] = "redis" if self.stored else "memory"
+        return PartitionList(mode=mode, partitions=self.stored, replicas=self.others)
 
     async def drain_replica(self, name: str) -> ReplicaDrained:
         self._replica(name)

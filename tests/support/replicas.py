@@ -88,7 +88,7 @@ class Replica:
     async def start(self) -> Replica:
         """Run; returns when all partitions are owned or followed."""
         self._task = asyncio.get_running_loop().create_task(self.node.run(self._stop))
-        await self.until(lambda: self.part.waiting_partitions == 0)
+        await self.until(lambda: self.part.overview.waiting_partitions == 0)
         return self
 
     async def stop(self) -> None:

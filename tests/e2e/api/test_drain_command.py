@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from api.server import ServerSettings
-from schemas.rest import PartitionView, ReplicaState, ReplicaView
+from schemas.rest import PartitionList, PartitionView, ReplicaState, ReplicaView
 from tests.support.fake_node import FakeNode
 from tests.support.serving import served_in_thread
 
@@ -34,11 +34,11 @@ class Scripted(FakeNode):
         self.others = self.looks[0]
         self.stored = [PartitionView(partition=0, role="follower", state="live", owner="a", standby="b")]
 
-    async def replicas(self) -> list[ReplicaView]:
+    async def partitions(self) -> PartitionList:
         if len(self.looks) > 1:
             del self.looks[0]
         self.others = self.looks[0]
-        return self.others
+        return await super().partitions()
 
 
 def replica(owned: int, state: ReplicaState = "draining") -> ReplicaView:
