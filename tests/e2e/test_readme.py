@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import re
 import shlex
 import signal
@@ -34,6 +36,8 @@ def _readme_lines() -> list[str]:
 
 
 CURLS = [line for line in _readme_lines() if line.startswith("curl ")]
+OPERATED = [line for line in _readme_lines() if re.match(r"kvindexer (?!serve|demo)", line)]
+"""What operators do with replicas and store."""
 SERVES = [line for line in _readme_lines() if line.startswith("kvindexer serve")]
 
 
@@ -138,6 +142,48 @@ def test_a_serve_line_of_the_readme_comes_up(line: str, store_port: int) -> None
     assert status in {0, 130}
 
 
+@pytest.fixture(scope="module")
+def replicas(store_port: int) -> Iterator[str]:
+    """Where the first of two replicas answers; both are there, and all partitions owned."""
+    with contextlib.ExitStack() as stack:
+        url = ""
+        for name in ("replica-2", "replica-1"):
+            words = [*KVINDEXER, "serve", "--port", "0", "--redis-url", f"redis://127.0.0.1:{store_port}/1"]
+            process = subprocess.Popen(
+                words,
+                env={**os.environ, "KVINDEXER_REDIS__REPLICA": name, "KVINDEXER_REDIS__PARTITIONS": "4"},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            stack.callback(_end, process)
+            url = f"http://127.0.0.1:{_address_in(_lines_of(process))}"
+        ends_at = time.monotonic() + DEADLINE_S
+        while not _is_shared_out(listed := json.loads(_like_curl([f"{url}/v1/partitions"])[1])):
+            assert time.monotonic() < ends_at, listed
+            time.sleep(0.05)
+        yield url
+
+
+def _is_shared_out(listed: dict[str, list[dict[str, object]]]) -> bool:
+    is_there = ["live"] * 2 == [replica["state"] for replica in listed["replicas"]]
+    return is_there and all(partition["owner"] for partition in listed["partitions"])
+
+
+@pytest.mark.parametrize("line", OPERATED)
+def test_what_the_readme_does_with_replicas_is_done(line: str, replicas: str, store_port: int) -> None:
+    """Asked of two replicas, and done to their store."""
+    words = shlex.split(line.replace(":6379", f":{store_port}/1"), comments=True)[1:]
+    asks = [] if words[0] == "redis" else ["--url", replicas]
+    agreed = ["--yes"] if words[0] == "redis" else []
+    done = subprocess.run(
+        [*KVINDEXER, *words, *asks, *agreed], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+
+    assert 0 == done.returncode, done.stderr
+    assert done.stdout
+
+
 @pytest.mark.parametrize(("target", "command"), [("run", "demo"), ("run-redis", "demo --redis")])
 def test_the_demos_of_the_readme_are_those_that_are_tested(target: str, command: str) -> None:
     """By what make would do."""
@@ -152,5 +198,6 @@ def test_the_demos_of_the_readme_are_those_that_are_tested(target: str, command:
 def test_the_readme_has_such_lines() -> None:
     """The tests above cannot pass for want of lines."""
     assert CURLS
+    assert {"partitions", "drain", "redis"} <= {line.split()[1] for line in OPERATED}
     assert any("--redis-url" in line for line in SERVES)
     assert any("--redis-url" not in line for line in SERVES)
