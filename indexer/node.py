@@ -37,6 +37,7 @@ from indexer.slices import Slices
 from indexer.source_log import SourceLog
 from indexer.source_views import block_views, source_view
 from indexer.store.address import parse
+from indexer.store.breaker import BreakerOptions
 from indexer.store.client import Client, ClientOptions
 from indexer.store.rebuild import SourceReader
 from indexer.telemetry import Telemetry
@@ -65,6 +66,8 @@ TIDY_PAUSE_S: Final = 0.002
 TIDY_IDLE_S: Final = 0.010
 LOST_EVERY_S: Final = 1.0
 SHIFT_MAX: Final = 24
+BREAKER_REST_MAX_S: Final = 2.0
+"""A store that fails is asked again after so long at most."""
 
 
 class Node:
@@ -374,8 +377,11 @@ class Node:
         """The part of this process that has to do with the store."""
         settings = self.settings
         redis = settings.redis
-        client = Client(parse(url), ClientOptions(timeout_s=redis.timeout_ms / 1000), self.clock, chance)
-        options = ReplicaOptions(
+        # When a store is back each replica must have found out well before others may judge it by its silence.
+        rests = BreakerOptions(rest_max_s=min(BREAKER_REST_MAX_S, redis.lease_s / 5))
+        options = ClientOptions(timeout_s=redis.timeout_ms / 1000, breaker=rests)
+        client = Client(parse(url), options, self.clock, chance)
+        replica_options = ReplicaOptions(
             name=replica_name(settings, socket.gethostname(), os.getpid()),
             lease_s=redis.lease_s,
             heartbeat_s=redis.heartbeat_s,
@@ -396,10 +402,10 @@ class Node:
             ingest=self.ingest,
             roster=self.roster,
             configured={descriptor.id: descriptor for descriptor in settings.sources},
-            options=options,
-            reader=SourceReader(client, options.load),
+            options=replica_options,
+            reader=SourceReader(client, replica_options.load),
             nonces=Nonces(chance),
-            pace=Pace(options.share_s),
+            pace=Pace(replica_options.share_s),
             partitions=redis.partitions,
         )
         replica = Replica(

@@ -83,7 +83,7 @@ class Acquiring:
                 if failure.kind in ANSWERED:  # else it is away, which is told of the store as a whole
                     self._tell(str(failure))
                 await self._rest(rest)
-                rest = min(2 * rest, RETRY_MAX_S)
+                rest = min(2 * rest, RETRY_MAX_S, self._parts.options.lease_s / 5)
                 continue
             rest = RETRY_S
             if self._membership.is_known:

@@ -8,7 +8,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from indexer.sharding.members import Members
-from indexer.sharding.rendezvous import Share, share_out_in_steps
+from indexer.sharding.rendezvous import share_out_in_steps
 from indexer.slices import Slices
 from indexer.store.failures import StoreFailure
 from indexer.store.members import beat
@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
     from indexer.partitions.parts import Parts
     from indexer.sharding.members import Member
+    from indexer.sharding.rendezvous import Share
 
 log = logging.getLogger("kvindexer.store")
 
 FORGET_LEASES: Final = 60
 """Lease times after which a silent replica's last words are removed."""
-NOBODY: Final = Share(None, None)
+OUTAGE_LEASES: Final = 0.5
+"""An outage of so many lease times may have let leases run out: they are renewed when a third is over."""
 
 
 class Membership:
@@ -42,6 +44,7 @@ class Membership:
         """The store did not answer the last beat."""
         self.calm_until = float("-inf")
         """After an outage of the store the last holder of a partition has the first right until then."""
+        self._heard_at = float("inf")
         self._candidates: frozenset[str] = frozenset()
         self.shares: list[Share] = []
         """The plan, by partition; empty as long as nobody knows."""
@@ -102,9 +105,9 @@ class Membership:
             self.members.missed(clock.now())
             raise
         now = clock.now()
-        if self.is_cut and self.is_known:
+        if self.is_cut and now - self._heard_at >= options.lease_s * OUTAGE_LEASES:
             self.calm_until = now + options.lease_s
-        self.is_cut = False
+        self.is_cut, self._heard_at = False, now
         self.members.heard(reading, now)
         await self._plan(now)
         self.is_known = True

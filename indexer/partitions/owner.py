@@ -93,6 +93,7 @@ class Owner:
         """Since when it must be held for a minimum time: it was somebody else's before."""
         self._writing: Writing | None = None
         self._journal: Journal | None = None
+        self._holding: Holding | None = None
         self.has_loaded = False
         """What the store has of its sources is known here."""
         self._trouble = ""
@@ -190,7 +191,7 @@ class Owner:
             self._hooks.owned(self.number)
             self._settle(acquired.after)
             journal = self._journal = await self._open_journal(acquired)
-            holding = Holding(self._parts, self._keys, acquired.token, lease_until)
+            holding = self._holding = Holding(self._parts, self._keys, acquired.token, lease_until)
             try:
                 await holding.during(self._begin(due))
             except (StoreFailure, DamagedValue) as failure:
@@ -273,6 +274,9 @@ class Owner:
         """
         writing = self._writing
         if writing is None or self.role != "owner":
+            if self.role == "loading" and self._holding is not None:
+                with contextlib.suppress(StoreFailure):
+                    await self._holding.release(to)
             return all(owned.is_written for owned in self.owned.values())
         flushed = False
         with contextlib.suppress(StoreFailure, EpochOver, TimeoutError):

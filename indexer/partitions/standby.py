@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from indexer.model import Descriptor, SourceId
     from indexer.partitions.parts import Parts
 
-SETTLE_S: Final = 2.0
+SETTLE_S: Final = 4.0
 """An engine to which no connection comes about in so long is not there: it keeps nobody from taking its partition."""
 
 
@@ -61,7 +61,7 @@ class Standby:
             self._parts.roster.fleet.unlisten(key)
 
     def is_ready(self, sources: Iterable[SourceId]) -> bool:
-        """Whether all of these are listened to, as far as their engines are there."""
+        """Whether each could be gone on with as on an unbroken connection, as far as its engine is there."""
         listeners, now = self._parts.roster.fleet.listeners(), self._parts.clock.now()
         for key in sources:
             source, listened = self._parts.registry.sources.get(key), self._listened.get(key)
@@ -70,7 +70,7 @@ class Standby:
             if listened is None:
                 return False
             listener = listeners.get(key)
-            if (listener is None or listener.connected_since is None) and now - listened[1] < SETTLE_S:
+            if (listener is None or not listener.joins) and now - listened[1] < SETTLE_S:
                 return False
         return True
 

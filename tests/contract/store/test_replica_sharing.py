@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from indexer.sharding.rendezvous import share_out
+from indexer.store.layout import PartitionKeys, tags
+from tests.support.core_events import prompt, stored
+from tests.support.proxy import Proxy
 from tests.support.replicas import Replica, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from indexer.ingest import SourceSink
     from tests.support.redis_servers import Store
 
 PODS: Final = [f"p{number}" for number in range(24)]
 PARTITIONS: Final = 16
+KEYS: Final = [PartitionKeys("kvi", tag) for tag in tags(PARTITIONS)]
 
 
 def owned(replica: Replica) -> set[int]:
@@ -87,3 +93,129 @@ def test_who_dies_is_replaced_when_its_lease_ends(store: Store) -> None:
             await replica.stop()
 
     run(body)
+
+
+def owners_of(replicas: Sequence[Replica]) -> list[set[int]]:
+    """Partitions of each."""
+    return [owned(replica) for replica in replicas]
+
+
+def generations(replicas: Sequence[Replica]) -> dict[str, int]:
+    """Of all sources, as their owners have them."""
+    return {
+        pod: replica.sink(pod).source.facts.generation
+        for replica in replicas
+        for pod in PODS
+        if not replica.sink(pod).followed
+    }
+
+
+def test_an_emptied_store_gives_nothing_to_anybody_else(store: Store) -> None:
+    """Leases went before their time: whoever had a partition has it again, and its sources go on."""
+
+    async def body() -> None:
+        replicas = await started(store, "r1", "r2", "r3")
+        await replicas[0].until(lambda: is_planned(replicas))
+        for replica in replicas:
+            for pod in PODS:
+                if not replica.sink(pod).followed:
+                    replica.say(pod, stored([1], prompt(1)))
+        before, lives = owners_of(replicas), generations(replicas)
+        epochs = [owner.position.epoch for owner in replicas[0].part.owners.values()]
+        for replica in replicas:
+            await replica.written()
+        store.empty()
+        await replicas[0].until(
+            lambda: (
+                before == owners_of(replicas)
+                and all(
+                    owner.position.epoch > epoch
+                    for owner, epoch in zip(replicas[0].part.owners.values(), epochs, strict=True)
+                    if owner.role == "owner"
+                )
+            )
+        )
+        for replica in replicas:
+            await replica.written()
+        assert (before, lives) == (owners_of(replicas), generations(replicas))
+        assert not any(replica.part.sharing.takeovers["lease_expired"] for replica in replicas)
+        for replica in replicas:
+            await replica.stop()
+
+    run(body)
+
+
+def test_after_an_outage_everybody_has_what_they_had(store: Store) -> None:
+    """All leases ran out; nobody's source began anew."""
+
+    async def body() -> None:
+        async with AsyncExitStack() as stack:
+            proxies = [await stack.enter_async_context(Proxy(store.servers[0].port).running()) for _ in range(3)]
+            replicas = [await Replica(proxy.url, PODS, name=f"r{place}").start() for place, proxy in enumerate(proxies)]
+            await replicas[0].until(lambda: is_planned(replicas))
+            before, lives = owners_of(replicas), generations(replicas)
+            for proxy in proxies:
+                proxy.set("reset")
+            await replicas[0].until(lambda: not store.look.exists(*(keys.owner for keys in KEYS)))
+            for replica in replicas:
+                await replica.until(lambda r=replica: r.part.sharing.membership.is_cut)
+            for proxy in reversed(proxies):
+                proxy.set("pass")
+            await replicas[0].until(lambda: store.look.exists(*(keys.owner for keys in KEYS)) == PARTITIONS)
+            await replicas[0].until(lambda: before == owners_of(replicas))
+            assert lives == generations(replicas)
+            assert not any(replica.part.sharing.takeovers["lease_expired"] for replica in replicas)
+            for replica in replicas:
+                await replica.stop()
+
+    if store.kind != "cluster":
+        run(body)
+
+
+def test_who_is_cut_off_alone_loses_what_it_owned(store: Store) -> None:
+    """The others go on with it; when it is back it follows, and gets its share again in order."""
+
+    async def body() -> None:
+        async with Proxy(store.servers[0].port).running() as proxy:
+            cut = await Replica(proxy.url, PODS, name="r1").start()
+            other = (await started(store, "r2"))[0]
+            await cut.until(lambda: is_planned([cut, other]))
+            proxy.set("reset")
+            await other.until(lambda: len(owned(other)) == PARTITIONS)
+            assert all(sink.source.facts.lease_until < cut.node.clock.now() for sink in sinks(cut))
+            proxy.set("pass")
+            await cut.until(lambda: not owned(cut) or is_planned([cut, other]))
+            await cut.until(lambda: is_planned([cut, other]))
+            assert other.part.sharing.handovers > 0
+            await cut.stop()
+            await other.stop()
+
+    if store.kind != "cluster":
+        run(body)
+
+
+def sinks(replica: Replica) -> list[SourceSink]:
+    """Of the sources that a replica applies."""
+    return [replica.sink(pod) for pod in PODS if not replica.sink(pod).followed]
+
+
+def test_a_hand_over_that_cannot_be_finished_is_undone(store: Store) -> None:
+    """The owner goes on, from where it stopped."""
+
+    async def body() -> None:
+        async with Proxy(store.servers[0].port).running() as proxy:
+            replica = await Replica(proxy.url, PODS, name="r1", redis__lease_s=20.0).start()
+            before, held = owned(replica), sinks(replica)
+            proxy.set("stall_requests")
+            owner = next(each for each in replica.part.owners.values() if each.owned)
+            assert not await owner.hand_over("r2")
+            proxy.set("pass")
+            await replica.until(lambda: len(replica.collector.resumed) == len(PODS))
+            for sink in held:
+                replica.say(sink.descriptor.pod, stored([1], prompt(1)))
+            await replica.written()
+            assert (before, held) == (owned(replica), sinks(replica))
+            await replica.stop()
+
+    if store.kind != "cluster":
+        run(body)
