@@ -7,12 +7,11 @@ removed is never scored again (P4); a list takes effect whole or not at all.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections import deque
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 
+from indexer.clear_limit import ClearLimit
 from indexer.errors import LimitReachedError, SourceConflictError, TooManyRemovalsError
 from indexer.model import Descriptor, SourceId
 from indexer.source_log import named, names
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from indexer.source_log import SourceLog
     from indexer.telemetry import Telemetry
 
-CLEARS_WINDOW_S: Final = 60.0
 _LOCKED_ORIGINS: Final[tuple[Origin, ...]] = ("flag", "config")
 
 
@@ -73,7 +71,6 @@ class Roster:
         telemetry: Telemetry,
         source_log: SourceLog,
     ) -> None:
-        self._clears_max = settings.limits.max_clears_per_minute
         self._retain_s = settings.staleness.retain_s
         self._clock = clock
         self._registry = registry
@@ -83,11 +80,7 @@ class Roster:
         self._telemetry = telemetry
         self._log = source_log
         self._sinks: dict[SourceId, SourceSink] = {}
-        self._clears: deque[float] = deque(maxlen=2 * self._clears_max)
-        """Of all replicas, which may be more than the limit where several were told at once."""
-        self._pods_refused = 0
-        """Not told yet."""
-        self._alarmed_at = float("-inf")
+        self.clears = ClearLimit(settings.limits.max_clears_per_minute, clock, telemetry, source_log)
         self._to_follow: dict[SourceId, None] = {}
         self._followed_anew = asyncio.Event()
         self.appeared: Callable[[SourceSink], None] = _ignore_sink
@@ -207,7 +200,7 @@ class Roster:
                 )
         keys = [source.descriptor.id for source in sources]
         counted = self._one_of_each_pod(keys)
-        self._allow_clears(len(counted))
+        self.clears.allow(len(counted))
         return Touched(keys, counted)
 
     def clear(self, pod: str, dp_rank: int | None) -> int:
@@ -221,15 +214,9 @@ class Roster:
     def may_clear(self, pod: str, dp_rank: int | None) -> Touched:
         """The sources of that name; raises where too much was cleared just now. Counts as having cleared them."""
         sources = self._registry.named(pod, dp_rank)
-        self._allow_clears(1)
+        self.clears.allow(1)
         keys = [source.descriptor.id for source in sources]
         return Touched(keys, frozenset(keys[:1]))
-
-    def note_clear(self) -> None:
-        """Another replica was told to clear or remove a pod: the limit holds for all together."""
-        now = self._clock.now()
-        self._forget_clears(now)
-        self._clears.append(now)
 
     def clear_one(self, key: SourceId, generation: int | None = None) -> None:
         """As an operator says, maybe through another replica, which gave the generation."""
@@ -307,7 +294,7 @@ class Roster:
 
     def forget_lost(self) -> Generator[None, None, None]:
         """Sources gone for `retain_s`: their memory comes back, and those that came by topic leave altogether."""
-        self._tell_refused()
+        self.clears.tell()
         for key, source in list(self._registry.sources.items()):
             yield
             if self._registry.sources.get(key) is not source or self._sinks[key].followed:
@@ -383,46 +370,12 @@ class Roster:
             if len(gone) > max_removals:
                 raise TooManyRemovalsError(len(gone), max_removals)
             return frozenset()
-        counted, limit = self._one_of_each_pod(gone), self._clears_max
-        if len(counted) > limit:  # waiting would not help
-            self._refuse_clears(len(counted))
-            raise TooManyRemovalsError(len(gone), limit, pods=len(counted))
-        self._allow_clears(len(counted))
+        counted, most = self._one_of_each_pod(gone), self.clears.most
+        if len(counted) > most:  # waiting would not help
+            self.clears.refuse(len(counted))
+            raise TooManyRemovalsError(len(gone), most, pods=len(counted))
+        self.clears.allow(len(counted))
         return counted
-
-    def _allow_clears(self, pods: int) -> None:
-        """`max_clears_per_minute`: a discovery that has gone wrong must not empty the index."""
-        now, limit = self._clock.now(), self._clears_max
-        self._forget_clears(now)
-        beyond = len(self._clears) + pods - limit
-        if beyond > 0:
-            self._refuse_clears(pods)
-            turn = self._clears[min(beyond, len(self._clears)) - 1] if self._clears else now
-            raise LimitReachedError("limits.max_clears_per_minute", limit, retry_s=turn + CLEARS_WINDOW_S - now)
-        self._clears.extend([now] * pods)
-
-    def _forget_clears(self, now: float) -> None:
-        while self._clears and now - self._clears[0] >= CLEARS_WINDOW_S:
-            self._clears.popleft()
-
-    def _refuse_clears(self, pods: int) -> None:
-        self._telemetry.limits_reached["limits.max_clears_per_minute"] += 1
-        self._pods_refused += pods
-        self._tell_refused()
-
-    def _tell_refused(self) -> None:
-        """The alarm, once a window however often it happens: whoever looks after the callers must know."""
-        now = self._clock.now()
-        if not self._pods_refused or now - self._alarmed_at < CLEARS_WINDOW_S:
-            return
-        self._log.say(
-            "limits.max_clears_per_minute = %d reached: clearing or removing %d pods was refused. "
-            "Has the discovery that registers sources gone wrong? If it is meant: PUT /v1/sources?max_removals=N",
-            self._clears_max,
-            self._pods_refused,
-            level=logging.ERROR,
-        )
-        self._pods_refused, self._alarmed_at = 0, now
 
 
 def _ignore_sink(_: SourceSink) -> None:

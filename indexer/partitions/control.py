@@ -97,7 +97,7 @@ class Control:
         try:
             given = read_command(fields)
             if given.counted and not self._parts.nonces.are_of(given.counted):
-                self._parts.roster.note_clear()
+                self._parts.roster.clears.note()
             self._obey(owner, given)
         except DamagedValue as damaged:
             log.warning("partition %d: a command is not in this version's form: %s", owner.number, damaged)

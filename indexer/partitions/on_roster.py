@@ -53,7 +53,7 @@ class OnRoster:
     def clears(self, nonce: bytes) -> None:
         """Counted when it was given, where that was here."""
         if not self._parts.nonces.are_of(nonce):
-            self._parts.roster.note_clear()
+            self._parts.roster.clears.note()
 
     def get(self, source: SourceId) -> SourceIndex | None:
         """As it stands, whoever entered it."""

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
+from msgspec.structs import replace
 
+from indexer.errors import LimitReachedError, SourceConflictError
 from indexer.model import Descriptor, SourceId
+from indexer.store.commands import Command, give
+from indexer.store.entries import Ticked, decode_entry
+from indexer.store.registered import Registered, pack_registered
 from tests.support.core_events import BLOCK, prompt, stored
 from tests.support.replicas import Replica, run
 
@@ -102,3 +107,195 @@ def test_an_owner_that_does_not_hear_is_told(store: Store) -> None:
         await end(owner, mirror, third)
 
     run(body)
+
+
+def journal(store: Store, replica: Replica, pod: str = "b") -> list[object]:
+    """What the journal tells, ticks left out."""
+    keys = replica.part._keys[replica.part._parts.partition_of(SourceId(pod, 0))]
+    told = [fields.get(b"e") for _, fields in store.look.xrange(keys.log)]
+    return [entry for entry in map(decode_entry, filter(None, told)) if not isinstance(entry, Ticked)]
+
+
+def test_a_registrar_that_posts_again_and_again(store: Store) -> None:
+    """At any replica, whether or not the source is cordoned meanwhile: nothing is written, nothing begins anew."""
+
+    async def body() -> None:
+        replicas = await three(store, "a")
+        owner = replicas[0]
+        assert "created" == (await replicas[1].node.add_source(POD_B)).result
+        await owner.until(lambda: B in owner.collector.resumed)
+        owner.say("b", stored([1], prompt(1)))
+        await owner.written()
+        await replicas[2].until(lambda: B in replicas[2].node.registry.sources)
+        await replicas[2].node.cordon_source("b", None, cordoned=True)
+        generation = owner.sink("b").source.facts.generation
+        before = control(store, owner), journal(store, owner)
+
+        for _ in range(3):
+            for replica in replicas:
+                await replica.until(lambda replica=replica: B in replica.node.registry.sources)
+                again = await replica.node.add_source(POD_B)
+                assert ("same", "done") == (again.result, again.effect)
+                kept = await replica.node.replace_api_sources([POD_B])
+                assert (0, 1, 0, "done") == (kept.added, kept.kept, kept.removed, kept.effect)
+
+        assert before == (control(store, owner), journal(store, owner))
+        assert [generation] * 3 == [each.sink("b").source.facts.generation for each in replicas]
+        assert all(each.sink("b").source.facts.cordoned for each in replicas)
+        await end(*replicas)
+
+    run(body)
+
+
+@pytest.mark.parametrize("origin", ["api", "flag"])
+def test_a_registration_that_this_replica_does_not_know_yet(store: Store, origin: Literal["api", "flag"]) -> None:
+    """It reads commands late: an equal one, though it be cordoned, changes nothing; one that differs is refused."""
+
+    async def body() -> None:
+        owner, behind, third = await three(store, "a")
+        partition = behind.part._parts.partition_of(B)
+        owner.part._parts.configured[B] = replace(POD_B, origin=origin)  # else it would take out what a flag named
+        async with behind.part.followers._partitions[partition].turn:  # nothing of it is entered now
+            packed = pack_registered(Registered(replace(POD_B, origin=origin), cordoned=True))
+            order = Command(verb="put", source=B, nonce="n", descriptor=packed)
+            await give(owner.part._parts.client, owner.part._keys[partition], order, 3_600_000)
+            await owner.until(lambda: B in owner.node.registry.sources)
+            before = control(store, owner)
+
+            again = await behind.node.add_source(POD_B)
+            assert ("same", "accepted") == (again.result, again.effect)
+            with pytest.raises(SourceConflictError):
+                await behind.node.add_source(replace(POD_B, model="other"))
+            await behind.node.replace_api_sources([POD_B])
+            assert before == control(store, owner)
+        await behind.until(lambda: B in behind.node.registry.sources)
+        assert behind.sink("b").source.facts.cordoned
+        await end(owner, behind, third)
+
+    run(body)
+
+
+def test_two_replicas_get_it_at_once(store: Store) -> None:
+    """One of them registers it, whatever the order; both answer when it is in force."""
+
+    async def body() -> None:
+        replicas = await three(store, "a")
+        for number in range(20):
+            descriptor = Descriptor(pod=f"pod-{number}", endpoint="tcp://127.0.0.1:2")
+            async with asyncio.TaskGroup() as tasks:
+                calls = [tasks.create_task(each.node.add_source(descriptor)) for each in replicas]
+            results = [call.result() for call in calls]
+            assert ["created", "same", "same"] == sorted(each.result for each in results)
+            assert ["done"] * 3 == [each.effect for each in results]
+        given = {key: store.look.xlen(keys.control) for key, keys in replicas[0].part._keys.items()}
+        assert 21 == sum(given.values())  # and the one that is configured
+        await end(*replicas)
+
+    run(body)
+
+
+def test_a_cordon_leaves_a_registration_that_is_not_known_yet(store: Store) -> None:
+    """It was changed elsewhere a moment ago: only the cordon is added to it."""
+
+    async def body() -> None:
+        owner, behind, third = await three(store, "a")
+        assert "done" == (await behind.node.add_source(POD_B)).effect
+        changed = replace(POD_B, endpoint="tcp://127.0.0.1:7", origin="api")
+        partition = behind.part._parts.partition_of(B)
+        async with behind.part.followers._partitions[partition].turn:  # nothing of it is entered now
+            assert "done" == (await owner.node.replace_api_sources([changed])).effect
+            generation = owner.sink("b").source.facts.generation
+            assert "accepted" == (await behind.node.cordon_source("b", None, cordoned=True)).effect
+        for each in (owner, behind, third):
+            await each.until(lambda each=each: each.sink("b").source.facts.cordoned)
+            assert (changed, generation) == (each.sink("b").descriptor, each.sink("b").source.facts.generation)
+        await end(owner, behind, third)
+
+    run(body)
+
+
+def test_the_limit_of_clears_holds_for_all_together(store: Store) -> None:
+    """Wherever they are given; each counts once, also where it was given, and a pod once, however many ranks it has."""
+
+    async def body() -> None:
+        replicas = await three(store, "a", limits__max_clears_per_minute=4)
+        owner = replicas[0]
+        ranks = [replace(POD_B, dp_rank=rank) for rank in range(3)]
+        for descriptor in ranks:
+            await owner.node.add_source(descriptor)
+        for each in replicas:
+            await each.until(lambda each=each: {key.pod for key in each.node.registry.sources} == {"a", "b"})
+
+        def cleared() -> list[int]:
+            return [len(each.node.roster.clears._cleared) for each in replicas]
+
+        await replicas[1].node.clear_source("b", None)
+        await replicas[1].until(lambda: [1, 1, 1] == cleared())
+        await owner.node.clear_source("b", 1)
+        await owner.until(lambda: [2, 2, 2] == cleared())
+        await replicas[2].until(lambda: not replicas[2].sink("b").source.facts.loading)
+        await replicas[2].node.replace_api_sources([], max_removals=3)  # what the caller allows itself
+        await owner.until(lambda: all(len(each.node.registry.sources) == 1 for each in replicas))
+        for descriptor in ranks:
+            await owner.node.add_source(descriptor)
+            owner.sink("b")
+        await owner.until(lambda: B in owner.collector.resumed)
+        owner.say("b", stored([1], prompt(1)))
+        await replicas[2].until(lambda: B in replicas[2].node.registry.sources)
+        await replicas[2].until(lambda: any(replicas[2].sink("b").source.holdings[1:]))
+        await replicas[2].node.remove_source("b", None)
+        await owner.until(lambda: [3, 3, 3] == cleared())
+        await replicas[1].node.clear_source("a", None)
+        await owner.until(lambda: [4, 4, 4] == cleared())
+
+        for each in replicas:
+            with pytest.raises(LimitReachedError):
+                await each.node.clear_source("a", None)
+        assert {"limits.max_clears_per_minute": 1} == owner.node.telemetry.limits_reached
+        await end(*replicas)
+
+    run(body)
+
+
+def test_a_command_while_nobody_owns(store: Store) -> None:
+    """It is kept, in force where it was given, and whoever owns next begins with it: nothing of before counts (P4)."""
+
+    async def body() -> None:
+        owner, mirror, third = await three(store, "a", "b", "c", "d")
+        for pod in "abcd":
+            owner.say(pod, stored([1], prompt(1)))
+        await owner.written()
+        for pod in "abcd":
+            await mirror.until(lambda pod=pod: BLOCK == mirror.ask(prompt(1), pod).matched_tokens)
+        await owner.die()
+        for keys in owner.part._keys.values():
+            store.look.delete(keys.owner)
+
+        new = Descriptor(pod="e", endpoint="tcp://127.0.0.1:5")
+        async with asyncio.TaskGroup() as tasks:
+            clear = tasks.create_task(mirror.node.clear_source("b", None))
+            cordon = tasks.create_task(mirror.node.cordon_source("c", None, cordoned=True))
+            add = tasks.create_task(mirror.node.add_source(new))
+            assert 0 == (await clear_shows(mirror))
+        assert ["accepted"] * 3 == [call.result().effect for call in (clear, cordon, add)]
+        assert "created" == add.result().result
+
+        second = await Replica(store.url, ("a", "b", "c", "d"), name="r9").start()
+        await second.until(lambda: SourceId("e", 0) in second.collector.resumed)
+        assert 0 == second.ask(prompt(1), "b").matched_tokens
+        assert BLOCK == second.ask(prompt(1), "a").matched_tokens
+        assert second.sink("c").source.facts.cordoned
+        assert "done" == (await mirror.node.clear_source("d", None)).effect
+        for each in (second, mirror):
+            assert 0 == each.ask(prompt(1), "d").matched_tokens
+        await mirror.until(lambda: BLOCK == mirror.ask(prompt(1), "a").matched_tokens)
+        assert 0 == mirror.ask(prompt(1), "b").matched_tokens
+        await end(second, mirror, third)
+
+    run(body)
+
+
+async def clear_shows(mirror: Replica) -> int:
+    """What is left of the blocks of a source that is cleared, once that is in force here."""
+    await mirror.until(lambda: 0 == mirror.ask(prompt(1), "b").matched_tokens)
+    return mirror.ask(prompt(1), "b").matched_tokens
