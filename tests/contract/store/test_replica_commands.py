@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
@@ -37,19 +38,25 @@ async def end(*replicas: Replica) -> None:
         await replica.stop()
 
 
+def _is_cordoned(replica: Replica, cordoned: bool) -> bool:
+    return cordoned is replica.sink("b").source.facts.cordoned
+
+
 def control(store: Store, replica: Replica, pod: str = "b") -> list[bytes]:
     """Verbs of all commands given in the pod's partition."""
     keys = replica.part._keys[replica.part._parts.partition_of(SourceId(pod, 0))]
     return [fields[b"v"] for _, fields in store.look.xrange(keys.control)]
 
 
-@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize("at", [0, 1, 2])
 def test_what_is_done_is_in_force_at_the_owner(store: Store, at: int) -> None:
-    """When the call returns `done`, there and where it was given; at a third soon. Wherever it is given."""
+    """When the call returns `done`, there and where it was given; at others soon. At one that could own, too."""
 
     async def body() -> None:
-        replicas = await three(store, "a")
+        replicas = [*await three(store, "a"), await Replica(store.url, ("a",), name="r4").start()]
+        replicas[1], replicas[3] = replicas[3], replicas[1]
         owner, here = replicas[0], replicas[at]
+        others = [each for each in replicas if each not in {owner, here}]
 
         added = await here.node.add_source(POD_B)
         assert ("created", "done") == (added.result, added.effect)
@@ -63,21 +70,25 @@ def test_what_is_done_is_in_force_at_the_owner(store: Store, at: int) -> None:
         for cordoned in (True, False):
             assert "done" == (await here.node.cordon_source("b", None, cordoned=cordoned)).effect
             assert cordoned == owner.sink("b").source.facts.cordoned == here.sink("b").source.facts.cordoned
-            await replicas[2].until(lambda: cordoned == replicas[2].sink("b").source.facts.cordoned)  # noqa: B023
+            for each in others:
+                await each.until(partial(_is_cordoned, each, cordoned))
 
         assert "done" == (await here.node.clear_source("b", None)).effect
         assert 0 == owner.ask(prompt(1), "b").matched_tokens == here.ask(prompt(1), "b").matched_tokens
-        await replicas[2].until(lambda: 0 == replicas[2].ask(prompt(1), "b").matched_tokens)
+        for each in others:
+            await each.until(lambda each=each: 0 == each.ask(prompt(1), "b").matched_tokens)
 
         changed = Descriptor(pod="b", endpoint="tcp://127.0.0.1:3")
         assert "done" == (await here.node.replace_api_sources([changed])).effect
         assert changed == owner.sink("b").descriptor == here.sink("b").descriptor
-        await replicas[2].until(lambda: changed == replicas[2].sink("b").descriptor)
+        for each in others:
+            await each.until(lambda each=each: changed == each.sink("b").descriptor)
 
         assert "done" == (await here.node.remove_source("b", None)).effect
         assert B not in owner.node.registry.sources
         assert B not in here.node.registry.sources
-        await replicas[2].until(lambda: B not in replicas[2].node.registry.sources)
+        for each in others:
+            await each.until(lambda each=each: B not in each.node.registry.sources)
         await end(*replicas)
 
     run(body)
