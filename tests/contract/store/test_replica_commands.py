@@ -120,6 +120,22 @@ def test_an_owner_that_does_not_hear_is_told(store: Store) -> None:
     run(body)
 
 
+def test_who_gives_a_command_does_not_wait_for_the_next_tick(store: Store) -> None:
+    """The owner ticks when it has obeyed one."""
+
+    async def body() -> None:
+        owner = Replica(store.url, ("a",))
+        rarely = replace(owner.part._parts.options, tick_s=60.0)
+        object.__setattr__(owner.part._parts, "options", rarely)
+        await owner.start()
+        mirror = await Replica(store.url, (), name="r2", **ONLY_LOOKUP).start()
+        for cordoned in (True, False):
+            assert "done" == (await mirror.node.cordon_source("a", None, cordoned=cordoned)).effect
+        await end(owner, mirror)
+
+    run(body)
+
+
 def journal(store: Store, replica: Replica, pod: str = "b") -> list[object]:
     """What the journal tells, ticks left out."""
     keys = replica.part._keys[replica.part._parts.partition_of(SourceId(pod, 0))]

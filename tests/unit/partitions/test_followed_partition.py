@@ -6,10 +6,10 @@ import pytest
 
 from indexer.model import SourceId
 from indexer.partitions.reading import Superseded
-from indexer.store.entries import Moved, Position, Reasserted, Turned
+from indexer.store.entries import Moved, Position, Reasserted, Ticked, Turned
 from indexer.store.layout import source_name
 from indexer.store.loading import SourceState
-from tests.support.fed_partition import EPOCH, Fed, fields_of
+from tests.support.fed_partition import EPOCH, Fed, fields_of, run
 from tests.support.hand_owner import facts_of
 from tests.support.owning import POD
 
@@ -460,3 +460,38 @@ def test_nothing_is_left_behind_in_the_mirror() -> None:
     assert 0 == fed.mirror.retired_slots()
     assert 1 == fed.mirror.table.live
     assert {11: 1} == fed.shown()
+
+
+def test_a_command_is_in_force_once_both_have_obeyed_it() -> None:
+    """Read here, and told by a tick of the owner; what an owner of before had obeyed is not known of the next."""
+    fed = loaded()
+    command = Position(1, 1)
+    fed.obey("clear", 8)
+    assert not fed.partition.has_obeyed(command)
+    fed.hear(Ticked(1, [], b"1-0"))
+    assert not fed.partition.has_obeyed(command)
+    fed.hear(Ticked(1, [], b"1-1"))
+    assert fed.partition.has_obeyed(command)
+    assert not fed.partition.has_obeyed(Position(1, 2))
+    fed.hear(Ticked(1, [], b"1-2"))
+    assert not fed.partition.has_obeyed(Position(1, 2))
+
+    fed.partition.registry_due = True
+    assert not fed.partition.has_obeyed(command)
+    fed.partition.registry_due = False
+    fed.hear(Ticked(1, []))
+    assert not fed.partition.has_obeyed(command)
+    fed.hear(Ticked(1, [], b"1-1"))
+    fed.partition.lose("hole")
+    assert not fed.partition.has_obeyed(command)
+    fed.begin(POD)
+    fed.obey("clear", 8)
+    assert not fed.partition.has_obeyed(Position(0, 1))
+
+
+def test_what_counts_as_a_clear_is_told() -> None:
+    """By the nonce of its command; others are not."""
+    fed = loaded()
+    fields = {b"v": b"clear", b"s": NAME, b"g": b"9", b"d": b""}
+    run(fed.partition.obey([(b"1-1", fields), (b"1-2", fields | {b"c": b"n1"})]))
+    assert [b"n1"] == fed.shelves.cleared

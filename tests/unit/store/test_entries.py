@@ -130,3 +130,13 @@ def test_presence_of_many_is_packed_in_steps(few: dict[int, int], more: int) -> 
     alike = msgspec.structs.replace(change, lanes=b"\x05\x00")
     assert unpack_presence(alike) == [one for piece in presence_pieces(alike, 7) for one in piece]
     assert -(-len(presence) // 1_000) == count
+
+
+def test_a_tick_tells_the_command_obeyed_last() -> None:
+    """One of an earlier version does not; what is no id of a stream is damage."""
+    earlier = msgspec.msgpack.encode(["t", 5, []])
+    assert Ticked(5, [], b"") == decode_entry(earlier)
+    assert Ticked(5, [], b"7-1") == decode_entry(encode_entry(Ticked(5, [], b"7-1")))
+    for damaged in (b"7", b"x-1"):
+        with pytest.raises(DamagedValue):
+            decode_entry(encode_entry(Ticked(5, [], damaged)))
