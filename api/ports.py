@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from indexer.hashing.texts import TextMemo
     from indexer.model import Descriptor
+    from schemas.history import HistoryList
     from schemas.lookup import LookupAnswer, LookupQuery
     from schemas.rest import (
         BlockView,
@@ -107,6 +108,15 @@ class NodePort(Protocol):
         """Entries under that engine hash or token hash; empty when not held.
 
         Raises `SourceUnknownError`; `SourceElsewhereError` where another replica has the maps.
+        """
+        ...
+
+    async def source_history(
+        self, pod: str, dp_rank: int | None, *, limit: int, after: tuple[int, int, int] | None
+    ) -> HistoryList:
+        """What happened to one rank or all, the newest first, `limit` items at most, of those behind `after`.
+
+        Raises `SourceUnknownError`. Where a store does not answer: what this replica saw itself, said to be incomplete.
         """
         ...
 

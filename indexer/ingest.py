@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from indexer.decode.envelope import stamp
 from indexer.decode.large import LARGE_BYTES, decode_large
 from indexer.decode.vllm import decode
+from indexer.happenings import Happening
 from indexer.index.changes import Changes
 from indexer.index.plan import HEALED_IN_A_SLICE, Planner
 from indexer.index.source import SourceIndex
@@ -28,6 +29,7 @@ from indexer.under_way import UnderWay
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from indexer.happenings import Cause, JoinCause, SpellCause, What
     from indexer.index.lane import Lane
     from indexer.index.mirror import Mirror
     from indexer.index.plan import Presence
@@ -74,6 +76,8 @@ class Ingest:
         """Called when a source got another slot, block size or adapter: candidates are chosen anew."""
         self.restarted: Callable[[SourceIndex, RestartReason, int], None] = _ignore_restart
         """Called with the source, the reason and the generation before."""
+        self.happened: Callable[[SourceIndex, Happening], None] = _ignore_happening
+        """Called with what goes into the history of a source: rare beside batches, and told once it is done."""
         self._tier_ttls = tier_ttls
         self._durable = durable
         self._mortal: dict[int, SourceIndex] = {}
@@ -142,7 +146,9 @@ class Ingest:
         if alive_at is None or self.clock.now() - alive_at < retain_s:
             return False
         if source.pairs or source.map.waiting:
+            before = source.facts.generation
             self._forget(source, "forgotten")
+            self._ended(source, "forgotten", "gone_too_long", before, source.facts.sequence)
             self.touched(source)
             self.reshaped(source)
         return True
@@ -223,6 +229,8 @@ class Ingest:
         facts.stamp = stamp(batch.payload)
         facts.message_at = facts.proof_at = now
         source.counters["batches"] += 1
+        if before is None or before < 0:
+            self._joined(source, batch.sequence)
         if decoded is None:
             source.counters["skipped.undecodable"] += 1
             facts.doubts.add("undecodable")
@@ -297,9 +305,10 @@ class Ingest:
         self._under_way.pop(id(source), None)
         source.counters["restarts"] += 1
         source.counters[f"restarts.{reason}"] += 1
-        before = source.facts.generation
+        before, sequence = source.facts.generation, source.facts.sequence
         self._new_generation(source, same_engine=False)
         self.restarted(source, reason, before)
+        self._ended(source, "restart", reason, before, sequence)
         self.touched(source)
         self.reshaped(source)
 
@@ -311,6 +320,7 @@ class Ingest:
             return
         source.counters["gaps"] += 1
         source.counters["batches_lost"] = min(source.counters["batches_lost"] + last - first + 1, COUNT_MAX)
+        generation, sequence = source.facts.generation, source.facts.sequence
         if self.gap_policy == "clear":
             self._new_generation(source, same_engine=True)
             source.facts.shortfalls.add("cleared_at_gap")
@@ -318,6 +328,18 @@ class Ingest:
         else:
             source.keep_gap()
         source.facts.sequence, source.facts.stamp = last, None
+        self.happened(
+            source,
+            Happening(
+                what="gap",
+                cause="kept" if source.facts.generation == generation else "cleared",
+                first=first,
+                last=last,
+                lost=min(last - first + 1, COUNT_MAX),
+                sequence=sequence,
+                generation=source.facts.generation,
+            ),
+        )
         self.touched(source)
 
     def _cleared_by_engine(self, source: SourceIndex) -> None:
@@ -327,11 +349,27 @@ class Ingest:
         absence after which another process may speak: such a clear says nothing of that one (P6).
         """
         facts = source.facts
-        sequence, message_at = facts.sequence, facts.message_at
+        before, sequence, message_at = facts.generation, facts.sequence, facts.message_at
         lasting = facts.doubts & OF_ANOTHER_PROCESS if facts.syncing else set()
         self._new_generation(source, same_engine=True)
         facts.sequence, facts.complete, facts.proof_at = sequence, True, message_at
         facts.doubts |= lasting
+        self._ended(source, "cleared_by_engine", None, before, sequence)
+
+    def _joined(self, source: SourceIndex, sequence: int) -> None:
+        """The first batch of a life that is known here."""
+        facts = source.facts
+        cause: JoinCause = "from_the_start" if facts.complete else "in_the_middle"
+        happening = Happening(what="joined", cause=cause, sequence=sequence, generation=facts.generation)
+        self.happened(source, happening)
+
+    def _ended(self, source: SourceIndex, what: What, cause: Cause | None, before: int, sequence: int | None) -> None:
+        """A generation is over, and another began."""
+        generation = source.facts.generation
+        self.happened(
+            source,
+            Happening(what=what, cause=cause, sequence=sequence, generation=generation, generation_before=before),
+        )
 
     def _new_generation(self, source: SourceIndex, *, same_engine: bool, generation: int | None = None) -> None:
         if generation is None:
@@ -428,6 +466,7 @@ class SourceSink:
         """What is claimed may be false, and nothing will tell."""
         if self.open and reason not in self.source.facts.doubts:
             self.source.facts.doubts.add(reason)
+            self._ingest.happened(self.source, Happening(what="doubt", cause=reason, sequence=self.cursor))
             self._ingest.touched(self.source)
 
     def suspect(self, reason: SuspectReason, active: bool) -> None:  # noqa: FBT001  the port's form
@@ -435,6 +474,8 @@ class SourceSink:
         suspicions = self.source.facts.suspicions
         if self.open and active is not (reason in suspicions):
             (suspicions.add if active else suspicions.discard)(reason)
+            cause: SpellCause = "begun" if active else "ended"
+            self._ingest.happened(self.source, Happening(what=reason, cause=cause, sequence=self.cursor))
             self._ingest.touched(self.source)
 
     def alive(self, connected: bool, silent_s: float = 0.0) -> None:  # noqa: FBT001  the port's form
@@ -474,6 +515,10 @@ def _log_fault(error: Exception) -> None:
 
 
 def _ignore(_: SourceIndex) -> None:
+    """Nobody reads yet."""
+
+
+def _ignore_happening(_: SourceIndex, _happening: Happening) -> None:
     """Nobody reads yet."""
 
 

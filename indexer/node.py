@@ -23,6 +23,7 @@ from indexer.demands import SequenceWaits, tell_unmet
 from indexer.errors import DrainRefusedError, SourceElsewhereError
 from indexer.hashing.chain import SCHEME
 from indexer.hashing.texts import TextMemo
+from indexer.history import History, Mark, item_of, page
 from indexer.index.mirror import Mirror
 from indexer.index.registry import Registry
 from indexer.index.states import StateLimits
@@ -41,11 +42,13 @@ from indexer.store.breaker import BreakerOptions
 from indexer.store.client import Client, ClientOptions
 from indexer.store.rebuild import SourceReader
 from indexer.telemetry import Telemetry
+from schemas.history import HistoryList
 from schemas.rest import HashResult, PartitionList, Readiness, SourceRegistered, SourcesTouched, VersionAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from indexer.happenings import Happening
     from indexer.index.source import SourceIndex
     from indexer.lookup_view import Encoding
     from indexer.partitions.draining import Draining
@@ -115,6 +118,9 @@ class Node:
         self.telemetry.follows = self._follows
         self.source_log = SourceLog(self.registry, self._lookup.view, clock)
         self.ingest.restarted = self.source_log.restarted
+        name = "" if settings.redis.url is None else replica_name(settings, socket.gethostname(), os.getpid())
+        self.history = History(clock, replica=name)
+        self.ingest.happened = self._happened
         self.roster = Roster(
             settings,
             clock,
@@ -125,6 +131,7 @@ class Node:
             telemetry=self.telemetry,
             source_log=self.source_log,
         )
+        self.roster.happened = self.history.note
         self.fleet = self.roster.fleet = Fleet(_collect_options(settings), clock, self.roster)
         self._was_ready = False
         self._started_at = clock.now()
@@ -273,6 +280,24 @@ class Node:
                 break
         return views
 
+    async def source_history(
+        self, pod: str, dp_rank: int | None, *, limit: int, after: tuple[int, int, int] | None
+    ) -> HistoryList:
+        """What happened to a pod's sources, the newest first."""
+        sources = [source.descriptor.id for source in self.registry.named(pod, dp_rank)]
+        before, complete = None if after is None else Mark(*after), True
+        if self.replica is not None:
+            told, complete = await self.replica.histories.read(sources, before, limit + 1)
+        else:
+            told = [each for source in sources for each in self.history.kept(source)]
+        shown, following = page(told, before, limit)
+        return HistoryList(
+            pod=pod,
+            items=[item_of(each) for each in shown],
+            next=None if following is None else str(following),
+            complete=complete,
+        )
+
     async def partitions(self) -> PartitionList:
         """What this replica does with each partition of the store, and which replicas there are."""
         if self.replica is None:
@@ -318,6 +343,9 @@ class Node:
         """The metrics."""
         self.telemetry.nobodys = Counter()
         if self.replica is not None:
+            dropped = self.replica.histories.dropped + self.history.dropped
+            if dropped:
+                self.telemetry.limits_reached["history.waiting"] = dropped
             self.telemetry.store = self.replica.overview.health(
                 standby_bytes=self.fleet.standby_bytes, standby_dropped=self.fleet.standby_dropped
             )
@@ -382,7 +410,7 @@ class Node:
         options = ClientOptions(timeout_s=redis.timeout_ms / 1000, breaker=rests)
         client = Client(parse(url), options, self.clock, chance)
         replica_options = ReplicaOptions(
-            name=replica_name(settings, socket.gethostname(), os.getpid()),
+            name=self.history.replica,
             lease_s=redis.lease_s,
             heartbeat_s=redis.heartbeat_s,
             min_hold_s=redis.min_hold_s,
@@ -407,6 +435,7 @@ class Node:
             nonces=Nonces(chance),
             pace=Pace(replica_options.share_s),
             partitions=redis.partitions,
+            history=self.history,
         )
         replica = Replica(
             parts,
@@ -420,6 +449,9 @@ class Node:
         self.roster.may_appear = replica.may_appear
         return replica
 
+    def _happened(self, source: SourceIndex, happening: Happening) -> None:
+        self.history.note(source.descriptor.id, happening)
+
     def _reshaped(self, _: SourceIndex) -> None:
         self.registry.version += 1
 
@@ -431,7 +463,9 @@ class Node:
                 slices = Slices(self.clock)
                 await slices.run(self.roster.forget_lost())
                 await slices.run(self.source_log.look())
+                await slices.run(self.history.tidy(self.registry.sources))
                 look_for_lost_at = self.clock.now() + LOST_EVERY_S
+            self.history.turn()
             busy = self.ingest.tidy_slice()
             if self.roster.left and not busy:  # what departed sources held is freed: give it back to the system
                 self.roster.left = False

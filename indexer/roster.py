@@ -13,6 +13,7 @@ import msgspec
 
 from indexer.clear_limit import ClearLimit
 from indexer.errors import LimitReachedError, SourceConflictError, TooManyRemovalsError
+from indexer.happenings import Happening
 from indexer.model import Descriptor, SourceId
 from indexer.source_log import named, names
 from schemas.rest import SourcesReplaced
@@ -91,6 +92,8 @@ class Roster:
         """Whether a source that is not known may come by its topic now."""
         self.changes = 0
         """How often a source came or went."""
+        self.happened: Callable[[SourceId, Happening], None] = _ignore_happening
+        """Called with what goes into the history of a source."""
         self.left = False
         """Set when a source leaves; whoever gives memory back takes it away."""
 
@@ -221,8 +224,17 @@ class Roster:
     def clear_one(self, key: SourceId, generation: int | None = None) -> None:
         """As an operator says, maybe through another replica, which gave the generation."""
         sink = self._sinks[key]
-        sink.source.counters["cleared_by_operator"] += 1
+        facts = sink.source.facts
+        before, sequence = facts.generation, facts.sequence
         self._ingest.clear(sink, generation)
+        self.tell_cleared(sink, before, sequence)
+
+    def tell_cleared(self, sink: SourceSink, before: int | None, sequence: int | None) -> None:
+        """An operator's clear is in force: it is counted, and stands in the history. `before`: where it is known."""
+        sink.source.counters["cleared_by_operator"] += 1
+        generation = sink.source.facts.generation
+        cleared = Happening(what="clear", sequence=sequence, generation=generation, generation_before=before)
+        self.happened(sink.descriptor.id, cleared)
 
     def cordon(self, pod: str, dp_rank: int | None, *, cordoned: bool) -> int:
         """Set or lift the cordon: a cordoned source goes on learning and is listed with score 0."""
@@ -236,6 +248,8 @@ class Roster:
     def cordon_one(self, key: SourceId, *, cordoned: bool) -> None:
         """Of one source."""
         source = self._sinks[key].source
+        if source.facts.cordoned is not cordoned:
+            self.happened(key, Happening(what="cordoned" if cordoned else "uncordoned"))
         source.facts.cordoned = cordoned
         self._view.touch(source)
 
@@ -333,6 +347,7 @@ class Roster:
     def _enter(self, descriptor: Descriptor) -> SourceSink:
         sink = self._ingest.open_source(descriptor)
         self._place(sink)
+        self.happened(descriptor.id, registered_as(descriptor, sink.source.facts.generation))
         return sink
 
     def _place(self, sink: SourceSink) -> None:
@@ -384,6 +399,15 @@ def _ignore_sink(_: SourceSink) -> None:
 
 def _ignore_key(_: SourceId) -> None:
     """Memory mode."""
+
+
+def _ignore_happening(_: SourceId, _happening: Happening) -> None:
+    """Nobody reads it."""
+
+
+def registered_as(descriptor: Descriptor, generation: int) -> Happening:
+    """For the history of a source."""
+    return Happening(what="registered", cause=descriptor.origin, generation=generation)
 
 
 def _always(_: SourceId) -> bool:

@@ -75,6 +75,7 @@ examples:
   kvindexer sources add 10.0.0.1:8000=tcp://10.0.0.1:5557,model=llama
   kvindexer sources cordon 10.0.0.1:8000      listed with score 0 until uncordon
   kvindexer sources clear 10.0.0.1:8000       forget what it holds; what it announces after counts again
+  kvindexer sources history 10.0.0.1:8000     gaps, restarts, clears, changes of owner: when, and why
 """
 
 PARTITIONS: Final = """\

@@ -10,6 +10,7 @@ from typing import Any, Final, get_args
 
 from api.cli.help_texts import CONFIG, DRAIN, LOOKUP, OVERVIEW, PARTITIONS, REDIS, REDIS_RESET, REPLAY, SERVE, SOURCES
 from indexer.model import SourceState
+from schemas.history import HISTORY_LIMIT
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 
@@ -197,6 +198,12 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
         action = actions.add_parser(name, help=text)
         action.add_argument("pod", metavar="POD")
         action.add_argument("--rank", type=int, metavar="N", help="only this data-parallel rank")
+    history = actions.add_parser("history", help="what happened to it: gaps, restarts, clears, changes of owner")
+    history.add_argument("pod", metavar="POD")
+    history.add_argument("--rank", type=int, metavar="N", help="only this data-parallel rank")
+    history.add_argument(
+        "--limit", type=_items, default=HISTORY_LIMIT, metavar="N", help="at most so many, the newest (default 100)"
+    )
     for action in actions.choices.values():
         _add_client(action, after_another=True)
 
@@ -283,6 +290,16 @@ def _number(text: str) -> float:
         raise argparse.ArgumentTypeError(f"a number wanted, got {text!r}") from None
     if not abs(value) <= _NUMBER_MAX:  # not: nan is no number, too
         raise argparse.ArgumentTypeError(f"a number up to {_NUMBER_MAX:g} wanted, got {text}")
+    return value
+
+
+def _items(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"a whole number of 1 or more wanted, got {text!r}")
     return value
 
 

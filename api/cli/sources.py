@@ -1,4 +1,4 @@
-"""`kvindexer sources`: show, add, remove, clear and cordon the engines a running service listens to."""
+"""`kvindexer sources`: show, add, remove, clear and cordon the engines a running service listens to; what happened."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from api.cli import output
+from api.cli import output, source_history
 from api.cli.client import CommandFailed, ServiceClient, decoded
 from indexer.errors import SettingsError
 from indexer.settings import parse_source_flag
@@ -55,6 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
             return _list(client, arguments)
         case "add":
             return _add(client, arguments)
+        case "history":
+            return source_history.run(client, arguments)
         case "remove":
             answer = client.request("DELETE", _path(arguments))
         case "clear":

@@ -52,6 +52,7 @@ def create_app(node: NodePort, limits: RestLimits | None = None, *, stopping: as
         },
         "/v1/sources/{pod}": {"DELETE": sources.remove_source, "PATCH": sources.cordon_source},
         "/v1/sources/{pod}/clear": {"POST": sources.clear_source},
+        "/v1/sources/{pod}/history": {"GET": sources.history},
         "/v1/sources/{pod}/blocks/{hash}": {"GET": sources.find_block},
         "/v1/partitions": {"GET": service.partitions},
         "/v1/replicas/{name}/drain": {"POST": replicas.drain, "DELETE": replicas.undrain},

@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from api.rest.value_texts import ANSWER_STATES, BOUNDS, PARTITION_STATES, REASONS, REPLICA_STATES, SOURCE_STATES, listed
+from api.rest.value_texts import (
+    ANSWER_STATES,
+    BOUNDS,
+    CAUSES,
+    HAPPENINGS,
+    PARTITION_STATES,
+    REASONS,
+    REPLICA_STATES,
+    SOURCE_STATES,
+    listed,
+)
 
 _POD = "The pod's name, as registered."
 _RANK = "Data-parallel rank of the engine process."
@@ -184,6 +194,31 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
         "copies": "Announced copies, by tier.",
         "parent": "The engine's hash of the block before, where it is kept.",
     },
+    "HistoryList": {
+        "pod": "As the path named it.",
+        "items": "The newest first, in the order in which they were written down.",
+        "next": "For `after` of the next request; null = that was all.",
+        "complete": "False where the store did not answer, or has entries of another version: the items are what this "
+        "replica saw itself, or could read.",
+    },
+    "HistoryItem": {
+        "at": "When, by the clock of the replica that saw it, or when the first of `count` was: UTC, RFC 3339.",
+        "dp_rank": _RANK,
+        "what": f"What happened.{listed(HAPPENINGS)}",
+        "cause": f"Why, or how; null where there is only one way.{listed(CAUSES)}",
+        "count": "The same, so often within a second: `first` is of the first, `last` of the last.",
+        "numbers": "What it is about; what says nothing of it is left out.",
+        "replica": "The replica that saw it; null in memory mode.",
+    },
+    "HistoryNumbers": {
+        "first": "First batch that it is about.",
+        "last": "Last one.",
+        "lost": "Batches that were lost for good.",
+        "sequence": "Batch applied last before it happened; of `joined`, the first one.",
+        "generation": "Generation since: hexadecimal.",
+        "generation_before": "Generation that it ended.",
+        "epoch": "Of the ownership that began or ended.",
+    },
     "PartitionList": {
         "mode": "`redis`, or `memory`: there is no store, and what is known ends with the process.",
         "partitions": "In their order; empty in mode `memory`.",
@@ -249,6 +284,11 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
         "state": "Only sources in this state.",
         "model": "Only sources of this model.",
         "limit": "At most so many; 0 = all.",
+        "after": "The `next` of the answer before.",
+    },
+    "HistoryFilters": {
+        "dp_rank": "Only this rank; left out: all.",
+        "limit": "At most so many items; 100 where left out.",
         "after": "The `next` of the answer before.",
     },
     "RankFilter": {"dp_rank": "Only this rank; left out: all."},

@@ -14,8 +14,8 @@ from api.rest.field_texts import FIELD_TEXTS, HASHED
 from api.rest.header_options import SALT_HEADER
 from api.rest.lookup_request import HASH_BLOCKS_MAX, PARAMETERS
 from api.rest.media import ANSWER_TYPES
-from indexer import model
-from schemas import rest
+from indexer import happenings, model
+from schemas import history, rest
 from schemas.lookup import LookupAnswer
 
 Json = dict[str, Any]
@@ -38,6 +38,7 @@ ROOTS: Final = (
     rest.SourcesTouched,
     rest.SourceList,
     rest.BlockList,
+    history.HistoryList,
     rest.PartitionList,
     rest.ReplicaDrained,
     rest.Readiness,
@@ -84,6 +85,9 @@ def _schemas() -> Json:
     for name, kind in (("state", model.SourceState), ("bound", model.Bound)):
         entry[name] = {"enum": list(get_args(kind))}
     entry["reason"] = {"enum": [*get_args(model.Reason), None]}
+    item = schemas["HistoryItem"]["properties"]
+    item["what"] = {"enum": list(get_args(happenings.What))}
+    item["cause"] = {"enum": [*get_args(happenings.Cause), None]}
     answer = schemas["LookupAnswer"]["properties"]
     answer["state"] = {"enum": list(get_args(model.AnswerState))}
     answer["pods"] = {"type": "array", "items": {"$ref": REF + "PodEntry"}}  # as read; encoded in pieces
@@ -210,6 +214,16 @@ def _paths() -> Json:
                 "Start a new generation: nothing announced before counts; from loopback only",
                 _command_answers("SourcesTouched"),
                 parameters=rank,
+            ),
+        },
+        "/v1/sources/{pod}/history": {
+            "parameters": pod,
+            "get": _operation(
+                "source_history",
+                "sources",
+                "What happened to a pod's sources, the newest first",
+                _answers("HistoryList"),
+                parameters=_query_parameters(history.HistoryFilters),
             ),
         },
         "/v1/sources/{pod}/blocks/{hash}": {

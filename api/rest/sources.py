@@ -1,7 +1,7 @@
 """`/v1/sources` and below: who is followed, and what is known of them. Translation only; the node decides.
 
-Listing is open; everything that changes a source or looks into its blocks is for local callers (callers.py). Pod
-names in paths are percent-encoded; `?dp_rank=N` narrows a command to one rank.
+Lists and histories are open; everything that changes a source or looks into its blocks is for local callers
+(callers.py). Pod names in paths are percent-encoded; `?dp_rank=N` narrows a command to one rank.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from api.rest.exchange import Exchange, path_name
 from api.rest.query_options import options_from_query
 from api.rest.registration import descriptor_of, descriptors_of
 from indexer.errors import BadRequestError, FieldIssue
+from schemas.history import HISTORY_LIMIT, HistoryFilters
 from schemas.rest import (
     BlockList,
     CordonBody,
@@ -106,6 +107,17 @@ class SourceRoutes:
         if not blocks:
             raise RequestRefused(HTTPStatus.NOT_FOUND, "block.unknown", "this source holds no block by that hash")
         return self._exchange.answer(request, BlockList(blocks=blocks))
+
+    async def history(self, request: Request) -> Response:
+        """`GET /v1/sources/{pod}/history`."""
+        filters = options_from_query(request.scope["query_string"], HistoryFilters)
+        after: tuple[int, int, int] | None = None
+        if filters.after is not None:
+            ms, number, rank = map(int, filters.after.split("-"))
+            after = ms, number, rank
+        limit = filters.limit or HISTORY_LIMIT
+        answer = await self._node.source_history(path_name(request), filters.dp_rank, limit=limit, after=after)
+        return self._exchange.answer(request, answer)
 
     def _done(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
+from indexer.happenings import Cause, What
 from indexer.model import AnswerState, Bound, Reason, SourceState
 from schemas.rest import PartitionState, ReplicaState
 
@@ -64,6 +65,60 @@ REPLICA_STATES: Final[Mapping[ReplicaState, str]] = {
     "draining": "an operator has it give up what it owns; it goes on following, and answering",
     "leaving": "it stops, and gives up what it owns",
     "silent": "nothing was heard of it for `redis.lease_s`: others take over what it owned",
+}
+HAPPENINGS: Final[Mapping[What, str]] = {
+    "registered": "it was registered, or registered otherwise",
+    "joined": "the first batch of a life of its engine was applied",
+    "gap": "batches were lost for good",
+    "restart": "a new life of its engine was noticed: nothing of before counts",
+    "clear": "an operator had it forget what it held",
+    "cleared_by_engine": "its engine announced that it dropped all blocks",
+    "forgotten": "what was known of it was given up",
+    "doubt": "from here on something claimed of it may be false, and nothing will tell",
+    "dropped": "its messages found no room; it ended when they were replayed, or reported as a gap",
+    "replay_differs": "its replay endpoint has other batches than arrived, as another engine's has",
+    "takeover": "a replica began to apply its events",
+    "handover": "a replica gave it to another one",
+    "reassertion": "the store lacked something of it: its map was written anew from memory",
+    "cordoned": "an operator took it out of the scores",
+    "uncordoned": "an operator put it back into the scores",
+    "removed": "it is no longer followed",
+}
+CAUSES: Final[Mapping[Cause, str]] = {
+    "flag": "`registered`: by a flag",
+    "config": "`registered`: by the configuration",
+    "api": "`registered`: by a caller",
+    "discovery": "`registered`: by discovery",
+    "topic": "`registered`: its engine connected to a bound socket",
+    "from_the_start": "`joined`: at batch 0, so all is known of it",
+    "in_the_middle": "`joined`: at a later batch, so it may hold more",
+    "kept": "`gap`: what is known stays, in doubt",
+    "cleared": "`gap`: what was known is forgotten (`events.gap_policy: clear`)",
+    "sequence_went_back": "`restart`: its numbers began anew",
+    "probe_differs": "`restart`: after a reconnect its replay endpoint had another batch in the place of the last one",
+    "reconnect_jump": "`restart`: its numbers jumped after an absence long enough to start anew",
+    "registration_differs": "`restart`: it was registered otherwise",
+    "replay_differs": "`restart`: what was replayed turned out to be another engine's",
+    "process_unproven": "`doubt`: its numbers went on after an absence in which it may have started anew",
+    "begun": "`dropped`, `replay_differs`: from here on",
+    "ended": "`dropped`, `replay_differs`: up to here",
+    "first": "`takeover`: nobody had it before",
+    "again": "`takeover`: it had it before, and nobody else since, as after an outage of the store",
+    "same_name": "`takeover`: by a new process of the same replica",
+    "lease_expired": "`takeover`: the owner before was not heard of",
+    "handed_over": "`takeover`: the owner before gave it",
+    "rebalanced": "`handover`: another replica is to own it",
+    "drained": "`handover`: the replica is being drained",
+    "stopped": "`handover`: the replica stopped",
+    "store_lost": "`reassertion`: keys were gone or damaged",
+    "store_went_back": "`reassertion`: the store was emptied, restored, or lost its latest writes",
+    "part_missing": "`reassertion`: a part of its map was gone when it was loaded",
+    "too_much_waited": "`reassertion`: more waited for the store than `redis.pending_bytes`",
+    "collected_alone": "`reassertion`: it was collected while the store did not answer",
+    "gone_too_long": "`forgotten`, `removed`: no sign of life for `staleness.retain_s`",
+    "damaged": "`forgotten`: what the store had of it could not be read",
+    "by_command": "`removed`: by a caller",
+    "not_configured": "`removed`: it no longer stands in flags or configuration",
 }
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from indexer.happenings import TakeoverCause
 from indexer.partitions.news import in_use
 from indexer.sharding.rights import Claim, Seen
 from indexer.sharding.rights import Standing as Here
@@ -27,9 +28,7 @@ RETRY_MAX_S: Final = 2.0
 ANSWERED: Final = frozenset({"refused", "out_of_memory", "read_only", "denied"})
 """Failures with which a store that is there says no."""
 
-Cause = Literal["first", "again", "same_name", "lease_expired", "handed_over"]
-"""How a partition came to be ours: nobody had it ever; we did, and nobody since; a process of this name did; another
-replica, whose lease ran out; one that handed it over."""
+Cause = TakeoverCause
 
 
 class Taken(NamedTuple):

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from indexer.happenings import Happening
 from indexer.partitions.calls import RETRY_MAX_S, RETRY_S
 from indexer.partitions.laying import Layer
 from indexer.store.entries import Moved, Reasserted
@@ -179,6 +180,7 @@ class Asserting:
 
         def was_done() -> None:
             owned.where, owned.written, owned.facts = where, sequence, facts
+            self._tell(owned, entry)
             if owned.wish != "lost":  # what was dropped meanwhile is in no copy
                 owned.wish = None
 
@@ -199,6 +201,16 @@ class Asserting:
         if reply is not None:
             self._refusals.refused(reply, [owned])
         return False
+
+    def _tell(self, owned: OwnedSource, entry: Moved | Reasserted) -> None:
+        """For the history of a source that is in the store again. One that grew was never out of it."""
+        if isinstance(entry, Moved):
+            return
+        cause, generation = owned.lost_by, owned.source.facts.generation
+        if owned.wish != "lost":
+            owned.lost_by = None
+        happening = Happening(what="reassertion", cause=cause, sequence=owned.written, generation=generation)
+        self._parts.history.note(owned.id, happening)
 
     def leave(self, owned: OwnedSource, reply: Began) -> None:
         """A copy that nothing points at any more is to be freed."""

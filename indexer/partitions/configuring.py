@@ -133,14 +133,20 @@ def _is_named_so(registered: Registered | None, descriptor: Descriptor) -> bool:
 # -- what nobody names -----------------------------------------------------------------------------------------------
 
 
-async def remove_unnamed(parts: Parts, keys: PartitionKeys, registered: Iterable[Registered]) -> None:
-    """Take out those that came from a configuration and stand in none, if all replicas agree. Raises StoreFailure."""
+async def remove_unnamed(parts: Parts, keys: PartitionKeys, registered: Iterable[Registered]) -> list[SourceId]:
+    """Take out those that came from a configuration and stand in none, if all replicas agree; returns which.
+
+    Raises StoreFailure.
+    """
+    removed: list[SourceId] = []
     for each in registered:
         source = each.descriptor.id
         if each.descriptor.origin in LOCKED and source not in parts.configured and parts.agrees():
             reply = await _give(parts, keys, "remove", each, expected=pack_registered(each))
             if isinstance(reply, Commanded):
                 log.info("source %s: no longer configured, removed", source)
+                removed.append(source)
+    return removed
 
 
 async def keep_removing_unnamed(parts: Parts, keys: PartitionKeys, owned: Mapping[int, OwnedSource]) -> None:

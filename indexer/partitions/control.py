@@ -11,8 +11,11 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
+from indexer.happenings import Happening
+from indexer.partitions.configuring import LOCKED
 from indexer.partitions.news import in_use
 from indexer.partitions.owned import OwnedSource
+from indexer.roster import registered_as
 from indexer.store.commands import read_command
 from indexer.store.failures import WRONG_TYPE, DamagedValue, StoreFailure
 from indexer.store.registered import unpack_registered
@@ -20,6 +23,8 @@ from indexer.store.registered import unpack_registered
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from indexer.happenings import RemovalCause
+    from indexer.ingest import SourceSink
     from indexer.partitions.owner import Owner
     from indexer.partitions.parts import Parts
     from indexer.store.client import StreamEntry
@@ -117,12 +122,15 @@ class Control:
             self._put(owner, given)
         elif sink is not None and given.verb == "clear":
             known = sink.source.facts.generation
-            if given.generation != known:  # else a call that was refused told of it before
+            if given.generation == known:  # a call that was refused told of it before
+                roster.tell_cleared(sink, None, sink.cursor)
+            else:
                 roster.clear_one(given.source, given.generation if given.generation > known else None)
         else:
             del owner.commanded[given.source]  # no earlier command is still to come
             owner.removed.note(given.source, given.generation)
             if sink is not None:
+                self._parts.history.note(given.source, _removed(sink))
                 owner.leave(sink.source)
                 roster.drop(given.source)
 
@@ -141,4 +149,11 @@ class Control:
         sink.source.facts.cordoned = registered.cordoned
         self._parts.roster.put(sink)
         owner.enter(OwnedSource(sink, self._parts.unwritten))
+        self._parts.history.note(given.source, registered_as(registered.descriptor, sink.source.facts.generation))
         self._parts.roster.follow_soon([given.source])
+
+
+def _removed(sink: SourceSink) -> Happening:
+    facts, origin = sink.source.facts, sink.descriptor.origin
+    cause: RemovalCause = "not_configured" if origin in LOCKED else "by_command"
+    return Happening(what="removed", cause=cause, sequence=facts.sequence, generation_before=facts.generation)

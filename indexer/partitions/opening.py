@@ -10,9 +10,11 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from indexer.happenings import Happening
 from indexer.partitions.configuring import put_configured, remove_unnamed
 from indexer.partitions.owned import OwnedSource
 from indexer.ports import Resume
+from indexer.roster import registered_as
 from indexer.store.entries import Ticked, decode_entry
 from indexer.store.facts import restore_facts, unpack_facts
 from indexer.store.failures import DamagedValue
@@ -166,6 +168,13 @@ class Opening:
         sink = self._parts.ingest.open_source(registered.descriptor, None if state is None else state.generation)
         sink.source.facts.cordoned = registered.cordoned
         self._parts.roster.put(sink)
+        generation = sink.source.facts.generation
+        self._parts.history.note(
+            source,
+            registered_as(registered.descriptor, generation)
+            if as_stored
+            else Happening(what="forgotten", cause="damaged", generation=generation),
+        )
         return Opened(OwnedSource(sink, self._parts.unwritten))
 
     def _drop(self, source: SourceId) -> None:
@@ -183,7 +192,8 @@ class Opening:
         is_first = self._number not in self._parts.told_configured
         self._changed |= await put_configured(self._parts, self._keys, self._number, registry, self._alone)
         if is_first:  # later on they have time: whoever names them may be about to come back
-            await remove_unnamed(self._parts, self._keys, known.values())
+            for source in await remove_unnamed(self._parts, self._keys, known.values()):
+                self._parts.history.note(source, Happening(what="removed", cause="not_configured"))
 
     def _read(self, registry: Mapping[bytes, bytes]) -> dict[SourceId, Registered]:
         """Registrations by source. Those that cannot be read are left out, and told of once."""

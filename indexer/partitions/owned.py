@@ -19,6 +19,7 @@ from indexer.store.segments import packed_in_steps
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
 
+    from indexer.happenings import LossCause
     from indexer.index.mirror import Mirror
     from indexer.ingest import SourceSink
     from indexer.partitions.parts import Unwritten
@@ -96,6 +97,8 @@ class OwnedSource:
         self.facts = facts
         """As they stand in the store."""
         self.wish: Wish | None = None
+        self.lost_by: LossCause | None = None
+        """Why the store does not have it, since that was so first; None where it has."""
         self.rests_until = 0.0
         """Something of another kind lies at one of its keys: not tried again before."""
         self.late: dict[bytes, bytes | None] | None = None
@@ -164,6 +167,7 @@ class OwnedSource:
         """It is no longer ours: nothing of it is to be written."""
         self.late = None
         self.wish = None  # it begins empty in the store, too, whatever was there
+        self.lost_by = None
         self._forget()
 
     def _forget(self) -> None:
@@ -217,8 +221,9 @@ class OwnedSource:
         self.late = None
         self._count()
 
-    def lose(self) -> None:
+    def lose(self, cause: LossCause = "store_lost") -> None:
         """The store does not have what it should, or too much waits: a whole copy will be laid."""
+        self.lost_by = self.lost_by or cause
         since = self._since
         self.wish = "lost"
         self._forget()

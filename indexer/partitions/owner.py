@@ -14,6 +14,7 @@ import logging
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from indexer.errors import first_of
+from indexer.happenings import Happening
 from indexer.partitions.acquiring import RETRY_MAX_S, RETRY_S, Acquiring, replica_of
 from indexer.partitions.calls import EpochOver
 from indexer.partitions.configuring import configured_in
@@ -35,6 +36,8 @@ from indexer.store.outcomes import Done, Fenced, Lost
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from indexer.happenings import Cause as HistoryCause
+    from indexer.happenings import What
     from indexer.index.source import SourceIndex
     from indexer.model import SourceId
     from indexer.partitions.acquiring import Cause
@@ -138,7 +141,7 @@ class Owner:
         is_too_much = parts.unwritten.bytes > parts.options.pending_bytes or owned.is_too_much
         if is_too_much and owned.wish != "lost":
             log.warning("source %s: too much waits for the store: its map will be written anew", owned.id)
-            owned.lose()
+            owned.lose("too_much_waited")
         if self._writing is not None:
             self._writing.touch(owned)
 
@@ -230,7 +233,16 @@ class Owner:
     def _taken(self, cause: Cause) -> None:
         if cause in {"lease_expired", "handed_over"}:
             self.held_since = self._parts.clock.now()
+        self._tell("takeover", cause)
         self._hooks.taken(self, cause)
+
+    def _tell(self, what: What, cause: HistoryCause) -> None:
+        """In the histories of its sources: this replica took it, or gave it."""
+        epoch = self.position.epoch
+        self._parts.history.note_all(
+            (owned.id, Happening(what=what, cause=cause, sequence=owned.source.facts.sequence, epoch=epoch))
+            for owned in self.owned.values()
+        )
 
     async def _begin(self, due: Then) -> None:
         """What is due before anything may be written."""
@@ -241,7 +253,7 @@ class Owner:
             self._news.tell(self.number, "the store is not as it was left: written anew from memory")
             await as_known(self._parts, self._keys, self.owned.values(), self.removed, self.control_after)
             for owned in self.owned.values():
-                owned.lose()
+                owned.lose("store_went_back")
 
     async def hand_over(self, to: str) -> bool:
         """Give it up for another replica, which listens already. False: it stays as it is.
@@ -263,6 +275,8 @@ class Owner:
             if not is_given:
                 parts.roster.follow_soon(sources)
         if is_given:
+            is_drained = self._membership.members.is_draining(parts.options.name)
+            self._tell("handover", "drained" if is_drained else "rebalanced")
             self._yield()
             self._handed.set()
         return is_given
@@ -282,6 +296,8 @@ class Owner:
         with contextlib.suppress(StoreFailure, EpochOver, TimeoutError):
             async with asyncio.timeout(max(0.0, until - self._parts.clock.now())):
                 flushed = await self._write_and_release(writing, to)
+        if flushed:
+            self._tell("handover", "stopped")
         self.role = "none"
         return flushed
 
@@ -381,7 +397,7 @@ class Owner:
         for one in opened:
             self.enter(one.owned)
             if one.incomplete:
-                one.owned.lose()
+                one.owned.lose("collected_alone" if one.owned.where is None else "part_missing")
         known = {one.owned.id for one in opened}
         for source in list(self._parts.registry.sources):
             if source not in known and self._parts.partition_of(source) == self.number:

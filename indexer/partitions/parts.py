@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from indexer.clock import SystemClock
+from indexer.history import History
 from indexer.store.layout import partition_of
 from indexer.store.rebuild import LoadOptions, SourceReader
 
@@ -128,6 +130,8 @@ class Parts:
     agrees: Callable[[], bool] = lambda: True
     """Whether all replicas that collect, those that were lately lost too, have the same configuration as this one.
     False while that is not known."""
+    history: History = field(default_factory=lambda: History(SystemClock()))
+    """What happens to sources, for people: `history.note(source, Happening(...))`, once for each fact."""
 
     @property
     def wall_ahead_s(self) -> float:

@@ -12,12 +12,14 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING, Final
 
+from indexer.happenings import Happening
 from indexer.hashing.chain import SCHEME
 from indexer.partitions.acquiring import replica_of
 from indexer.partitions.configuring import Configuring
 from indexer.partitions.control import Control
 from indexer.partitions.draining import Draining
 from indexer.partitions.followers import Followers
+from indexer.partitions.histories import Histories
 from indexer.partitions.news import News
 from indexer.partitions.on_roster import OnRoster
 from indexer.partitions.options import FollowOptions
@@ -70,6 +72,7 @@ class Replica:
                 (number, Owner(parts, keys, number, self.sharing.membership, self._news, hooks))
                 for number, keys in self._keys.items()
             )
+        self.histories = Histories(parts, self._keys)
         self.orders = Orders(parts, self._keys, self.owners, self.followers)
         self._configuring = Configuring(parts, self._keys, self.owners, self.followers)
         self._control = Control(parts, self._keys, self.owners)
@@ -129,6 +132,7 @@ class Replica:
         owner = self.owners.get(self._parts.partition_of(source))
         if owner is not None:
             owner.leave_all(source)
+        self._parts.history.note(source, Happening(what="removed", cause="gone_too_long"))
         self.orders.remove_later(source)
 
     # -- life ---------------------------------------------------------------------------------------------------------
@@ -144,6 +148,7 @@ class Replica:
                 tasks.create_task(self.orders.run(), name="store: orders"),
                 tasks.create_task(self._control.run(), name="store: control"),
                 tasks.create_task(self._configure(), name="store: configure"),
+                tasks.create_task(self._write_histories(), name="store: histories"),
                 tasks.create_task(self._news.run(), name="store: news"),
             ]
             following = tasks.create_task(self._follow(stop), name="store: follow")
@@ -171,6 +176,12 @@ class Replica:
         left = sum(not end.result() for end in ends)
         if left:
             log.warning("the store: what waited for it in %d partitions was not written", left)
+        if self.watch.agreed.is_set() and not await self.histories.flush(until):
+            log.warning("the store: %d entries of histories were not written", self.histories.waiting)
+
+    async def _write_histories(self) -> None:
+        await self.watch.agreed.wait()
+        await self.histories.run()
 
     async def _share(self) -> None:
         await self.watch.agreed.wait()

@@ -170,6 +170,11 @@ class Client:
         entries: list[StreamEntry] = await self._call("XREVRANGE", key, b"+", b"-", "COUNT", count)
         return entries
 
+    async def entries_up_to(self, key: bytes, up_to: bytes, count: int) -> list[StreamEntry]:
+        """Entries of a stream from an id backwards (`+`: from its end; `(` before an id leaves that out)."""
+        entries: list[StreamEntry] = await self._call("XREVRANGE", key, up_to, b"-", "COUNT", count)
+        return entries
+
     async def has_entry(self, key: bytes, entry_id: bytes) -> bool:
         """Whether a stream has that entry (still)."""
         return bool(await self._call("XRANGE", key, entry_id, entry_id))

@@ -211,6 +211,14 @@ class PartitionKeys:
         """
         return self._prefix + b"src:" + source_name(source)
 
+    def history(self, source: SourceId) -> bytes:
+        """Stream: what happened to one source, for people. TTL: a week or retain_s, renewed with each entry.
+
+        Fields: `w` the process that wrote it, `n` its number there, `e` the entry (see happenings.py). Ids are Redis's
+        own; bounded in entries. It outlives the source. Example: kvi:1:{16.3}:hist:pod-1#0.
+        """
+        return self._prefix + b"hist:" + source_name(source)
+
     def segment(self, source: SourceId, generation: int, copy: int, segment: int) -> bytes:
         """Hash, at most 16,384 fields: a part of a source's reverse map; fields and values see segments.py.
 

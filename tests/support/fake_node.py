@@ -23,6 +23,7 @@ from indexer.errors import (
 )
 from indexer.hashing.texts import TextMemo
 from indexer.model import Descriptor, SourceId
+from schemas.history import HistoryItem, HistoryList, HistoryNumbers
 from schemas.lookup import LookupAnswer, LookupQuery, PodEntry, PrefixTokens, Shards, TierTokens
 from schemas.rest import (
     BlockView,
@@ -61,6 +62,8 @@ class FakeNode:
         self.others: list[ReplicaView] = []
         self.drained: set[str] = set()
         self.fault: Exception | None = None
+        self.histories: list[tuple[int | None, int, tuple[int, int, int] | None]] = []
+        """Rank, limit and `after` of each question for a history."""
 
     def lookup(self, query: LookupQuery, *, encoding: Encoding) -> LookupAnswer:
         self._fail()
@@ -189,6 +192,25 @@ class FakeNode:
             for source in self._ids(pod, dp_rank)
             if block_hash == HELD_HASH
         ]
+
+    async def source_history(
+        self, pod: str, dp_rank: int | None, *, limit: int, after: tuple[int, int, int] | None
+    ) -> HistoryList:
+        self._fail()
+        self.histories.append((dp_rank, limit, after))
+        items = [
+            HistoryItem(
+                at="2026-01-02T03:04:05.678+00:00",
+                dp_rank=source.dp_rank,
+                what="gap",
+                cause="kept",
+                count=1,
+                numbers=HistoryNumbers(first=5, last=6, lost=2, sequence=4, generation="5f3a"),
+                replica=None,
+            )
+            for source in self._ids(pod, dp_rank)
+        ]
+        return HistoryList(pod=pod, items=items[:limit], next=None, complete=True)
 
     async def partitions(self) -> PartitionList:
         self._fail()

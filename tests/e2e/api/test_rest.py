@@ -457,7 +457,7 @@ def test_head_is_answered_where_get_is(http_client: http.client.HTTPConnection, 
             "/v1/routed",
             "/v1/feedback",
         ),
-        *("/v1/reports/staleness", "/v1/config", "/v1/sources/p/history", "/query", "/register", "/lookup", "/workers"),
+        *("/v1/reports/staleness", "/v1/config", "/query", "/register", "/lookup", "/workers"),
         *("/", "/v1", "/v1/lookup/", "/v1/sources/", "/v1/sources/a/b", "/docs", "/%ff", "//v1/lookup"),
     ],
 )
@@ -492,6 +492,62 @@ def test_another_content_type_is_415(http_client: http.client.HTTPConnection, pa
 
     assert (415, "content_type.unsupported") == (_problem(answer).status, _problem(answer).code)
     assert JSON in answer[1]["accept-post"]
+
+
+# --- histories -------------------------------------------------------------------------------------------------------
+
+
+def test_a_history_is_given_as_it_was_asked_for(http_client: http.client.HTTPConnection, node: FakeNode) -> None:
+    """Rank, number and place; 100 items where no number is named. What an item does not have is left out."""
+    _register(http_client)
+    _register(http_client, dp_rank=1)
+    path = "/v1/sources/p/history"
+    status, _, body = request(http_client, "GET", path)
+    _, _, narrowed = request(http_client, "GET", f"{path}?dp_rank=1&limit=1&after=1764450000000-17-3")
+
+    assert 200 == status
+    assert [0, 1] == [item["dp_rank"] for item in json.loads(body)["items"]]
+    item = {
+        "at": "2026-01-02T03:04:05.678+00:00",
+        "dp_rank": 1,
+        "what": "gap",
+        "cause": "kept",
+        "count": 1,
+        "numbers": {"first": 5, "last": 6, "lost": 2, "sequence": 4, "generation": "5f3a"},
+        "replica": None,
+    }
+    assert {"pod": "p", "items": [item], "next": None, "complete": True} == json.loads(narrowed)
+    assert [(None, 100, None), (1, 1, (1_764_450_000_000, 17, 3))] == node.histories
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("limit=0", "limit"),
+        ("limit=1001", "limit"),
+        ("limit=x", "limit"),
+        ("after=1764450000000-0", "after"),
+        ("after=%2B", "after"),
+        ("after=1-2-3%0A", "after"),
+        ("dp_rank=-1", "dp_rank"),
+        ("rank=1", "rank"),
+    ],
+)
+def test_a_history_that_is_asked_for_wrongly_is_422(
+    http_client: http.client.HTTPConnection, query: str, field: str
+) -> None:
+    """With the parameter that is wrong."""
+    _register(http_client)
+    problem = _problem(request(http_client, "GET", f"/v1/sources/p/history?{query}"))
+
+    assert (422, field) == (problem.status, problem.errors[0].field)
+
+
+def test_a_history_of_nobody_is_404(http_client: http.client.HTTPConnection) -> None:
+    """As everything of a pod that is not known."""
+    problem = _problem(request(http_client, "GET", "/v1/sources/nobody/history"))
+
+    assert (404, "source.unknown") == (problem.status, problem.code)
 
 
 # --- any bytes -------------------------------------------------------------------------------------------------------
@@ -539,6 +595,9 @@ def test_any_bytes_get_an_answer_or_a_problem(
     query: bytes,
 ) -> None:
     """Never a fault of ours, never a malformed answer, whatever comes."""
+    served[
+        0
+    ].fault = None  # another test's, perhaps: a fixture that is made for each test is made once for all examples
     client = http.client.HTTPConnection(*served[1], timeout=20)
     url = path + ("?" + quote(query, safe="&=%") if query else "")
     answer = request(client, method, url, body, content_type=content_type, **headers)

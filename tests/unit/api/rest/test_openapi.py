@@ -11,7 +11,16 @@ from api.rest.app import create_app
 from api.rest.field_texts import FIELD_TEXTS
 from api.rest.lookup_request import HASH_BLOCKS_MAX
 from api.rest.openapi import openapi_document
-from api.rest.value_texts import ANSWER_STATES, BOUNDS, PARTITION_STATES, REASONS, SOURCE_STATES
+from api.rest.value_texts import (
+    ANSWER_STATES,
+    BOUNDS,
+    CAUSES,
+    HAPPENINGS,
+    PARTITION_STATES,
+    REASONS,
+    SOURCE_STATES,
+)
+from indexer.happenings import Cause, What
 from indexer.model import AnswerState, Bound, Reason, SourceState
 from tests.support.fake_node import FakeNode
 
@@ -104,7 +113,7 @@ def test_every_field_and_parameter_is_described() -> None:
         assert all(
             kind["description"].startswith(FIELD_TEXTS[name][field]) for field, kind in schema["properties"].items()
         )
-    assert set(FIELD_TEXTS) - set(SCHEMAS) == {"SourceFilters", "RankFilter", "ReplaceOptions"}
+    assert set(FIELD_TEXTS) - set(SCHEMAS) == {"SourceFilters", "RankFilter", "ReplaceOptions", "HistoryFilters"}
     parameters = [parameter for _, _, operation in _operations() for parameter in operation.get("parameters", [])]
     assert len(parameters) > 20
     assert all(parameter["description"] for parameter in parameters)
@@ -112,7 +121,14 @@ def test_every_field_and_parameter_is_described() -> None:
 
 @pytest.mark.parametrize(
     ("texts", "values"),
-    [(SOURCE_STATES, SourceState), (BOUNDS, Bound), (REASONS, Reason), (ANSWER_STATES, AnswerState)],
+    [
+        (SOURCE_STATES, SourceState),
+        (BOUNDS, Bound),
+        (REASONS, Reason),
+        (ANSWER_STATES, AnswerState),
+        (HAPPENINGS, What),
+        (CAUSES, Cause),
+    ],
 )
 def test_every_value_has_a_line(texts: dict[str, str], values: object) -> None:
     """In the order of the promise."""
@@ -128,6 +144,8 @@ def test_every_value_has_a_line(texts: dict[str, str], values: object) -> None:
         ("SourceView", "state", SOURCE_STATES),
         ("LookupAnswer", "state", ANSWER_STATES),
         ("PartitionView", "state", PARTITION_STATES),
+        ("HistoryItem", "what", HAPPENINGS),
+        ("HistoryItem", "cause", CAUSES),
     ],
 )
 def test_closed_lists_are_explained_where_they_stand(schema: str, field: str, texts: dict[str, str]) -> None:
