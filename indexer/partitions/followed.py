@@ -257,6 +257,7 @@ class FollowedSource:
         self._prove(tick, told, heard_at)
         if news or before != (facts.connected, facts.syncing, facts.suspicions, facts.sequence):
             self._shelves.changed(self.standing)
+        self._shelves.heard(self.standing)
         self.end_before(tick.generation)
         self._is_of_now(tick.generation)
         return self._vouched and self.reading is None

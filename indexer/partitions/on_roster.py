@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from indexer.index.reverse_map import ReverseMap
     from indexer.index.source import SourceIndex
     from indexer.model import SourceId
@@ -13,10 +15,11 @@ if TYPE_CHECKING:
 
 
 class OnRoster:
-    """Implements `Shelves`."""
+    """Implements `Shelves`. `heard` is told what that one is."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, heard: Callable[[SourceIndex], None]) -> None:
         self._parts = parts
+        self._heard = heard
 
     def enter(self, registered: Registered, generation: int) -> SourceIndex:
         """Listed, without a subscriber, in place of one of the same identity."""
@@ -35,6 +38,10 @@ class OnRoster:
     def changed(self, source: SourceIndex) -> None:
         """A fact of it changed."""
         self._parts.ingest.touched(source)
+
+    def heard(self, source: SourceIndex) -> None:
+        """Its owner said how it is."""
+        self._heard(source)
 
     def reshaped(self, source: SourceIndex) -> None:
         """It got another slot, block size or adapter."""

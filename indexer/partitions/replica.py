@@ -57,7 +57,7 @@ class Replica:
         self.followers = Followers(
             parts.client,
             self._keys,
-            OnRoster(parts),
+            OnRoster(parts, self._heard),
             parts.mirror,
             clock=parts.clock,
             chance=parts.chance,
@@ -220,6 +220,9 @@ class Replica:
                     if number not in self.owners:
                         self._holders[number] = replica_of(await self._parts.client.string(keys.owner) or b"")
             await asyncio.sleep(LEARN_S)
+
+    def _heard(self, source: SourceIndex) -> None:
+        self.sharing.standby.note(source)
 
     # -- partitions come and go ---------------------------------------------------------------------------------------
 

@@ -29,6 +29,10 @@ class Shelves(Protocol):
         """A fact of it changed."""
         ...
 
+    def heard(self, source: SourceIndex) -> None:
+        """Its owner said how it is, also where nothing of that is new. Called with every tick."""
+        ...
+
     def reshaped(self, source: SourceIndex) -> None:
         """It got another slot, block size or adapter."""
         ...

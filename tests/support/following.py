@@ -67,6 +67,9 @@ class PlainShelves:
     def changed(self, _: SourceIndex) -> None:
         self.changes += 1
 
+    def heard(self, _: SourceIndex) -> None:
+        """Nobody here listens along."""
+
     def reshaped(self, _: SourceIndex) -> None:
         self.registry.version += 1
 

@@ -1,0 +1,39 @@
+"""What a standby hears of the engines that it listens to: how far their owner has written, and when it saw them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from indexer.model import SourceId
+from tests.support.core_events import prompt, stored
+from tests.support.replicas import Replica, run
+
+if TYPE_CHECKING:
+    from tests.support.redis_servers import Store
+
+KEY = SourceId("a", 0)
+
+
+def test_it_is_told_until_when_an_engine_was_connected(store: Store) -> None:
+    """With every tick, also where the engine says nothing: only so it knows that it was connected itself in time."""
+
+    async def body() -> None:
+        replicas = [await Replica(store.url, name=name).start() for name in ("r1", "r2")]
+        await replicas[0].until(lambda: any(KEY in replica.collector.noted for replica in replicas))
+        standby = next(replica for replica in replicas if KEY in replica.collector.noted)
+        (owner,) = [replica for replica in replicas if replica is not standby]
+        owner.say("a", stored([1], prompt(1)))
+        await standby.until(lambda: standby.collector.noted[KEY][0] == 0)
+
+        def is_told_of(moment: float) -> bool:
+            owner.sink().alive(connected=True)
+            alive_at = standby.collector.noted[KEY][2]
+            return alive_at is not None and alive_at > moment
+
+        for _ in range(3):  # the first times it may be news that it is connected at all
+            moment = owner.node.clock.now()
+            await owner.until(lambda moment=moment: is_told_of(moment))
+        for replica in replicas:
+            await replica.stop()
+
+    run(body)
