@@ -17,7 +17,9 @@ from indexer.settings import load
 from indexer.store.address import Address, parse
 from indexer.store.client import Client, ClientOptions
 from indexer.store.failures import StoreFailure
-from indexer.store.namespace import beating, look_over, take_away
+from indexer.store.layout import replicas_key
+from indexer.store.members import who_runs
+from indexer.store.namespace import look_over, take_away
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -100,7 +102,7 @@ async def _look(address: Address, settings: Settings) -> Found:
     try:
         overview = await look_over(client, namespace)
         running = {replica: "holds a lease" for token in overview.leases if (replica := replica_of(token))}
-        for replica, age_ms in (await beating(client, namespace)).items():
+        for replica, age_ms in (await who_runs(client, replicas_key(namespace))).items():
             if age_ms < SILENT_MS:
                 running[replica] = f"seen {max(0, age_ms) / 1000:.1f} s ago"
     except StoreFailure as failure:

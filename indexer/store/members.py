@@ -12,12 +12,13 @@ import msgspec
 from indexer.sharding.members import Member, Reading
 from indexer.store import lua
 from indexer.store.failures import WRONG_TYPE, DamagedValue, StoreFailure
+from indexer.store.layout import is_number
 from indexer.store.outcomes import refusal
 
 if TYPE_CHECKING:
     from indexer.store.client import Client, Reply
 
-__all__ = ["Reading", "beat", "lift_drain", "mark_drain", "pack_member", "unpack_member"]
+__all__ = ["Reading", "beat", "lift_drain", "mark_drain", "pack_member", "unpack_member", "who_runs"]
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(Member)
@@ -64,6 +65,31 @@ async def beat(client: Client, key: bytes, member: Member, *, retain_ms: int, fo
         except (DamagedValue, UnicodeDecodeError):
             damaged += 1
     return Reading(beats, drains, damaged)
+
+
+async def who_runs(client: Client, key: bytes) -> dict[str, int]:
+    """Without beating oneself: replicas that did not say that they leave, and how many milliseconds ago they beat.
+
+    For operators, who can do without the last second. A key that is not ours tells of nobody. Raises StoreFailure.
+    """
+    if await client.type_of(key) != "hash":
+        return {}
+    fields = (await client.fields(key)).items()
+    now_ms = max(int(report.get("server_time_usec", 0)) for report in await client.reports()) // 1000
+    found: dict[str, int] = {}
+    for field, value in fields:
+        beat_ms, bar, data = value.partition(b"|")
+        if field.startswith(_BEAT) and bar and is_number(beat_ms) and not _leaves(field[len(_BEAT) :], data):
+            found[field[len(_BEAT) :].decode(errors="replace")] = now_ms - int(beat_ms)
+    return found
+
+
+def _leaves(name: bytes, data: bytes) -> bool:
+    """What cannot be read says nothing of leaving."""
+    try:
+        return unpack_member(name, data).leaving
+    except DamagedValue:
+        return False
 
 
 async def mark_drain(client: Client, key: bytes, name: str, process: str, retain_ms: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from indexer.store.layout import deployment_key, is_number, is_of, is_owner, keys_pattern, replicas_key
+from indexer.store.layout import deployment_key, is_of, is_owner, keys_pattern
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 
 SLICE: Final = 500
 """Keys that one step of a scan looks at, about. A server answers nobody else meanwhile: well under a millisecond."""
-
-BEAT: Final = b"b:"
-"""Begins the field of a replica that beats; behind it stands its name."""
 
 
 class Overview(NamedTuple):
@@ -35,23 +32,6 @@ async def look_over(client: Client, namespace: str) -> Overview:
             leases += [] if token is None else [token]
         found.update(keys)
     return Overview(len(found), leases)
-
-
-async def beating(client: Client, namespace: str) -> dict[str, int]:
-    """Replicas that told that they are there, and how many milliseconds ago, by the server's clock.
-
-    Somebody else's key at that place names nobody. Raises StoreFailure.
-    """
-    key = replicas_key(namespace)
-    if await client.type_of(key) != "hash":
-        return {}
-    beats = {field: value.partition(b"|")[0] for field, value in (await client.fields(key)).items()}
-    now_ms = max(int(report.get("server_time_usec", 0)) for report in await client.reports()) // 1000
-    return {
-        field.removeprefix(BEAT).decode(errors="replace"): now_ms - int(beat_ms)
-        for field, beat_ms in beats.items()
-        if field.startswith(BEAT) and is_number(beat_ms)
-    }
 
 
 async def take_away(client: Client, namespace: str, on_taken: Callable[[int], None]) -> None:

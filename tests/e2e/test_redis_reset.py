@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from indexer.sharding.members import Member
 from indexer.store.layout import PartitionKeys, deployment_key, replicas_key, tags
+from indexer.store.members import pack_member
 from tests.support.redis_servers import Server, own_server
 
 if TYPE_CHECKING:
@@ -113,6 +115,7 @@ def test_it_is_refused_while_replicas_run(tmp_path: Path) -> None:
     with filled(tmp_path) as (server, look):
         now_ms = int(look.time()[0]) * 1000
         beats = {b"b:a-8080": b"%d|x" % now_ms, b"b:gone": b"%d|x" % (now_ms - 60_000)}
+        beats[b"b:going"] = b"%d|%b" % (now_ms, pack_member(Member(name="going", process="p", leaving=True)))
         look.hset(replicas_key("kvi"), mapping=beats)
         look.set(PartitionKeys("kvi", tags(16)[3]).owner, b"7:b-8080:n1", px=600_000)
         refused = reset("--redis-url", server.url, "--yes")

@@ -9,7 +9,7 @@ import pytest
 from indexer.sharding.members import Member, Members, Reading
 from indexer.store.failures import WRONG_TYPE, StoreFailure
 from indexer.store.layout import replicas_key
-from indexer.store.members import beat, lift_drain, mark_drain, pack_member
+from indexer.store.members import beat, lift_drain, mark_drain, pack_member, who_runs
 from tests.support.owning import with_client
 from tests.support.redis_servers import content
 
@@ -272,5 +272,29 @@ def test_members_come_to_the_same_from_the_store(store: Store) -> None:
             assert {"a", "b", "c", "e"} == set(members.live(100.0))
             assert {"a", "b"} == members.candidates(100.0)
             assert members.is_judging(100.0)
+
+    with_client(store, body)
+
+
+def test_who_runs_is_told_without_a_beat(store: Store) -> None:
+    """Not who leaves, nor what is no beat of ours; who cannot be understood runs."""
+
+    async def body(client: Client) -> None:
+        assert {} == await who_runs(client, KEY)
+        await beaten(client, A)
+        await beaten(client, B)
+        await beaten(client, Member(name="c", process="1", leaving=True))
+        await mark_drain(client, KEY, "a", "1", TIMES["retain_ms"])
+        set_back(store, "b", HOUR_MS)
+        store.look.hset(KEY, mapping={"b:d": store.look.hget(KEY, "b:a"), "b:e": b"-3|x", "b:f": b"", "b:g": b"7"})
+
+        found = await who_runs(client, KEY)
+
+        assert {"a", "b", "d"} == found.keys()
+        assert HOUR_MS // 2 > found["a"]
+        assert HOUR_MS // 2 < found["b"]
+        store.look.unlink(KEY)
+        store.look.set(KEY, b"x", px=TIMES["retain_ms"])
+        assert {} == await who_runs(client, KEY)
 
     with_client(store, body)

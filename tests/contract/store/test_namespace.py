@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from indexer.store.layout import PartitionKeys, deployment_key, replicas_key, tags
-from indexer.store.namespace import beating, look_over, take_away
+from indexer.store.layout import PartitionKeys, deployment_key, tags
+from indexer.store.namespace import look_over, take_away
 from tests.support.owning import acquired, with_client
 
 if TYPE_CHECKING:
@@ -70,28 +70,6 @@ def test_who_owns_something_is_found(store: Store, keys: PartitionKeys) -> None:
         store.look.rpush(other, "x")
         store.look.pexpire(other, TTL_MS)
         assert [owned.token] == (await look_over(client, "kvi")).leases
-
-    with_client(store, body)
-
-
-def test_who_beats_is_found_and_how_long_ago(store: Store) -> None:
-    """By the server's clock; what is no beat of ours, and a drain mark, name nobody."""
-    key = replicas_key("kvi")
-    with store.servers[0].client() as look:
-        now_ms = int(look.time()[0]) * 1000
-    beats = {b"b:a": b"%d|x" % now_ms, b"b:b|c": b"%d|y|z" % (now_ms - 90_000), b"b:d": b"-3|x", b"b:e": b""}
-    store.look.hset(key, mapping={**beats, b"d:a": b"%d" % now_ms})
-    store.look.pexpire(key, TTL_MS)
-
-    async def body(client: Client) -> None:
-        found = await beating(client, "kvi")
-        assert {"a", "b|c"} == found.keys()
-        assert 90_000 > found["a"]
-        assert 90_000 <= found["b|c"]
-        assert {} == await beating(client, "other")
-        store.look.unlink(key)
-        store.look.set(key, b"x", px=TTL_MS)
-        assert {} == await beating(client, "kvi")
 
     with_client(store, body)
 
