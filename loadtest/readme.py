@@ -156,7 +156,7 @@ def _takeover(result: Result) -> list[str]:
         "replay: until another replica answers with what was published after the kill:"
     )
     leave = (
-        "**One that leaves**: for how long one of its sources stood still elsewhere at most, beside the same before:"
+        "**One that leaves** in order: how long any of its sources stood still elsewhere at most, and the same before:"
     )
     return [kill, table(killed), leave, table(leaving)]
 

@@ -85,6 +85,11 @@ class Shared(Followed):
         """Of every source, as this one sees it."""
         return {view.pod: view.owner for view in await self.node.source_views()}
 
+    async def drain(self, name: str) -> None:
+        """Have a replica give up what it owns. Returns when it owns nothing."""
+        while (await self.node.drain_replica(name)).effect != "done":
+            pass
+
     async def sure(self) -> int:
         """Sources that are live and of which nothing is missing."""
         return sum(view.state == "live" and view.bound == "exact" for view in await self.node.source_views())

@@ -1,16 +1,16 @@
 """Scenario `takeover`: a replica that owns is killed, or leaves, while its engines publish and nothing can be replayed.
 
 Three replicas with standbys. Kill: from SIGKILL to the first answer at another replica that has a batch published after
-it, asked for by `min_sequence`, for each source that the killed one owned. Leaving: the longest time for which a source
-stood still at a replica that only looks on, beside the longest one before anything happened. Nothing may be lost: no
-gap, every source exact and in the generation that it was in.
+it, asked for by `min_sequence`, for each source that the killed one owned. Drained or stopped: the longest time for
+which a source stood still at the others, beside the longest one before anything happened. Nothing may be lost: no gap,
+every source exact and in the generation that it was in.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from loadtest.pauses import takeover
 from loadtest.processes import Child
@@ -36,6 +36,9 @@ LEASES: Final = ((3.0, 2), (10.0, 1))
 """Lease times, and how often each is tried."""
 BEYOND_LEASE_MAX_S: Final = 1.0
 WATCH_S: Final = 2.0
+LOST: Final = ("gaps", "begun anew", "not exact")
+
+Leaving = Literal["drained", "stopped"]
 
 
 class Running(NamedTuple):
@@ -51,11 +54,14 @@ def run(*, leases: Sequence[tuple[float, int]] = LEASES, kind: Kind = "valkey") 
     result = begin("takeover", sizes | {"replay": "none"})
     kills = [_killed(lease_s, kind) for lease_s, times in leases for _ in range(times)]
     result.tables["From SIGKILL to an answer elsewhere that has what was published after it"] = kills
-    result.tables["A replica that leaves"] = [_leaving(kind)]
+    result.tables["A replica that gives up what it owns"] = [_leaving(kind, "drained"), _leaving(kind, "stopped")]
     for lease_s in dict.fromkeys(lease_s for lease_s, _ in leases):
         worst = max(float(row["beyond the lease s"] or 0) for row in kills if row["lease s"] == lease_s)
         name = f"takeover of every source, lease {lease_s:g} s: seconds beyond the lease"
         result.targets.append(Target(name, worst, BEYOND_LEASE_MAX_S, at_least=False))
+    rows = [row for table in result.tables.values() for row in table]
+    lost = sum(float(row[each] or 0) for row in rows for each in LOST)
+    result.targets.append(Target("sources with a gap, begun anew or not exact any more", lost, 0.0, at_least=False))
     return result
 
 
@@ -108,7 +114,7 @@ def _killed(lease_s: float, kind: Kind) -> Row:
     return row
 
 
-def _leaving(kind: Kind) -> Row:
+def _leaving(kind: Kind, how: Leaving) -> Row:
     with _running(10.0, kind) as (engines, replicas):
         leaving, owned = _busiest(replicas)
         others = [each for name, each in replicas.items() if name != leaving]
@@ -118,14 +124,18 @@ def _leaving(kind: Kind) -> Row:
         time.sleep(WATCH_S)
         resting = [each.call(Shared.longest_pauses) for each in others]
         started = time.perf_counter()
-        replicas[leaving].close()
+        if how == "drained":
+            others[0].call(Shared.drain, leaving)
+        else:
+            replicas[leaving].close()
         took_s = time.perf_counter() - started
         time.sleep(WATCH_S)
         moving = [each.call(Shared.longest_pauses) for each in others]
         lost = _lost(engines, others, before)
     row: Row = {
-        "sources of the leaving": len(owned),
-        "seconds to leave": round(took_s, 2),
+        "it is": how,
+        "its sources": len(owned),
+        "until it owns nothing s": round(took_s, 2),
         "longest pause ms": round(1e3 * max(each[pod] for each in moving for pod in owned)),
         "before ms": round(1e3 * max(each[pod] for each in resting for pod in owned)),
         **lost,

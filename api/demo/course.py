@@ -128,7 +128,8 @@ class ManyReplicas:
         self.show.step()
         self._replicas.sources = self.show.sources
         self._replicas.look()
-        self._faults.step(all_live=self.show.all_live, may_begin=self.show.phase == "playing")
+        may_begin = self.show.phase == "playing" and self.show.is_listened
+        self._faults.step(all_live=self.show.all_live, may_begin=may_begin)
 
     def check(self) -> None:
         """See `Course`."""

@@ -125,6 +125,11 @@ class Show:
         """Whether the service is not there, as we know since we killed it."""
         return self.phase in {"killed", "starting"}
 
+    @property
+    def is_listened(self) -> bool:
+        """Whether as many subscribe to each engine as should."""
+        return all(engine.subscribers >= self._asked.listeners for engine in self._fleet.engines.values())
+
     def step(self) -> None:
         """Do what is due now. Raises `CommandFailed` when the service does not answer."""
         if self.away:
@@ -157,8 +162,7 @@ class Show:
                 pass
 
     def _may_play(self) -> bool:
-        subscribed = [engine.subscribers for engine in self._fleet.engines.values()]
-        return min(subscribed) >= self._asked.listeners and self._asked.is_calm()
+        return self.is_listened and self._asked.is_calm()
 
     def popular_prefix(self, length: int) -> list[int]:
         """The beginning that most prompts share: what to try by hand."""
