@@ -128,7 +128,7 @@ class ManyReplicas:
         self.show.step()
         self._replicas.sources = self.show.sources
         self._replicas.look()
-        may_begin = self.show.phase == "playing" and self.show.is_listened
+        may_begin = self.show.phase == "playing" and self.show.is_listened and self.show.all_known
         self._faults.step(all_live=self.show.all_live, may_begin=may_begin)
 
     def check(self) -> None:

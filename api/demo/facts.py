@@ -21,6 +21,11 @@ class SourceFacts(msgspec.Struct):
     generation: str = ""
     owner: str | None = None
 
+    @property
+    def applied(self) -> int:
+        """Its sequence; -1 before the first, as engines count."""
+        return -1 if self.sequence is None else self.sequence
+
 
 class SourceList(msgspec.Struct):
     """All of them."""

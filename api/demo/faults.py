@@ -133,9 +133,8 @@ class Faults:
         self._fault, self._is_coming, self._calm_since = fault, False, None
         partitions = self._cluster.take(replica, kind)
         how = "killed (SIGKILL)" if kind == "killed" else "paused (SIGSTOP), for longer than its lease"
-        self.said.append(
-            f"{replica} is {how}; it owned {partitions} partitions and applied {len(fault.engines)} engines"
-        )
+        share = f"{partitions} partitions, with {len(fault.engines)} of {len(fault.sources)} engines"
+        self.said.append(f"{replica} is {how}; it owned {share}")
 
     def _wait(self, fault: Fault) -> None:
         """Until others have taken over, and it would have had to notice."""

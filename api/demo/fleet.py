@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import struct
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     from api.demo.trace import Trace, TraceHeader, TraceMessage, TracePod
 
 _BASE: Final = re.compile(r"^(?P<host>tcp://[^\s]+):(?P<port>[0-9]{1,5})$")
+LATER_S: Final = 600.0
+"""From one process of an engine to its next: longer than any recording."""
+_STAMP: Final = struct.Struct(">d")
+_STAMPED_BATCH: Final = b"\x93\xcb"
+"""MessagePack: an array of three that begins with a float of 64 bits."""
 _LOOK_S: Final = 0.02
 """How often we look whether all have subscribed; the wait itself has no end but the caller's."""
 
@@ -66,6 +72,7 @@ class TraceFleet:
             for pod, endpoint, replay in zip(header.pods, endpoints, replays, strict=True)
         }
         self._lives = dict.fromkeys(self.engines, 0)
+        self._later_s = 0.0
 
     def start(self) -> None:
         """Bind all. Raises `EngineFailed`; then none is left open."""
@@ -87,7 +94,11 @@ class TraceFleet:
             engine.flush()
 
     def restart_all(self) -> None:
-        """Every engine begins a new process: what stands before a recording is played again."""
+        """Every engine begins a new process: what stands before a recording is played again.
+
+        Its clock has gone on: batches of the same number and time stamp would be those of the process before.
+        """
+        self._later_s += LATER_S
         for pod, engine in self.engines.items():
             engine.restart()
             self._lives[pod] = 0
@@ -121,7 +132,8 @@ class TraceFleet:
     def publish(self, message: TraceMessage, *, lost: bool = False) -> None:
         """Publish one recorded message under its recorded number, in its own life."""
         self.enter_life(message)
-        sequence = self.engines[message.pod].publish(message.payload, topic=message.topic, lost=lost)
+        payload = restamped(message.payload, self._later_s) if self._later_s else message.payload
+        sequence = self.engines[message.pod].publish(payload, topic=message.topic, lost=lost)
         if sequence != message.sequence:
             raise ValueError(f"pod {message.pod}: number {message.sequence} recorded where {sequence} is due")
 
@@ -131,6 +143,15 @@ class TraceFleet:
             if stop.wait(_LOOK_S):
                 return False
         return not stop.is_set()
+
+
+def restamped(payload: bytes, later_s: float) -> bytes:
+    """The same batch so many seconds later; unchanged where it does not begin with a float, as engines write it."""
+    if payload[:2] != _STAMPED_BATCH:
+        return payload
+    (stamp,) = _STAMP.unpack_from(payload, len(_STAMPED_BATCH))
+    end = len(_STAMPED_BATCH) + _STAMP.size
+    return _STAMPED_BATCH + _STAMP.pack(stamp + later_s) + payload[end:]
 
 
 def ports_above(base: str, count: int) -> list[str]:

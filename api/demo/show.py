@@ -130,6 +130,14 @@ class Show:
         """Whether as many subscribe to each engine as should."""
         return all(engine.subscribers >= self._asked.listeners for engine in self._fleet.engines.values())
 
+    @property
+    def all_known(self) -> bool:
+        """Whether all of them know every engine's present process: what was seen is nothing of the one before."""
+        sent = self.sent
+        return bool(self._seen) and all(
+            pod in seen and 0 <= seen[pod].applied <= at for seen in self._seen for pod, at in sent.items()
+        )
+
     def step(self) -> None:
         """Do what is due now. Raises `CommandFailed` when the service does not answer."""
         if self.away:
@@ -227,7 +235,7 @@ class Show:
         """The engines pause until all that are asked have applied all they sent: the truth is about this position."""
         self._look()
         sent = self.sent
-        there = all(pod in seen and seen[pod].sequence == at for seen in self._seen for pod, at in sent.items())
+        there = all(pod in seen and seen[pod].applied == at for seen in self._seen for pod, at in sent.items())
         if there and self.all_live:
             self._judge_outage()
             self._enter("checking")

@@ -84,13 +84,13 @@ def test_killed_then_paused() -> None:
     paused, went_on = course.take(), course.come()
 
     assert [("killed", "r2"), ("back", "r2"), ("paused", "r2"), ("back", "r2")] == course.words.done
-    assert ["r2 is killed (SIGKILL); it owned 5 partitions and applied 1 engines"] == killed
+    assert ["r2 is killed (SIGKILL); it owned 5 partitions, with 1 of 2 engines"] == killed
     assert [
         "all it owned has another owner after 4.0 s (the lease is 2 s)",
         "r2 is started again",
         "r2 has its share again; nothing was lost: every engine in the same generation",
     ] == came
-    assert ["r2 is paused (SIGSTOP), for longer than its lease; it owned 5 partitions and applied 1 engines"] == paused
+    assert ["r2 is paused (SIGSTOP), for longer than its lease; it owned 5 partitions, with 1 of 2 engines"] == paused
     assert "r2 goes on (SIGCONT), asked at once it says: r2 says a stale" == went_on[1]
     assert [True, True] == [fault.kept for fault in course.faults.done]
 

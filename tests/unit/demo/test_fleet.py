@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from importlib.resources import files
 
+import msgspec
 import pytest
 
-from api.demo.fleet import BadEndpointBase, PodIdentity, TraceFleet, losses, paced, ports_above
+from api.demo.fleet import BadEndpointBase, PodIdentity, TraceFleet, losses, paced, ports_above, restamped
 from api.demo.trace import Trace, TracePod
 
 TRACE = Trace(files("api.demo") / "demo.kvt.gz")
@@ -60,6 +61,16 @@ def test_messages_keep_their_recorded_numbers() -> None:
         fleet.publish(messages[0])
     finally:
         fleet.close()
+
+
+def test_the_next_process_has_a_later_clock() -> None:
+    """Else its first batches would be those of the process before: same number, same time stamp. All else stays."""
+    message = next(TRACE.messages())
+    before = msgspec.msgpack.decode(message.payload)
+    after = msgspec.msgpack.decode(restamped(message.payload, 600.0))
+
+    assert [before[0] + 600.0, *before[1:]] == after
+    assert [b"\x92\xcb", b"", b"\x93\x01"] == [restamped(odd, 600.0) for odd in (b"\x92\xcb", b"", b"\x93\x01")]
 
 
 def test_a_recording_as_fast_as_it_is_taken() -> None:
