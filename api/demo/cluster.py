@@ -102,10 +102,11 @@ class Replicas:
 
     # -- what `faults` wants -------------------------------------------------------------------------------------------
 
-    def busiest(self) -> str:
+    def busiest(self, *, other_than: str) -> str:
         """The owner of most engines, of equal ones that with most partitions."""
         engines = [facts.owner for facts in self.sources.values()]
-        return max(NAMES, key=lambda name: (engines.count(name), self.sharing.owned(name)))
+        names = [name for name in NAMES if name != other_than]
+        return max(names, key=lambda name: (engines.count(name), self.sharing.owned(name)))
 
     def take(self, replica: str, kind: Kind) -> int:
         """See `faults.Cluster`."""

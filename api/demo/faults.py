@@ -29,8 +29,8 @@ class Cluster(Protocol):
 
     lease_s: float
 
-    def busiest(self) -> str:
-        """The replica whose fall matters most: of most engines it is the owner."""
+    def busiest(self, *, other_than: str) -> str:
+        """The replica whose fall matters most, of all but that one: of most engines it is the owner."""
         ...
 
     def take(self, replica: str, kind: Kind) -> int:
@@ -128,7 +128,7 @@ class Faults:
 
     def _begin(self) -> None:
         kind: Kind = "paused" if len(self.done) % 2 else "killed"
-        replica = self._cluster.busiest()
+        replica = self._cluster.busiest(other_than=self.done[-1].replica if self.done else "")
         fault = Fault(kind, replica, dict(self._sources()), self._now())
         self._fault, self._is_coming, self._calm_since = fault, False, None
         partitions = self._cluster.take(replica, kind)
