@@ -98,13 +98,14 @@ def partition_views(
 def replica_views(me: str, members: Members, now: float, partitions: Iterable[PartitionView]) -> list[ReplicaView]:
     """All replicas that are remembered, in the order of their names; `now` on our clock."""
     live = members.live(now)
-    standbys = Counter(view.standby for view in partitions)
+    partitions = list(partitions)
+    owners, standbys = Counter(view.owner for view in partitions), Counter(view.standby for view in partitions)
     return [
         ReplicaView(
             name=name,
             address=member.address,
             state=_replica_state(member, is_live=name in live, is_draining=members.is_draining(name)),
-            owned=len(member.owned),
+            owned=len(member.owned) if name in live or member.leaving else owners[name],  # what it said is old
             standby=standbys[name],
             age_ms=round(age_s * 1000),
             me=name == me,

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,8 +24,8 @@ from tests.support.redis_servers import Server, own_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
+README = Path(__file__).parents[2] / "README.md"
 DEADLINE_S = 60.0
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("KVINDEXER_")}
 COMMAND = [sys.executable, "-m", "indexer", "redis", "reset"]
@@ -125,6 +126,22 @@ def test_it_is_refused_while_replicas_run(tmp_path: Path) -> None:
         )
         assert KEYS + 3 == len(look.keys())
         assert 0 == reset("--redis-url", server.url, "--yes", "--force").returncode
+        assert [b"kvi2:1:a"] == look.keys()
+
+
+def test_the_rights_that_the_readme_names_are_enough(tmp_path: Path) -> None:
+    """Those of the service's user, and `+scan`; without it that is told."""
+    text = README.read_text()
+    rights = re.search(r"the user needs no more than `(.*?)` on `~<namespace>:\*`", text, re.DOTALL)
+    assert rights
+    assert "The user of `redis reset` needs `+scan`, too." in text
+    with filled(tmp_path) as (server, look):
+        look.execute_command("ACL", "SETUSER", "u", "on", ">hush", "~kvi:*", *rights[1].split())
+        url = f"redis://u:hush@127.0.0.1:{server.port}"
+        denied = reset("--redis-url", url, "--yes")
+        assert (1, True) == (denied.returncode, "or lack a right" in denied.stderr)
+        look.execute_command("ACL", "SETUSER", "u", "+scan")
+        assert 0 == reset("--redis-url", url, "--yes").returncode
         assert [b"kvi2:1:a"] == look.keys()
 
 

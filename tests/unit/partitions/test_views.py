@@ -130,14 +130,16 @@ def test_replicas_are_listed_with_their_state_and_share() -> None:
     for second in range(12):
         beats = {name: (1000 * second if name == "gone" else 5, member) for name, member in told.items()}
         members.heard(Reading(beats, drains), float(second))
-    views = [PartitionView(partition=0, role="none", state="live", standby=name) for name in ("a", "a", None)]
+    views = [
+        PartitionView(partition=0, role="none", state="live", owner="b", standby=name) for name in ("a", "a", None)
+    ]
 
     assert [
         ("a", "h:1", "live", 1, 2, 255, False),
         ("b", "h:2", "live", 2, 0, 255, True),
         ("drained", "", "draining", 0, 0, 255, False),
         ("going", "", "leaving", 0, 0, 255, False),
-        ("gone", "", "silent", 1, 0, 11_250, False),
+        ("gone", "", "silent", 0, 0, 11_250, False),
     ] == [msgspec.structs.astuple(view) for view in replica_views("b", members, 11.25, views)]
 
 
