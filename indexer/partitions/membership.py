@@ -66,9 +66,12 @@ class Membership:
         return self.members.live(self._parts.clock.now())
 
     def agrees(self) -> bool:
-        """Whether all that collect are configured with the same sources, those that fell silent lately, too."""
+        """Whether all that collect are configured with the same sources, those that died or left lately, too.
+
+        One that is started anew may come back with what it names; under its name it takes back what it said before.
+        """
         mine, now = self._tell().configuration, self._parts.clock.now()
-        told = [member for _, member in self.members.everyone(now).values() if member.collects and not member.leaving]
+        told = [member for _, member in self.members.everyone(now).values() if member.collects]
         return self.is_known and not self.is_cut and all(each.configuration == mine for each in told)
 
     # -- telling ------------------------------------------------------------------------------------------------------

@@ -128,7 +128,7 @@ class Parts:
     told_configured: set[int] = field(default_factory=set)
     """Partitions whose registry was told what is configured, since this process began."""
     agrees: Callable[[], bool] = lambda: True
-    """Whether all replicas that collect, those that were lately lost too, have the same configuration as this one.
+    """Whether all replicas that collect, those that died or left lately, too, have the same configuration as this one.
     False while that is not known."""
     history: History = field(default_factory=lambda: History(SystemClock()))
     """What happens to sources, for people: `history.note(source, Happening(...))`, once for each fact."""

@@ -38,6 +38,11 @@ async def end(*replicas: Replica) -> None:
         await replica.stop()
 
 
+def _owned(replica: Replica) -> int:
+    """Partitions that it owns."""
+    return sum(owner.role == "owner" for owner in replica.part.owners.values())
+
+
 def _is_cordoned(replica: Replica, cordoned: bool) -> bool:
     return cordoned is replica.sink("b").source.facts.cordoned
 
@@ -48,14 +53,21 @@ def control(store: Store, replica: Replica, pod: str = "b") -> list[bytes]:
     return [fields[b"v"] for _, fields in store.look.xrange(keys.control)]
 
 
-@pytest.mark.parametrize("at", [0, 1, 2])
-def test_what_is_done_is_in_force_at_the_owner(store: Store, at: int) -> None:
-    """When the call returns `done`, there and where it was given; at others soon. At one that could own, too."""
+@pytest.mark.parametrize("at", ["owner", "standby", "lookup"])
+def test_what_is_done_is_in_force_at_the_owner(store: Store, at: str) -> None:
+    """When the call returns `done`, there and where it was given; at others soon. Wherever it is given."""
 
     async def body() -> None:
-        replicas = [*await three(store, "a"), await Replica(store.url, ("a",), name="r4").start()]
-        replicas[1], replicas[3] = replicas[3], replicas[1]
-        owner, here = replicas[0], replicas[at]
+        two = [await Replica(store.url, ("a",), name=name, redis__partitions=2).start() for name in ("r1", "r2")]
+        await two[0].until(lambda: [1, 1] == [_owned(each) for each in two])  # nothing moves any more
+        lookups = [
+            await Replica(store.url, (), name=name, redis__partitions=2, **ONLY_LOOKUP).start() for name in ("r3", "r4")
+        ]
+        number = two[0].part._parts.partition_of(B)
+        (owner,) = [each for each in two if each.part.owners[number].role == "owner"]
+        (standby,) = [each for each in two if each is not owner]
+        replicas = [owner, standby, *lookups]
+        here = {"owner": owner, "standby": standby, "lookup": lookups[0]}[at]
         others = [each for each in replicas if each not in {owner, here}]
 
         added = await here.node.add_source(POD_B)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+import pytest
 
 from indexer.model import Descriptor, SourceId
 from indexer.partitions.configuring import digest_of, put_configured
@@ -17,55 +19,30 @@ if TYPE_CHECKING:
 A, B, C = (SourceId(pod, 0) for pod in "abc")
 
 
-class Together:
-    """Which replicas there are, and whether all are configured as one is."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.live: dict[str, Replica] = {}
-
-    def made(self, name: str, *pods: str, **settings: object) -> Replica:
-        """A replica, in place of the one before it of that name. It is not started."""
-        replica = self.live[name] = Replica(self._store.url, pods, name=name, **settings)
-        object.__setattr__(replica.part._parts, "agrees", lambda: self._agree(replica))
-        return replica
-
-    async def started(self, name: str, *pods: str) -> Replica:
-        """One that runs."""
-        return await self.made(name, *pods).start()
-
-    def _agree(self, replica: Replica) -> bool:
-        return {_digest(replica)} == {_digest(each) for each in self.live.values()}
-
-
-def _digest(replica: Replica) -> str:
-    return digest_of(replica.part._parts.configured.values())
-
-
 async def owns_all(replica: Replica) -> None:
     """Until it does."""
     await replica.until(lambda: all(owner.role == "owner" for owner in replica.part.owners.values()))
 
 
-def test_who_names_nothing_takes_nothing(store: Store) -> None:
+@pytest.mark.parametrize("ends", ["dies", "stops"])
+def test_who_names_nothing_takes_nothing(store: Store, ends: Literal["dies", "stops"]) -> None:
     """One with sources and one without: whichever takes over, what is held goes on."""
 
     async def body() -> None:
-        together = Together(store)
-        first = await together.started("r1", "a", "b")
-        bare = await together.started("r2")
+        first = await Replica(store.url, ("a", "b")).start()
         for pod in "ab":
             first.say(pod, stored([1, 2], prompt(2)))
         generations = {pod: first.sink(pod).source.facts.generation for pod in "ab"}
         await first.written()
-        await first.die()
+        bare = await Replica(store.url, (), name="r2").start()
+        await (first.die() if ends == "dies" else first.stop())
 
         await owns_all(bare)
-        again = await together.started("r1", "a", "b")
         for pod in "ab":
             assert 2 * BLOCK == bare.ask(prompt(2), pod).matched_tokens
             bare.say(pod, stored([3], prompt(1, 50), parent=2))
         await bare.written()
+        again = await Replica(store.url, ("a", "b")).start()
         await bare.stop()
 
         await owns_all(again)
@@ -77,28 +54,28 @@ def test_who_names_nothing_takes_nothing(store: Store) -> None:
     run(body)
 
 
-def test_what_a_follower_names_is_collected(store: Store) -> None:
-    """At once, by the owner; and one that the follower names otherwise is registered anew, once."""
+def test_what_another_replica_names_is_collected(store: Store) -> None:
+    """At once, whoever owns it; and one that it names otherwise is registered anew, once."""
 
     async def body() -> None:
-        together = Together(store)
-        owner = await together.started("r1", "a", "b")
-        second = together.made("r2", "c")
+        first = await Replica(store.url, ("a", "b")).start()
+        second = Replica(store.url, ("c",), name="r2")
         changed = Descriptor(pod="b", endpoint="tcp://127.0.0.1:9", origin="flag")
         second.part._parts.configured[B] = changed
         await second.start()
 
-        await owner.until(lambda: C in owner.collector.resumed)
-        await owner.until(lambda: changed == owner.sink("b").descriptor)
-        assert A in owner.node.registry.sources
-        generation = owner.sink("b").source.facts.generation
-        await owner.written()
-        await owner.die()
+        for each in (first, second):
+            await each.until(lambda each=each: {A, B, C} == each.node.registry.sources.keys())
+            await each.until(lambda each=each: changed == each.sink("b").descriptor)
+        await first.until(lambda: C in first.collector.resumed or C in second.collector.resumed)
+        await first.die()
         await owns_all(second)
-        third = await together.started("r1", "a")
+        generation = second.sink("b").source.facts.generation
+        third = await Replica(store.url, ("a",)).start()
         await second.stop()
 
-        await owns_all(third)  # its first opening, and it does not name this one
+        await owns_all(third)  # its first opening, and it names only one of them
+        assert {A, B, C} == third.node.registry.sources.keys()
         assert changed == third.sink("b").descriptor
         assert generation == third.sink("b").source.facts.generation
         await third.stop()
@@ -158,27 +135,26 @@ def test_a_change_from_replica_to_replica(store: Store) -> None:
     """What comes with it is there at once; what goes with it goes once, when the last one has it."""
 
     async def body() -> None:
-        together = Together(store)
-        first = await together.started("r1", "a", "b")
-        second = await together.started("r2", "a", "b")
+        first = await Replica(store.url, ("a", "b")).start()
         for pod in "ab":
             first.say(pod, stored([1], prompt(1)))
         await first.written()
+        second = await Replica(store.url, ("a", "b"), name="r2").start()
         await first.stop()
         await owns_all(second)
-        first = await together.started("r1", "a", "c")
-        await second.until(lambda: C in second.collector.resumed)
-        assert BLOCK == second.ask(prompt(1), "b").matched_tokens
-        await second.written()
+        first = await Replica(store.url, ("a", "c")).start()
+        for each in (first, second):
+            await each.until(lambda each=each: {A, B, C} == each.node.registry.sources.keys())
+            await each.until(lambda each=each: BLOCK == each.ask(prompt(1), "b").matched_tokens)
         await second.stop()
         await owns_all(first)
-        assert B in first.node.registry.sources
-        second = await together.started("r2", "a", "c")
+        assert {A, B, C} == first.node.registry.sources.keys()
+        second = await Replica(store.url, ("a", "c"), name="r2").start()
 
-        await first.until(lambda: {A, C} == first.node.registry.sources.keys())
-        await second.until(lambda: {A, C} == second.node.registry.sources.keys())
-        assert BLOCK == first.ask(prompt(1), "a").matched_tokens
-        assert B not in first.collector.resumed
+        for each in (first, second):
+            await each.until(lambda each=each: {A, C} == each.node.registry.sources.keys())
+            await each.until(lambda each=each: B not in each.collector.resumed)
+            await each.until(lambda each=each: BLOCK == each.ask(prompt(1), "a").matched_tokens)
         await first.stop()
         await second.stop()
 
