@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from indexer.model import SourceId
     from indexer.partitions.parts import Parts
     from indexer.store.client import Client
+    from indexer.store.facts import StoredFacts
     from indexer.store.layout import PartitionKeys
     from indexer.store.loading import SourceState
 
@@ -78,12 +79,13 @@ class Opening:
             registry = self._read(await client.fields(self._keys.sources))  # later changes come as commands
             opened: list[Opened] = []
             for source, outcome in loaded.outcomes.items():
+                seen_us = last_seen.get(source)
                 if outcome == "damaged":
-                    log.error("source %s: what the store has of it is not in this version's form: begun anew", source)
-                if outcome in {"damaged", "unfinished"}:
-                    one = await self._fresh(source, registry.get(source), as_stored=outcome == "unfinished")
+                    one = self._damaged(source, registry.get(source))
+                elif outcome == "unfinished":
+                    one = self._fresh(source, registry.get(source), await self._state(source), seen_us)
                 else:
-                    one = await self._finish(source, last_seen.get(source), whole=outcome == "whole")
+                    one = await self._finish(source, seen_us, whole=outcome == "whole")
                 if one is not None:
                     opened.append(one)
         finally:
@@ -130,7 +132,7 @@ class Opening:
         sink, state, restoring = self._begun.pop(source)
         while restoring.finish_slice():  # noqa: ASYNC110  no wait: others run between two slices of work
             await asyncio.sleep(0)
-        facts, now = sink.source.facts, self._parts.clock.now()
+        facts = sink.source.facts
         facts.sequence = state.cursor
         facts.loading = False
         self._parts.ingest.resume(sink.source)
@@ -138,17 +140,7 @@ class Opening:
             log.error("source %s: a part of its map was gone from the store: what is there counts, bound lower", source)
             facts.shortfalls.add("store")
         if state.cursor is not None:
-            wall_us = max(unpack_facts(state.facts).wall_us, last_seen_us or 0)
-            away_s = max(0.0, (self._parts.clock.wall_us() - wall_us) / 1e6) if wall_us else NOBODY_LISTENED
-            facts.alive_at = facts.proof_at = now - min(away_s, LONG_AGO_S)
-            sink.resume = Resume(
-                state.cursor,
-                facts.stamp,
-                away_s,
-                as_of=now,
-                suspicions=frozenset(facts.suspicions),  # type: ignore[arg-type]  # words of the port, as stored
-                unproven="process_unproven" in facts.doubts,
-            )
+            self._resume(sink, state.cursor, unpack_facts(state.facts), last_seen_us)
         where = Whereabouts(state.generation, state.copy, state.segments)
         owned = OwnedSource(sink, self._parts.unwritten, where=where, written=state.cursor, facts=state.facts)
         if restoring.is_undated:
@@ -156,26 +148,76 @@ class Opening:
         self._parts.roster.put(sink)
         return Opened(owned, incomplete=not whole)
 
-    async def _fresh(self, source: SourceId, registered: Registered | None, *, as_stored: bool) -> Opened | None:
-        """Registered, and no owner took it up: its generation begins here. Or a later one, where none can be read."""
-        self._drop(source)
-        if source in self._alone:
-            return Opened(self._alone[source], incomplete=True)
-        if registered is None:
-            return None
-        client, keys = self._parts.client, self._keys
-        state = parse_state(await client.fields(keys.source(source))) if as_stored else None
-        sink = self._parts.ingest.open_source(registered.descriptor, None if state is None else state.generation)
-        sink.source.facts.cordoned = registered.cordoned
-        self._parts.roster.put(sink)
-        generation = sink.source.facts.generation
-        self._parts.history.note(
-            source,
-            registered_as(registered.descriptor, generation)
-            if as_stored
-            else Happening(what="forgotten", cause="damaged", generation=generation),
+    def _resume(self, sink: SourceSink, cursor: int, stored: StoredFacts, last_seen_us: int | None) -> None:
+        """Its subscriber starts where the one before it stopped."""
+        facts, clock = sink.source.facts, self._parts.clock
+        now = clock.now()
+        wall_us = max(stored.wall_us, last_seen_us or 0)
+        away_s = max(0.0, (clock.wall_us() - wall_us) / 1e6) if wall_us else NOBODY_LISTENED
+        facts.alive_at = facts.proof_at = now - min(away_s, LONG_AGO_S)
+        sink.resume = Resume(
+            cursor,
+            stored.stamp,
+            away_s,
+            as_of=now,
+            suspicions=frozenset(facts.suspicions),  # type: ignore[arg-type]  # words of the port, as stored
+            unproven="process_unproven" in facts.doubts,
         )
+
+    async def _state(self, source: SourceId) -> SourceState | None:
+        return parse_state(await self._parts.client.fields(self._keys.source(source)))
+
+    def _fresh(
+        self, source: SourceId, registered: Registered | None, state: SourceState | None, last_seen_us: int | None
+    ) -> Opened | None:
+        """Registered or cleared, and no owner took it up: its generation begins here."""
+        if registered is None or source in self._alone:
+            return self._as_alone(source)
+        sink = self._open(registered, None if state is None else state.generation)
+        if state is not None and state.cursor is not None:
+            try:
+                self._go_on_cleared(sink, state, state.cursor, last_seen_us)
+            except DamagedValue:
+                self._parts.ingest.close_source(sink)
+                return self._damaged(source, registered)
+        else:
+            self._parts.history.note(source, registered_as(registered.descriptor, sink.source.facts.generation))
+        self._parts.roster.put(sink)
         return Opened(OwnedSource(sink, self._parts.unwritten))
+
+    def _damaged(self, source: SourceId, registered: Registered | None) -> Opened | None:
+        """What the store has of it cannot be read: another generation begins."""
+        log.error("source %s: what the store has of it is not in this version's form: begun anew", source)
+        if registered is None or source in self._alone:
+            return self._as_alone(source)
+        sink = self._open(registered, None)
+        happening = Happening(what="forgotten", cause="damaged", generation=sink.source.facts.generation)
+        self._parts.history.note(source, happening)
+        self._parts.roster.put(sink)
+        return Opened(OwnedSource(sink, self._parts.unwritten))
+
+    def _as_alone(self, source: SourceId) -> Opened | None:
+        """As it was collected without the store; None where it was not: it is registered no more."""
+        self._drop(source)
+        return Opened(self._alone[source], incomplete=True) if source in self._alone else None
+
+    def _open(self, registered: Registered, generation: int | None) -> SourceSink:
+        self._drop(registered.descriptor.id)
+        sink = self._parts.ingest.open_source(registered.descriptor, generation)
+        sink.source.facts.cordoned = registered.cordoned
+        return sink
+
+    def _go_on_cleared(self, sink: SourceSink, state: SourceState, cursor: int, last_seen_us: int | None) -> None:
+        """What was applied is forgotten, as by an owner that is told to: what the engine says behind it counts (P4).
+
+        Raises DamagedValue.
+        """
+        stored = unpack_facts(state.facts)
+        restore_facts(sink.source, stored, self._parts.mirror)
+        sink.source.facts.sequence = cursor
+        self._parts.ingest.clear(sink, state.generation)
+        self._parts.roster.tell_cleared(sink, None, cursor)
+        self._resume(sink, cursor, stored, last_seen_us)
 
     def _drop(self, source: SourceId) -> None:
         begun = self._begun.pop(source, None)

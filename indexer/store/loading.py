@@ -19,6 +19,7 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True):
     """State of a source as it stands in the store (see `PartitionKeys.source`).
 
     `complete` False: nothing of it counts yet, as after a command that began a generation which no owner took up.
+    A cursor then says how far the source was applied when it was cleared.
     """
 
     generation: int

@@ -6,7 +6,7 @@
 --        edit    change a descriptor and nothing else (cordon, drain)
 --        restore back into a registry that was lost, where it is missing; the generation is its owner's to assert. Where a
 --                later one than that stands, it was not lost but removed
---        clear   a new generation
+--        clear   a new generation, of the same engine: cursor and facts stay, for who owns it next goes on behind that
 --        remove  out of the registry; a new generation refuses what is still on its way
 -- OK generation entry was copy segments: the generation now, the id in the control stream, and where the map of before
 -- is, '' for nowhere; the caller unlinks it unless the generation is the same | OK generation entry again |
@@ -41,7 +41,8 @@ elseif verb ~= 'clear' then
   redis.call('HSET', registry, source, descriptor)
 end
 if raises then
-  redis.call('HDEL', state, 'copy', 'segments', 'pairs', 'gone', 'complete', 'cursor', 'facts')
+  redis.call('HDEL', state, 'copy', 'segments', 'pairs', 'gone', 'complete')
+  if verb ~= 'clear' then redis.call('HDEL', state, 'cursor', 'facts') end
   redis.call('HSET', state, 'generation', generation)
 end
 if raises or was[1] then
