@@ -232,7 +232,11 @@ class Opening:
         registry = await self._parts.client.fields(self._keys.sources)
         known = self._read(registry)
         is_first = self._number not in self._parts.told_configured
-        self._changed |= await put_configured(self._parts, self._keys, self._number, registry, self._alone)
+        changed = await put_configured(self._parts, self._keys, self._number, registry, self._alone)
+        self._changed |= changed
+        for source in changed:
+            sink = self._alone[source].sink
+            self._parts.history.note(source, registered_as(sink.descriptor, sink.source.facts.generation))
         if is_first:  # later on they have time: whoever names them may be about to come back
             for source in await remove_unnamed(self._parts, self._keys, known.values()):
                 self._parts.history.note(source, Happening(what="removed", cause="not_configured"))

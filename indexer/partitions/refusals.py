@@ -78,9 +78,10 @@ class Refusals:
         """Another generation stands: a command raised it, whose words come on the control stream."""
         if not self.is_here(owned):
             return
-        if stored > owned.source.facts.generation:
+        known = owned.source.facts.generation
+        if stored > known:
             self._parts.ingest.clear(owned.sink, stored)
-        else:
+        elif stored < known or not owned.wants_turn:  # else what was refused is of the life before, which is over
             self.lose(owned)
 
     def _wrong(self, key: bytes, owned: Sequence[OwnedSource]) -> None:

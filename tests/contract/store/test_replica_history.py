@@ -31,7 +31,7 @@ async def items(replica: Replica, pod: str = "a", *, complete: bool = True) -> l
 
 
 def words(found: list[HistoryItem]) -> list[str]:
-    """In the order in which it happened, but for who owned it."""
+    """In the order in which it happened, but for who owned it, and a start that took long."""
     return [
         each.what + (f": {each.cause}" if each.cause else "") for each in reversed(found) if each.what not in OF_OWNERS
     ]
@@ -84,7 +84,6 @@ def test_a_life_of_a_source_is_read_anywhere_and_after_a_restart(store: Store) -
         assert sorted(told) == sorted(words(at_once))
         await first.stop()
 
-        assert told[:2] == words(await items(asked))[:2]
         assert sorted(told) == sorted(words(await items(asked)))
         second = await Replica(store.url).start()
         await second.until(lambda: not second.node.history.has_more)
@@ -263,12 +262,8 @@ def test_a_source_that_is_no_longer_configured(store: Store) -> None:
         third = await Replica(store.url, pods=("a", "b")).start()
 
         told = [each for each in words(await items(third)) if each.startswith(("reg", "rem", "join"))]
-        assert [
-            "registered: flag",
-            "joined: from_the_start",
-            "removed: not_configured",
-            "registered: flag",
-        ] == told
+        assert ["joined: from_the_start", "registered: flag"] == sorted(told[:2])
+        assert ["removed: not_configured", "registered: flag"] == told[2:]
         await third.stop()
 
     run(body)
