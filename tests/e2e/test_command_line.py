@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -213,6 +214,34 @@ def test_the_log_tells_of_a_restart(deployment: Deployment) -> None:
 
     assert f"source {pod}: the engine restarted (" in log
     assert f"generation {after} after {before[pod]}" in log
+
+
+def test_the_history_tells_of_a_restart(deployment: Deployment) -> None:
+    """As a table and for programs, in pages that join; nobody's is exit code 1."""
+    deployment.play_to_first_probe()
+    deployment.fleet.restart_all()
+    first, *_ = deployment.trace.messages()
+    pod = deployment.fleet.identities[first.pod].pod
+    wait_until(lambda: all(engine.subscribers for engine in deployment.fleet.engines.values()), "subscribers")
+    deployment.fleet.publish(first)
+
+    def told(*limit: str) -> list[dict[str, Any]]:
+        answer = json.loads(deployment.command("sources", "history", pod, *limit, "--json").stdout)
+        assert (pod, True) == (answer["pod"], answer["complete"])
+        items: list[dict[str, Any]] = answer["items"]
+        return items
+
+    wait_until(lambda: ["joined", "restart"] == [item["what"] for item in told()][:2], "the restart in the history")
+    _, restart, *before = told()
+    assert "registered" == before[-1]["what"]
+    assert restart["cause"] in {"sequence_went_back", "probe_differs", "reconnect_jump"}
+    assert restart["numbers"]["generation"] == deployment.facts()[pod]["generation"]
+    assert told()[:1] == told("--limit", "1")
+    table = deployment.command("sources", "history", pod, "--rank", "0").stdout.splitlines()
+    assert ["at", "what", "cause", "times", "numbers", "replica"] == table[0].split()
+    assert [restart["at"], "restart", restart["cause"], "1"] == table[2].split()[:4]
+    for wrong, code in ((["nobody"], 1), ([pod, "--limit", "0"], 2)):
+        assert code == run("sources", "history", *wrong, "--url", deployment.url).returncode
 
 
 def test_a_service_that_cannot_start_says_why(deployment: Deployment) -> None:

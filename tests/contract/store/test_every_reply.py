@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from indexer.clock import SystemClock
+from indexer.history import Noted
 from indexer.sharding.members import Member
 from indexer.store import lua
 from indexer.store.address import parse
@@ -16,6 +17,7 @@ from indexer.store.client import Client
 from indexer.store.commands import Command, Verb, give
 from indexer.store.entries import Reasserted, Turned
 from indexer.store.failures import StoreFailure
+from indexer.store.history import append
 from indexer.store.journal import Journal, NewCopy
 from indexer.store.layout import PartitionKeys, replicas_key, source_name, tags
 from indexer.store.lease import acquire, look, release, renew
@@ -178,6 +180,13 @@ async def members(client: Client, keys: PartitionKeys, store: Store) -> None:
         break_type(store, key)
 
 
+async def histories(client: Client, keys: PartitionKeys, store: Store) -> None:
+    """history: whatever lies at a key."""
+    for number in (1, 2):
+        await append(client, keys, "w", [(POD, Noted(1, number, b"entry"))], TIMES["retain_ms"])
+        break_type(store, keys.history(POD))
+
+
 async def _in_all(
     client: Client, keys: PartitionKeys, store: Store, journal: Journal, call: Callable[[], Awaitable[object]]
 ) -> None:
@@ -196,7 +205,7 @@ def test_every_reply_is_given(store: Store) -> None:
     async def body() -> set[tuple[str, str]]:
         client = Heard(store.url)
         try:
-            for tag, part in zip(tags(6), (lease, apply, turn, copies, commands, members), strict=True):
+            for tag, part in zip(tags(7), (lease, apply, turn, copies, commands, members, histories), strict=True):
                 await part(client, PartitionKeys("kvi", tag), store)
         finally:
             await client.close()
