@@ -355,7 +355,7 @@ class Ring:
         """The changes that lead from the base to the front."""
         link, front, away = self.base, self.front, self._away
         changes: list[Change] = []
-        if link.since is None and front.since is not None and (front.connected or away is not None):
+        if link.since is None and front.since is not None:
             changes.append(Up(front.since if away is None else away[0]))
         if away is not None:
             changes += [Down(away[0]), Up(away[1])]

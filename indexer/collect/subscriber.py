@@ -15,7 +15,7 @@ from indexer.collect.lanes import Lane
 from indexer.collect.listener import Standby
 from indexer.collect.pulse import Pulse
 from indexer.collect.rejoin import rejoin
-from indexer.collect.ring import Change, Ring, Up
+from indexer.collect.ring import Change, Down, Ring, Up
 from indexer.collect.session import Session
 from indexer.collect.shared import Shared
 from indexer.collect.telling import left_off, tell_core
@@ -132,6 +132,8 @@ class Subscriber:
         if reading.malformed:
             self.sink.count("frames_malformed", reading.malformed)
         if self._ring is not None:
+            if any(isinstance(change, Down) for change in reading.changes):
+                self._end_conversation()  # another process may answer the rest of it; the session learns of it in turn
             self._ring.take_in(reading.changes, reading.batches, emptied=reading.emptied)
             return reading.more
         for change in reading.changes:
@@ -266,6 +268,9 @@ class Subscriber:
 
     def _hang_up(self) -> None:
         self._question = None
+        self._end_conversation()
+
+    def _end_conversation(self) -> None:
         if self._conversation is not None:
             self._conversation.cancel()
             self._conversation = None
