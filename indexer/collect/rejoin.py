@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
-from indexer.collect.ring import Link, Ring, Run, Settled, Up
+from indexer.collect.ring import Change, Down, Link, Ring, Run, Settled, Up
 from indexer.ports import Resume
 
 
@@ -134,5 +134,7 @@ def _last_life(ring: Ring) -> None:
         return
     for _ in range(begins):
         ring.drop_oldest_entry()
-    front = ring.front
-    ring.start(Link(), [Up(front.since)] if front.connected and front.since is not None else [])
+    front, changes = ring.front, list[Change]()
+    if front.since is not None:
+        changes = [Up(front.since)] if front.connected else [Up(front.since), Down(front.since)]
+    ring.start(Link(), changes)
