@@ -52,11 +52,13 @@ def rejoin(ring: Ring, resume: Resume | None, now: float) -> Footing | None:
         ring.start(link)
         return Footing(resume=resume, left_at=now, link=link, arrived=arrived)
     left_at = lost(resume, now).left_at
-    if ring.alive_at is not None and not resume.unproven:
+    if ring.alive_at is not None:
         left_at = max(left_at, ring.alive_at)
     place, covered = _connection_at(ring, left_at)
+    if resume.unproven:  # to whom the owner before was connected then it did not know itself
+        left_at, covered = -inf, False
     leftovers = _begin_with(ring, place, Link(since=left_at))
-    return Footing(resume=resume, left_at=left_at, overlaps=covered and not resume.unproven, leftovers=leftovers)
+    return Footing(resume=resume, left_at=left_at, overlaps=covered, leftovers=leftovers)
 
 
 def _connections(ring: Ring) -> Iterator[tuple[int, float, float]]:
