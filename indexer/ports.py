@@ -248,7 +248,7 @@ class Collector(Protocol):
         ...
 
     def listeners(self) -> Mapping[SourceId, ListenerView]:
-        """Who is listened to, and what is kept of them."""
+        """Who is listened to, and what is kept of them: as it is whenever that is looked at."""
         ...
 
     def sources(self) -> Sequence[SourceId]:

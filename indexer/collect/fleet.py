@@ -14,7 +14,7 @@ from indexer.collect.bound import BoundSocket
 from indexer.collect.bound_stream import BoundCounts, Feeders
 from indexer.collect.commands import Ask
 from indexer.collect.lanes import LaneBudget
-from indexer.collect.listener import Listener
+from indexer.collect.listener import Listener, ListenerViews
 from indexer.collect.options import CollectOptions
 from indexer.collect.pump import Pump
 from indexer.collect.replay import Question, converse
@@ -116,7 +116,7 @@ class Fleet:
 
     def listeners(self) -> Mapping[SourceId, ListenerView]:
         """Who is listened to, and what is kept of them."""
-        return {source: listener.view for source, listener in self._listeners.items()}
+        return ListenerViews(self._listeners)
 
     def stop(self, source: SourceId) -> None:
         """Stop subscribing, or listening; unknown ids are ignored."""

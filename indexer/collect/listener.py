@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from indexer.collect.ring import Ring
 from indexer.collect.shared import Shared
 from indexer.collect.wire import Wire
+from indexer.model import SourceId
 from indexer.ports import ListenerView, SuspectReason
 
 
@@ -70,3 +72,19 @@ class Listener:
         since = link.since if link.connected else None
         joins = ring.alive_at is not None and since is not None and since <= ring.alive_at
         return ListenerView(since, ring.batches, ring.used_bytes, ring.dropped - self._dropped_before, joins)
+
+
+class ListenerViews(Mapping[SourceId, ListenerView]):
+    """Of all of a process, each made when it is looked at: there may be a thousand."""
+
+    def __init__(self, listeners: Mapping[SourceId, Listener]) -> None:
+        self._listeners = listeners
+
+    def __getitem__(self, source: SourceId) -> ListenerView:
+        return self._listeners[source].view
+
+    def __iter__(self) -> Iterator[SourceId]:
+        return iter(list(self._listeners))
+
+    def __len__(self) -> int:
+        return len(self._listeners)

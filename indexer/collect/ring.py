@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
-from indexer.collect.lanes import LaneBudget, cost_bytes
+from indexer.collect.lanes import BATCH_OVERHEAD_BYTES, LaneBudget, cost_bytes
 from indexer.decode.envelope import stamp
 from indexer.model import RawBatch
 
@@ -96,6 +97,21 @@ class Run:
         """Take the oldest out."""
         self.first += 1
         return self.batches.popleft()
+
+    def cost_bytes(self, batches: int) -> int:
+        """Of so many, the oldest of it."""
+        return batches * BATCH_OVERHEAD_BYTES + sum(
+            len(payload) + len(topic) for topic, _, payload in islice(self.batches, batches)
+        )
+
+    def drop(self, batches: int) -> None:
+        """Let so many go, the oldest of it."""
+        self.first += batches
+        if batches == len(self.batches):
+            self.batches.clear()
+            return
+        for _ in range(batches):
+            self.batches.popleft()
 
 
 class RingBudget(LaneBudget):
@@ -274,9 +290,7 @@ class Ring:
         """Let the oldest run or change go: it is of no use any more."""
         oldest = self.entries[0]
         if isinstance(oldest, Run):
-            self._account(-RUN_OVERHEAD_BYTES - sum(map(cost_bytes, oldest.batches)))
-            self.batches -= len(oldest.batches)
-            self.entries.popleft()
+            self._drop(oldest, len(oldest.batches))
         else:
             self._pop_change()
             self._fold(oldest)
@@ -315,6 +329,13 @@ class Ring:
                 self.drop_oldest_entry()
         return budget.used_bytes + cost <= budget.limit_bytes
 
+    def _drop(self, run: Run, batches: int) -> None:
+        """The oldest of the oldest run."""
+        self._account(-run.cost_bytes(batches))
+        self.batches -= batches
+        run.drop(batches)
+        self._pop_where_empty(run)
+
     def _pop_where_empty(self, run: Run) -> None:
         if not run.batches:
             self.entries.popleft()
@@ -334,10 +355,7 @@ class Ring:
         while self.entries and self.entries[0] is not run:
             self.drop_oldest_entry()
         if run is not None:
-            while run.first <= anchor.sequence:
-                self._account(-cost_bytes(run.popleft()))
-                self.batches -= 1
-            self._pop_where_empty(run)
+            self._drop(run, anchor.sequence + 1 - run.first)
         else:
             self.tail_lost = False
         self.anchor, self.base, self._away, self._noted = anchor, self.front, None, None
