@@ -97,20 +97,22 @@ def partition_views(
 
 def replica_views(me: str, members: Members, now: float, partitions: Iterable[PartitionView]) -> list[ReplicaView]:
     """All replicas that are remembered, in the order of their names; `now` on our clock."""
-    live = members.live(now)
+    live, everyone = members.live(now), members.everyone(now)
+    silent = {name for name, (_, member) in everyone.items() if name not in live and not member.leaving}
+    # What the silent said of themselves is old; and of this replica more is known than what it said last.
     partitions = list(partitions)
     owners, standbys = Counter(view.owner for view in partitions), Counter(view.standby for view in partitions)
     return [
         ReplicaView(
             name=name,
             address=member.address,
-            state=_replica_state(member, is_live=name in live, is_draining=members.is_draining(name)),
-            owned=len(member.owned) if name in live or member.leaving else owners[name],  # what it said is old
+            state=_replica_state(member, is_silent=name in silent, is_draining=members.is_draining(name)),
+            owned=owners[name] if name == me or name in silent else len(member.owned),
             standby=standbys[name],
             age_ms=round(age_s * 1000),
             me=name == me,
         )
-        for name, (age_s, member) in sorted(members.everyone(now).items())
+        for name, (age_s, member) in sorted(everyone.items())
     ]
 
 
@@ -181,10 +183,10 @@ def _standby(owner: str | None, share: Share, members: Mapping[str, Member]) -> 
     return share.standby if member is not None and member.stands_by else None
 
 
-def _replica_state(member: Member, *, is_live: bool, is_draining: bool) -> ReplicaState:
+def _replica_state(member: Member, *, is_silent: bool, is_draining: bool) -> ReplicaState:
     if member.leaving:
         return "leaving"
-    if not is_live:
+    if is_silent:
         return "silent"
     return "draining" if is_draining else "live"
 

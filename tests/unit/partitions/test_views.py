@@ -136,7 +136,7 @@ def test_replicas_are_listed_with_their_state_and_share() -> None:
 
     assert [
         ("a", "h:1", "live", 1, 2, 255, False),
-        ("b", "h:2", "live", 2, 0, 255, True),
+        ("b", "h:2", "live", 3, 0, 255, True),
         ("drained", "", "draining", 0, 0, 255, False),
         ("going", "", "leaving", 0, 0, 255, False),
         ("gone", "", "silent", 0, 0, 11_250, False),
