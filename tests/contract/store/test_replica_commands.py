@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from itertools import cycle, product
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
@@ -345,3 +346,43 @@ async def clear_shows(mirror: Replica) -> int:
     """What is left of the blocks of a source that is cleared, once that is in force here."""
     await mirror.until(lambda: 0 == mirror.ask(prompt(1), "b").matched_tokens)
     return mirror.ask(prompt(1), "b").matched_tokens
+
+
+def test_commands_while_partitions_move(store: Store) -> None:
+    """A replica is drained, and its sources are cleared on the way: wherever that is, nothing of before counts (P4)."""
+
+    async def body() -> None:
+        pods = "abcdefgh"
+        two = [await Replica(store.url, (*pods,), name=name, redis__partitions=4).start() for name in ("r1", "r2")]
+        mirror = await Replica(store.url, (), name="r3", redis__partitions=4, **ONLY_LOOKUP).start()
+        await mirror.until(lambda: [2, 2] == [_owned(each) for each in two])
+        for pod in pods:
+            number = mirror.part._parts.partition_of(SourceId(pod, 0))
+            (owner,) = [each for each in two if each.part.owners[number].role == "owner"]
+            owner.say(pod, stored([1], prompt(1)))
+        for each, pod in product([*two, mirror], pods):
+            await each.until(lambda each=each, pod=pod: BLOCK == each.ask(prompt(1), pod).matched_tokens)
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(mirror.part.draining.drain("r1"))
+            for each, pod in zip(cycle([mirror, *two]), pods):
+                tasks.create_task(_clear(each, pod))
+        await mirror.until(lambda: [0, 4] == [_owned(each) for each in two])
+
+        for each, pod in product([*two, mirror], pods):
+            await each.until(lambda each=each, pod=pod: 0 == each.ask(prompt(1), pod).matched_tokens)
+        for pod in pods:
+            two[1].say(pod, stored([2], prompt(1, 50)))
+        for each, pod in product([*two, mirror], pods):
+            await each.until(lambda each=each, pod=pod: BLOCK == each.ask(prompt(1, 50), pod).matched_tokens)
+            assert 0 == each.ask(prompt(1), pod).matched_tokens
+        await end(*two, mirror)
+
+    run(body)
+
+
+async def _clear(replica: Replica, pod: str) -> None:
+    """And nothing of before is seen there from the answer on, if it says so."""
+    cleared = await replica.node.clear_source(pod, None)
+    if cleared.effect == "done":
+        assert 0 == replica.ask(prompt(1), pod).matched_tokens
