@@ -40,9 +40,10 @@ class Standby:
             if self._descriptor(key) != self._listened[key][0]:
                 self._end(key)
             yield
+        listeners = self._parts.roster.fleet.listeners()  # one that went and came again is not among them any more
         for key in list(self._parts.registry.sources):
             descriptor = self._descriptor(key)
-            if descriptor is not None and key not in self._listened:
+            if descriptor is not None and (key not in self._listened or key not in listeners):
                 self._parts.roster.fleet.listen(descriptor)
                 self._listened[key] = descriptor, self._parts.clock.now()
             yield

@@ -59,7 +59,7 @@ def read(node: Node) -> list[dict[str, Told]]:
 def owned_pods(node: Node) -> frozenset[str]:
     """Whose events are applied here. On the node's loop."""
     assert node.replica is not None
-    own = {view.partition for view in node.replica.views() if view.role == "owner"}
+    own = {number for number, owner in node.replica.owners.items() if owner.role == "owner"}
     return frozenset(name.pod for name in node.registry.sources if node.replica._parts.partition_of(name) in own)
 
 

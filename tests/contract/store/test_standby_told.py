@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from indexer.model import SourceId
+from indexer.model import Descriptor, SourceId
 from tests.support.core_events import prompt, stored
 from tests.support.replicas import Replica, run
 
@@ -33,6 +33,24 @@ def test_it_is_told_until_when_an_engine_was_connected(store: Store) -> None:
         for _ in range(3):  # the first times it may be news that it is connected at all
             moment = owner.node.clock.now()
             await owner.until(lambda moment=moment: is_told_of(moment))
+        for replica in replicas:
+            await replica.stop()
+
+    run(body)
+
+
+def test_a_source_that_goes_and_comes_again_is_listened_to(store: Store) -> None:
+    """However soon it comes again, and though nothing of it differs."""
+
+    async def body() -> None:
+        replicas = [await Replica(store.url, (), name=name).start() for name in ("r1", "r2")]
+        descriptor = Descriptor(pod="a", endpoint="tcp://127.0.0.1:1", origin="api")
+        for _ in range(10):
+            await replicas[0].node.add_source(descriptor)
+            await replicas[0].until(lambda: any(KEY in replica.collector.listened for replica in replicas))
+            await replicas[0].node.remove_source("a", None)
+        await replicas[0].node.add_source(descriptor)
+        await replicas[0].until(lambda: any(KEY in replica.collector.listened for replica in replicas))
         for replica in replicas:
             await replica.stop()
 
