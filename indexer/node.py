@@ -145,6 +145,11 @@ class Node:
         """Bind the sockets on which engines connect, before `run`. Raises `SettingsError`; then there is no `run`."""
         self.fleet.bind()
 
+    def listens_at(self, addresses: Sequence[str]) -> None:
+        """Where callers reach this process: other replicas tell people."""
+        if self.replica is not None and addresses:
+            self.replica.sharing.address = addresses[0]
+
     async def check_store(self) -> None:
         """Whether the store serves and other replicas agree, before `run`. Raises `SettingsError` where it says no.
 
@@ -415,7 +420,6 @@ class Node:
             heartbeat_s=redis.heartbeat_s,
             min_hold_s=redis.min_hold_s,
             standby=bool(redis.standby),
-            address=f"{settings.server.host}:{settings.server.port}" if settings.server.port else "",
             retain_s=settings.staleness.retain_s,
             stale_after_s=settings.staleness.stale_after_s,
             pending_bytes=redis.pending_bytes,

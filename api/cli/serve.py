@@ -61,12 +61,17 @@ async def run_service(
         raise BadSettings([error]) from error
     except (SourceConflictError, LimitReachedError) as error:
         raise BadSettings([SettingsError("sources", str(error))]) from error
+
+    def listens(addresses: Sequence[str]) -> None:
+        node.listens_at(addresses)
+        announce(addresses)
+
     try:
         await _unless_stopped(stop, node.check_store())
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(node.run(stop), name="node")
             if not stop.is_set():
-                tasks.create_task(serve(node, server_settings(settings), stop, announce=announce), name="faces")
+                tasks.create_task(serve(node, server_settings(settings), stop, announce=listens), name="faces")
     except* SettingsError as group:
         raise BadSettings(_leaves(group)) from None
 

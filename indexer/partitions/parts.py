@@ -34,8 +34,6 @@ class ReplicaOptions(msgspec.Struct, frozen=True, kw_only=True):
     min_hold_s: float = 30.0
     standby: bool = True
     """Whether it listens along where the plan makes it the standby."""
-    address: str = ""
-    """Where its REST answers, for people."""
     retain_s: float = 3_600.0
     stale_after_s: float = 5.0
     tick_s: float = 0.25

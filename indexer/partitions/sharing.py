@@ -33,6 +33,8 @@ class Sharing:
         self._parts = parts
         self._owners = owners
         self._followers = followers
+        self.address = ""
+        """Where its REST answers, for people."""
         self._leaving = False
         self._configuration = digest_of(parts.configured.values())
         self._ready: frozenset[int] = frozenset()
@@ -127,7 +129,7 @@ class Sharing:
         return Member(
             name=options.name,
             process=self._parts.nonces.process,
-            address=options.address,
+            address=self.address,
             collects=bool(self._owners),
             stands_by=options.standby,
             leaving=self._leaving,

@@ -75,6 +75,7 @@ def test_each_replica_tells_of_all(cluster: Cluster) -> None:
     for asked in NAMES:
         told = replicas(cluster, asked)
         assert {asked} == {name for name, view in told.items() if view["me"]}
+        assert {name: cluster.replicas[name].url for name in NAMES} == {n: view["address"] for n, view in told.items()}
         assert [sum(share.standby == name for share in plan) for name in NAMES] == [told[n]["standby"] for n in NAMES]
         for number, view in cluster.replicas[asked].partitions().items():
             assert (plan[number].owner, plan[number].standby) == (view["owner"], view["standby"])
