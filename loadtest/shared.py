@@ -30,6 +30,8 @@ MIN_HOLD_S: Final = 1.0
 """In a deployment partitions move seldom; here every run waits until they lie even."""
 ASK_MAX_S: Final = 60.0
 LOOK_S: Final = 0.05
+SETTLE_MAX_S: Final = 15.0
+"""After a fault. What is not there by then was lost, and will not come."""
 
 
 class Shared(Followed):
@@ -85,6 +87,10 @@ class Shared(Followed):
         """Of every source, as this one sees it."""
         return {view.pod: view.owner for view in await self.node.source_views()}
 
+    async def owned(self) -> list[str]:
+        """Sources whose events this one applies."""
+        return [name for name, owner in (await self.owners()).items() if owner == self._own_name]
+
     async def drain(self, name: str) -> None:
         """Have a replica give up what it owns. Returns when it owns nothing."""
         while (await self.node.drain_replica(name)).effect != "done":
@@ -107,6 +113,17 @@ class Shared(Followed):
         while await self._is_writing():  # noqa: ASYNC110  as in `_until`
             await asyncio.sleep(POLL_S)
         return time.perf_counter() - started
+
+    async def behind(self, last: Sequence[int]) -> list[str]:
+        """Sources that have not applied their sequence here, or are not live, after `SETTLE_MAX_S`; none: at once."""
+        ends_at = time.monotonic() + SETTLE_MAX_S
+        wanted = {source.pod: sequence for source, sequence in zip(self._sources, last, strict=True)}
+        while True:
+            views = await self.node.source_views()
+            missing = [view.pod for view in views if view.state != "live" or (view.sequence or 0) < wanted[view.pod]]
+            if not missing or time.monotonic() > ends_at:
+                return missing
+            await asyncio.sleep(LOOK_S)
 
     async def _is_writing(self) -> bool:
         views = (await self.node.partitions()).partitions

@@ -16,7 +16,7 @@ from loadtest.pauses import takeover
 from loadtest.processes import Child
 from loadtest.publisher import Publisher
 from loadtest.report import Result, Target, begin
-from loadtest.service import Service
+from loadtest.service import Service, pod
 from loadtest.shared import Shared
 from loadtest.stores import StoreServer
 
@@ -36,7 +36,7 @@ LEASES: Final = ((3.0, 2), (10.0, 1))
 """Lease times, and how often each is tried."""
 BEYOND_LEASE_MAX_S: Final = 1.0
 WATCH_S: Final = 2.0
-LOST: Final = ("gaps", "begun anew", "not exact")
+LOST: Final = ("not there", "gaps", "begun anew", "not exact")
 
 Leaving = Literal["drained", "stopped"]
 
@@ -61,7 +61,9 @@ def run(*, leases: Sequence[tuple[float, int]] = LEASES, kind: Kind = "valkey") 
         result.targets.append(Target(name, worst, BEYOND_LEASE_MAX_S, at_least=False))
     rows = [row for table in result.tables.values() for row in table]
     lost = sum(float(row[each] or 0) for row in rows for each in LOST)
-    result.targets.append(Target("sources with a gap, begun anew or not exact any more", lost, 0.0, at_least=False))
+    result.targets.append(
+        Target("sources left behind, with a gap, begun anew or not exact any more", lost, 0.0, at_least=False)
+    )
     return result
 
 
@@ -91,14 +93,14 @@ def _running(lease_s: float, kind: Kind) -> Iterator[Running]:
 
 def _killed(lease_s: float, kind: Kind) -> Row:
     with _running(lease_s, kind) as (engines, replicas):
+        time.sleep(WATCH_S)
+        before = replicas[NAMES[0]].call(Shared.generations)
         victim, owned = _busiest(replicas)
         others = [each for name, each in replicas.items() if name != victim]
-        before = others[0].call(Shared.generations)
-        time.sleep(WATCH_S)
         killed_at = time.monotonic_ns()
         replicas[victim].kill()
-        after = dict(zip(before, engines.call(Publisher.last), strict=True))
-        asked = {pod: after[pod] + 1 for pod in owned}
+        after = {pod(number): last for number, last in enumerate(engines.call(Publisher.last))}
+        asked = {name: after[name] + 1 for name in owned}
         seen = [pending.result() for pending in [each.ask(Shared.seen, asked) for each in others]]
         lost = _lost(engines, others, before)
     took = takeover(killed_at, seen)
@@ -116,12 +118,12 @@ def _killed(lease_s: float, kind: Kind) -> Row:
 
 def _leaving(kind: Kind, how: Leaving) -> Row:
     with _running(10.0, kind) as (engines, replicas):
-        leaving, owned = _busiest(replicas)
-        others = [each for name, each in replicas.items() if name != leaving]
-        before = others[0].call(Shared.generations)
-        for each in others:
+        before = replicas[NAMES[0]].call(Shared.generations)
+        for each in replicas.values():
             each.call(Shared.watch_sequences)
         time.sleep(WATCH_S)
+        leaving, owned = _busiest(replicas)
+        others = [each for name, each in replicas.items() if name != leaving]
         resting = [each.call(Shared.longest_pauses) for each in others]
         started = time.perf_counter()
         if how == "drained":
@@ -136,8 +138,8 @@ def _leaving(kind: Kind, how: Leaving) -> Row:
         "it is": how,
         "its sources": len(owned),
         "until it owns nothing s": round(took_s, 2),
-        "longest pause ms": round(1e3 * max(each[pod] for each in moving for pod in owned)),
-        "before ms": round(1e3 * max(each[pod] for each in resting for pod in owned)),
+        "longest pause ms": round(1e3 * max(each[name] for each in moving for name in owned)),
+        "before ms": round(1e3 * max(each[name] for each in resting for name in owned)),
         **lost,
     }
     print(f"  {row}", flush=True)
@@ -145,9 +147,8 @@ def _leaving(kind: Kind, how: Leaving) -> Row:
 
 
 def _busiest(replicas: Mapping[str, Child[Shared]]) -> tuple[str, list[str]]:
-    """The owner of most sources, and which these are."""
-    owners = next(iter(replicas.values())).call(Shared.owners)
-    owned = {name: [pod for pod, owner in owners.items() if owner == name] for name in replicas}
+    """The owner of most sources, and which these are, as each one says of itself at this moment."""
+    owned = {name: each.call(Shared.owned) for name, each in replicas.items()}
     name = max(owned, key=lambda each: len(owned[each]))
     return name, owned[name]
 
@@ -156,12 +157,12 @@ def _lost(engines: Child[Publisher], others: Sequence[Child[Shared]], before: Ma
     """Once all that was published is applied: what is missing. Zeros are what must be."""
     engines.call(Publisher.stop_live)
     last = engines.call(Publisher.last)
-    for each in others:
-        each.call(Service.applied, last)
-        each.call(Shared.all_live)
+    asked = [each.ask(Shared.behind, last) for each in others]
+    behind = {name for pending in asked for name in pending.result()}
     generations = [each.call(Shared.generations) for each in others]
     return {
+        "not there": len(behind),
         "gaps": sum(each.call(Service.counts)["gaps"] for each in others),
-        "begun anew": sum(each[pod] != before[pod] for each in generations for pod in before),
+        "begun anew": sum(each[name] != before[name] for each in generations for name in before),
         "not exact": sum(len(before) - each.call(Shared.sure) for each in others),
     }
