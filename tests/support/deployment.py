@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.support.redis_servers import Server
 
 PARTITIONS: Final = 6
-"""Two for each of three replicas, one pod in each."""
+"""One for each of three replicas, and one pod in each."""
 
 
 def one_pod_each(partitions: int) -> list[str]:

@@ -37,6 +37,7 @@ TIMES: Final = {
     "events__heartbeat_ms": "200",
 }
 """Short ones. Whatever stands still for longer than the lease is missed by the others."""
+LOG_LINES: Final = 30
 
 
 class Member(Replica):
@@ -202,10 +203,10 @@ class Cluster:
         self.wait_for(lambda: len(self.owners(*gone)) == self.partitions, f"all to be taken over from {gone}")
 
     def told(self) -> str:
-        """What those that run say of each partition: partition, role, state, owner."""
+        """What those that run say of each partition (partition, role, state, owner), and the end of their logs."""
         lines = []
         for name in self.running:
             views = self.replicas[name].partitions()
             said = " ".join(f"{number}:{v['role']}/{v['state']}/{v['owner']}" for number, v in views.items())
-            lines.append(f"{name}: {said}")
+            lines += [f"{name}: {said}", *self.replicas[name].log().splitlines()[-LOG_LINES:]]
         return "\n".join(lines)

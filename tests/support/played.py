@@ -69,6 +69,11 @@ class Play:
         engine = self.fleet.engines[number]
         wait_for(lambda: engine.subscribers >= wanted, f"{engine.endpoint} to have {wanted} subscribers")
 
+    def is_live(self) -> bool:
+        """Whether everybody says so of every source."""
+        told = [self.cluster.replicas[name].sources() for name in self._running]
+        return all(sources[pod]["state"] == "live" for sources in told for pod in self.pods)
+
     def ask_in_turn(self, probe: Probe, *, calm: bool) -> list[str]:
         """One replica, another one each time: what it says otherwise than the engines.
 

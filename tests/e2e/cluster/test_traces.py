@@ -83,6 +83,7 @@ class Mishaps:
     def settle(self) -> None:
         """All is as planned for those that run, and every engine is heard by two."""
         self.cluster.wait_settled()
+        self.cluster.wait_for(self.play.is_live, "every source to be live everywhere")
         for number in self.play.fleet.engines:
             self.play.wait_heard(number)
         self.is_calm = True
