@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.support.in_trouble import Engine, Replica
     from tests.support.redis_servers import Server
 
-PARTITIONS: Final = 6
+PARTITIONS: Final = 3
 """One for each of three replicas, and one pod in each."""
 
 
@@ -144,10 +144,12 @@ class Deployment(Truth):
 
 @contextlib.contextmanager
 def deployed(
-    folder: Path, *, replay: bool = False, names: Sequence[str] = NAMES, **settings: str
+    folder: Path, *, replay: bool = False, names: Sequence[str] = NAMES, partitions: int = PARTITIONS, **settings: str
 ) -> Iterator[Deployment]:
     """Three replicas on a server of the test's own, which is looked at when all have ended."""
     with own_server(folder) as server:
-        with contextlib.closing(Deployment(server, replay=replay, names=names, **settings)) as deployment:
+        with contextlib.closing(
+            Deployment(server, replay=replay, names=names, partitions=partitions, **settings)
+        ) as deployment:
             yield deployment
         assert_clean(server)

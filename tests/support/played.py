@@ -108,7 +108,8 @@ class Play:
             what = f"{name} n={probe.n} pod={pod} prompt={probe.prompt}: {standing(entry)}"
             is_old = entry.generation in self.old_generations.get(pod, ())
             if is_old or standing(entry) != ("live", "exact", sequence):
-                reservations.append(f"{what} {entry.generation} {entry.reason}, the engine is at {sequence}")
+                why = self.cluster.replicas[name].sources()[pod]["why"]
+                reservations.append(f"{what} ({why}), the engine is at {sequence}")
             elif got != truth:
                 faults.append(f"{what}: {got}, engine {truth}")
         if not reservations and answer.state != "exact":

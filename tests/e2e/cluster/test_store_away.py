@@ -59,7 +59,7 @@ def turn_back(deployment: Deployment) -> Callable[[], None]:
 @pytest.mark.parametrize("away", [cut, freeze, end, turn_back], ids=lambda away: away.__name__)
 def test_away_for_all(tmp_path: Path, away: Callable[[Deployment], Callable[[], None]], seconds: int) -> None:
     """Under traffic, for longer than a lease: every owner goes on, and is the owner afterwards. All heals by itself."""
-    with deployed(tmp_path, staleness__score_ttl_s="120") as deployment:
+    with deployed(tmp_path, partitions=6, staleness__score_ttl_s="120") as deployment:
         generations = deployment.begin()
         owners = deployment.cluster.owners()
         come_back = away(deployment)
