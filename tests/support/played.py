@@ -37,10 +37,11 @@ class Play:
     position: int = 0
     """Messages published."""
     turns: int = 0
+    """Answers."""
+    certain_at_once: int = 0
+    """Of those."""
     old_generations: dict[str, set[str]] = field(default_factory=dict)
     """By pod, of lives that are over: what an answer says of them is not about the engine that is there."""
-    asked: dict[str, int] = field(default_factory=dict)
-    """By replica, how many probes."""
 
     @property
     def pods(self) -> list[str]:
@@ -74,22 +75,25 @@ class Play:
         told = [self.cluster.replicas[name].sources() for name in self._running]
         return all(sources[pod]["state"] == "live" for sources in told for pod in self.pods)
 
-    def ask_in_turn(self, probe: Probe, *, calm: bool) -> list[str]:
+    def ask_in_turn(self, probe: Probe) -> list[str]:
         """One replica, another one each time: what it says otherwise than the engines.
 
-        Where it is calm the first answer counts, once all of the probe is applied. Otherwise an answer may have its
-        reservations for a while; what it is certain of must be right nevertheless.
+        Once all of the probe is applied, what an answer is certain of must be right; and it must be certain of all in
+        the end, and right.
         """
         names = self._running
         name = names[self.turns % len(names)]
         self.turns += 1
-        self.asked[name] = self.asked.get(name, 0) + 1
-        first, reservations = self._compare(name, probe)
-        if calm and not any(self.old_generations.values()):
-            return first + reservations
+        faults, reservations = self._compare(name, probe)
+        self.certain_at_once += not reservations
         if reservations:
-            self.cluster.wait_for(lambda: not self._compare(name, probe)[1], f"{name} to be certain of n={probe.n}")
-        return first + [fault for faults in self._compare(name, probe) for fault in faults]
+            self.cluster.wait_for(
+                lambda: not self._compare(name, probe)[1],
+                f"{name} to be certain of n={probe.n}",
+                lambda: str(self._compare(name, probe)[1]),
+            )
+            faults += [fault for found in self._compare(name, probe) for fault in found]
+        return faults
 
     def _compare(self, name: str, probe: Probe) -> tuple[list[str], list[str]]:
         """What is certain and wrong, and what is not certain, or wrong, at the sequence asked for."""
