@@ -30,6 +30,18 @@ async def items(replica: Replica, pod: str = "a", *, complete: bool = True) -> l
     return answer.items
 
 
+async def in_pages(replica: Replica) -> list[HistoryItem]:
+    """Two at a time, each page from where the one before ended."""
+    found: list[HistoryItem] = []
+    after: tuple[int, ...] | None = None
+    while not found or after is not None:
+        page = await replica.node.source_history("a", None, limit=2, after=after)  # type: ignore[arg-type]
+        assert len(page.items) == 2 or page.next is None
+        found += page.items
+        after = None if page.next is None else tuple(map(int, page.next.split("-")))
+    return found
+
+
 def words(found: list[HistoryItem]) -> list[str]:
     """In the order in which it happened, but for who owned it, and a start that took long."""
     return [
@@ -89,6 +101,7 @@ def test_a_life_of_a_source_is_read_anywhere_and_after_a_restart(store: Store) -
         await second.until(lambda: not second.node.history.has_more)
         written = [each for each in await items(second) if each.what not in OF_OWNERS]
         assert written == [each for each in await items(asked) if each.what not in OF_OWNERS]
+        assert await items(asked) == await in_pages(asked)
         ownership = [("r1", "takeover", "first"), ("r1", "handover", "stopped"), ("r1", "takeover", "same_name")]
         assert ownership == owners(await items(second))
         assert {"r1"} == {each.replica for each in written}
@@ -265,5 +278,30 @@ def test_a_source_that_is_no_longer_configured(store: Store) -> None:
         assert ["joined: from_the_start", "registered: flag"] == sorted(told[:2])
         assert ["removed: not_configured", "registered: flag"] == told[2:]
         await third.stop()
+
+    run(body)
+
+
+def test_who_takes_over_says_so_of_each_source(store: Store) -> None:
+    """With the ownership's epoch and the batch at which it went on."""
+
+    async def body() -> None:
+        pods = [f"pod-{place}" for place in range(6)]
+        first = await Replica(store.url, pods=pods, redis__heartbeat_s=0.5).start()
+        for pod in pods:
+            first.say(pod, stored([1], prompt(1)))
+        await first.written()
+        second = await Replica(store.url, pods=pods, name="r2", redis__heartbeat_s=0.5).start()
+        await first.die()
+        numbers = {second.part._parts.partition_of(SourceId(pod, 0)) for pod in pods}
+        await second.until(lambda: all(second.part.owners[place].role == "owner" for place in numbers))
+        await stored_history(second)
+
+        for pod in pods:
+            (taken,) = [each for each in await items(second, pod) if each.replica == "r2"]
+            assert ("takeover", "lease_expired", 0) == (taken.what, taken.cause, taken.numbers.sequence)
+            place = second.part._parts.partition_of(SourceId(pod, 0))
+            assert second.part.owners[place].position.epoch == taken.numbers.epoch
+        await second.stop()
 
     run(body)
