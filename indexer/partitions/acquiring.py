@@ -88,7 +88,8 @@ class Acquiring:
             if self._membership.is_known:
                 is_not_ours()
                 has_loaded = False
-            await asyncio.sleep(self._until_next_look(seen, clock.now()))
+            # Who leaves reserves it for whom the plan names next, for a moment only.
+            await self._membership.planned_anew(self._number, self._until_next_look(seen, clock.now()))
 
     def _see(self, seen: Standing, asked_at: float) -> None:
         self.holder = replica_of(seen.holder)

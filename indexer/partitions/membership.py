@@ -49,12 +49,21 @@ class Membership:
         self.shares: list[Share] = []
         """The plan, by partition; empty as long as nobody knows."""
         self._stirred = asyncio.Event()
+        self._waits: dict[int, asyncio.Event] = {}
+        """Partitions of which somebody here waits to hear who should own them."""
 
     # -- what is known ------------------------------------------------------------------------------------------------
 
     def share(self, partition: int) -> Share | None:
         """Who should own a partition and who stands by; None as long as nobody knows."""
         return self.shares[partition] if self.shares else None
+
+    async def planned_anew(self, partition: int, within_s: float) -> None:
+        """Return when the plan has something else for a partition, or the time is over."""
+        changed = self._waits.setdefault(partition, asyncio.Event())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await changed.wait()
 
     @property
     def candidates(self) -> frozenset[str]:
@@ -121,8 +130,10 @@ class Membership:
             return
         came, went = sorted(candidates - self._candidates), sorted(self._candidates - candidates)
         steps = share_out_in_steps(self._parts.partitions, candidates)
-        self.shares = await Slices(self._parts.clock).run(steps)
+        before, self.shares = self.shares, await Slices(self._parts.clock).run(steps)
         self._candidates = candidates
+        for partition in [each for each in self._waits if before[each : each + 1] != self.shares[each : each + 1]]:
+            self._waits.pop(partition).set()
         if self.is_known and went:
             log.warning("replicas: %s left, partitions are shared out among %d", ", ".join(went), len(candidates))
         if self.is_known and came:

@@ -81,6 +81,8 @@ class Claim:
     def saw(self, seen: Seen, asked_at: float, now: float) -> None:
         """The store was asked at `asked_at` and had answered by `now`."""
         was_free = self._seen is not None and not self._seen.holder
+        if was_free and self._seen is not None and self._seen.reserved_for and not seen.reserved_for:
+            was_free = False  # for whom it was reserved has not come: all who may begin to wait from now on
         self._seen = seen
         if seen.epoch >= self._epoch:
             self._epoch, self._last = seen.epoch, seen.last

@@ -73,6 +73,22 @@ def test_who_stops_leaves_all_to_the_others_at_once(store: Store) -> None:
     run(body)
 
 
+def test_who_takes_over_looks_in_time(store: Store) -> None:
+    """With a long lease a partition of others is looked at seldom; what is reserved here is not, for a moment only."""
+
+    async def body() -> None:
+        first = await Replica(store.url, PODS, name="r1", redis__lease_s=60.0, redis__partitions=2).start()
+        second = await Replica(store.url, PODS, name="r2", redis__lease_s=60.0, redis__partitions=2).start()
+        await first.until(lambda: [1, 1] == [len(owned(each)) for each in (first, second)])
+        taken = second.part.sharing.takeovers["handed_over"]
+        await first.stop()
+        await second.until(lambda: owned(second) == {0, 1})
+        assert taken + 1 == second.part.sharing.takeovers["handed_over"]
+        await second.stop()
+
+    run(body)
+
+
 def test_who_dies_is_replaced_when_its_lease_ends(store: Store) -> None:
     """By whoever stood by."""
 

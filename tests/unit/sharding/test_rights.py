@@ -61,6 +61,14 @@ def test_a_lease_that_ran_out_is_the_standbys_at_once() -> None:
     assert 7.3 + 2 * GRACE_S == claim("c", *seen).may_take_at(standing())
 
 
+def test_a_reservation_that_lapsed_is_no_head_start() -> None:
+    """Whoever was named waits no longer than anybody: ranks count from its end, not from when it was given up."""
+    given_up = Seen("", 1.9, "a", "x", 7)
+    seen = ((held("x", 9.0), 4.0), (given_up, 5.0), (free("x"), 7.2))
+
+    assert (7.3, 7.3 + GRACE_S, 7.3 + 2 * GRACE_S) == tuple(claim(me, *seen).may_take_at(standing()) for me in "abc")
+
+
 def test_a_lease_that_went_before_its_time_was_lost() -> None:
     """An emptied store says nothing of its owner, who has one lease time to take it again."""
     seen = ((held("a", 9.0), 5.0), (free(), 7.0))
@@ -99,7 +107,7 @@ def test_what_is_handed_over_is_for_one() -> None:
 
     assert 5.1 == claim("a", (reserved, 5.0)).may_take_at(standing())
     assert None is claim("b", (reserved, 5.0)).may_take_at(standing())
-    assert 5.1 == claim("x", (reserved, 5.0), (free("x"), 7.5)).may_take_at(standing())
+    assert 7.6 == claim("x", (reserved, 5.0), (free("x"), 7.5)).may_take_at(standing())
 
 
 def test_who_is_no_candidate_takes_only_where_nobody_is() -> None:
