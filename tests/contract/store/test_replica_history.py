@@ -305,3 +305,25 @@ def test_who_takes_over_says_so_of_each_source(store: Store) -> None:
         await second.stop()
 
     run(body)
+
+
+def test_a_clear_while_nobody_owns_is_told_by_who_comes_next(store: Store) -> None:
+    """As a clear, and not as a source that is new."""
+
+    async def body() -> None:
+        first = await Replica(store.url).start()
+        first.say("a", stored([1], prompt(1)))
+        await first.stop()
+        asked = await Replica(store.url, pods=(), name="r2", **{"server.roles": ["lookup"]}).start()
+        await asked.until(lambda: A in asked.node.registry.sources)
+        answer = await asked.node.clear_source("a", None)
+        assert "accepted" == answer.effect
+        second = await Replica(store.url, name="r3").start()
+
+        assert ["registered: flag", "joined: from_the_start", "clear"] == words(await items(second))
+        (clear,) = [each for each in await items(second) if each.what == "clear"]
+        assert ("r3", 0) == (clear.replica, clear.numbers.sequence)
+        await second.stop()
+        await asked.stop()
+
+    run(body)
