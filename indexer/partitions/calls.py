@@ -34,17 +34,6 @@ class EpochOver(Exception):
         self.why = why
 
 
-def end_if_cancelled() -> None:
-    """Where a failure of a group of tasks is caught and something else is begun.
-
-    A group that is cancelled while a task of it fails raises the failure alone (Python below 3.13): whoever goes on
-    then would never end.
-    """
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
-
-
 @dataclass(frozen=True, slots=True)
 class OpenCall:
     """A call of which it is not known whether it was done: `position` is its entry's."""

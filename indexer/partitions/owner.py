@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from indexer.errors import first_of
 from indexer.happenings import Happening
 from indexer.partitions.acquiring import RETRY_MAX_S, RETRY_S, Acquiring, replica_of
-from indexer.partitions.calls import EpochOver, end_if_cancelled
+from indexer.partitions.calls import EpochOver
 from indexer.partitions.configuring import configured_in
 from indexer.partitions.holding import Holding
 from indexer.partitions.news import in_use
@@ -198,7 +198,6 @@ class Owner:
             try:
                 await holding.during(self._begin(due))
             except (StoreFailure, DamagedValue) as failure:
-                end_if_cancelled()
                 self._tell_trouble(await self._explained(failure))
                 await self._rest(rest)
                 rest = min(2 * rest, RETRY_MAX_S)
@@ -213,7 +212,6 @@ class Owner:
             try:
                 await self._write(self._writing)
             except EpochOver as over:
-                end_if_cancelled()
                 self._news.tell(self.number, _in_words(over.why))
             self.role = "waiting"
 

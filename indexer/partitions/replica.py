@@ -33,6 +33,8 @@ from indexer.store.failures import StoreFailure
 from indexer.store.layout import PartitionKeys, replicas_key, tags
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from indexer.index.source import SourceIndex
     from indexer.ingest import SourceSink
     from indexer.model import SourceId
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kvindexer.store")
 
 LEARN_S: Final = 1.0
+CANCEL_AGAIN_S: Final = 0.5
 ALONE_AFTER_S: Final = 1.0
 
 
@@ -157,9 +160,7 @@ class Replica:
             ]
             await stop.wait()
             await quiet.wait()
-            for task in running:
-                task.cancel()
-            await asyncio.wait(running)
+            await _cancelled(running)
             await self._end()
             following.cancel()
         await self._parts.client.close()
@@ -242,3 +243,15 @@ class Replica:
         self.sharing.takeovers[cause] += 1
         if cause in {"lease_expired", "handed_over"}:
             self._news.tell(owner.number, f"owned here now: {cause.replace('_', ' ')}")
+
+
+async def _cancelled(running: Iterable[asyncio.Task[None]]) -> None:
+    """Until they have ended. A group of tasks that is cancelled while a task of it fails raises the failure alone.
+
+    So who catches it goes on (Python below 3.13): they are told again.
+    """
+    pending = set(running)
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=CANCEL_AGAIN_S)
