@@ -24,6 +24,10 @@ RUN_OVERHEAD_BYTES: Final = 1_000
 CHANGE_OVERHEAD_BYTES: Final = 160
 
 
+AWAY_MAX: Final = 8
+"""Absences that are kept of a connection with nothing but those."""
+
+
 class Up(NamedTuple):
     """The connection stands since then, on our clock."""
 
@@ -152,7 +156,7 @@ class Ring:
         """Behind the newest."""
         self.alive_at: float | None = None
         """Until then, on our clock, the owner saw the engine connected."""
-        self._away: tuple[float, float] | None = None  # the longest of the absences that were folded
+        self._away: list[tuple[float, float]] = []  # absences that were folded, each shorter than the one before it
         self._noted: tuple[int, float] | None = None  # not seen yet
         self._leftovers = 0
 
@@ -258,12 +262,12 @@ class Ring:
     def unfold(self) -> None:
         """Changes that lie before all that is held are told like the others."""
         self._prepend(self._folded())
-        self._away = None
+        self._away = []
         self.front = self.base
 
     def start(self, link: Link, changes: Sequence[Change] = (), anchor: Anchor | None = None) -> None:
         """What is held follows these changes of a connection that stood like that, at the anchor if there is one."""
-        self.anchor, self.base, self.front, self._away, self._noted = anchor, link, link, None, None
+        self.anchor, self.base, self.front, self._away, self._noted = anchor, link, link, [], None
         self._prepend(changes)
         for entry in self.entries:
             if not isinstance(entry, Run):
@@ -358,25 +362,32 @@ class Ring:
             self._drop(run, anchor.sequence + 1 - run.first)
         else:
             self.tail_lost = False
-        self.anchor, self.base, self._away, self._noted = anchor, self.front, None, None
+        self.anchor, self.base, self._away, self._noted = anchor, self.front, [], None
 
     def _fold(self, change: Change) -> None:
-        """A change with nothing before it: of several absences the longest counts (promise P6)."""
+        """A change with nothing before it.
+
+        Whoever goes on from some moment has to know the longest absence since then (promise P6). A shorter one before
+        a longer is never that; and where there are too many, two count as one long absence.
+        """
         before = self.front
         self.front = before.after(change)
         if isinstance(change, Up) and before.since is not None:
-            since = change.at if before.connected else before.since
-            if self._away is None or change.at - since > self._away[1] - self._away[0]:
-                self._away = (since, change.at)
+            away = self._away
+            away.append((change.at if before.connected else before.since, change.at))
+            if len(away) > AWAY_MAX:
+                away[-2:] = [(away[-2][0], change.at)]
+            while len(away) > 1 and _length(away[-2]) <= _length(away[-1]):
+                del away[-2]
 
     def _folded(self) -> list[Change]:
         """The changes that lead from the base to the front."""
         link, front, away = self.base, self.front, self._away
         changes: list[Change] = []
         if link.since is None and front.since is not None:
-            changes.append(Up(front.since if away is None else away[0]))
-        if away is not None:
-            changes += [Down(away[0]), Up(away[1])]
+            changes.append(Up(away[0][0] if away else front.since))
+        for since, at in away:
+            changes += [Down(since), Up(at)]
         for change in changes:
             link = link.after(change)
         if front.settled and not link.settled:
@@ -393,3 +404,7 @@ class Ring:
     def _account(self, cost: int) -> None:
         self.used_bytes += cost
         self._budget.used_bytes += cost
+
+
+def _length(absence: tuple[float, float]) -> float:
+    return absence[1] - absence[0]

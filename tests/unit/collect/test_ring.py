@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from indexer.collect.lanes import cost_bytes
 from indexer.collect.ring import (
+    AWAY_MAX,
     CHANGE_OVERHEAD_BYTES,
     RUN_OVERHEAD_BYTES,
     SETTLED,
@@ -148,11 +149,12 @@ def test_full_the_oldest_goes() -> None:
 
 
 def test_what_goes_for_want_of_room_leaves_its_changes() -> None:
-    """The longest absence counts, and how the connection stands."""
-    before = [Up(1.0), batch(0), Down(2.0), Up(9.0), batch(1), SETTLED, Down(10.0), Up(11.0)]
+    """As far as they matter to whoever goes on from any moment: a short absence before a longer one does not."""
+    blink = [Down(1.25), Up(1.5)]
+    before = [Up(1.0), batch(0), *blink, Down(2.0), Up(9.0), batch(1), SETTLED, Down(10.0), Up(11.0)]
     ring = filled(*before, *batches(2, 30), count=5)
 
-    assert [Up(2.0), Down(2.0), Up(9.0), SETTLED, *batches(ring.dropped, 30)] == drained(ring)
+    assert [Up(2.0), Down(2.0), Up(9.0), Down(10.0), Up(11.0), SETTLED, *batches(ring.dropped, 30)] == drained(ring)
 
 
 def test_an_empty_ring_takes_one_batch_of_any_size() -> None:
@@ -195,9 +197,11 @@ def test_a_durable_batch_that_found_no_room_is_not_lost() -> None:
 
 
 def test_a_connection_that_comes_and_goes_is_bounded() -> None:
-    """Nothing but changes: one absence of them is kept."""
+    """Nothing but changes: few absences of them are kept, and the sum of the others."""
     flapping = [change for at in range(10_000) for change in (Up(at * 2.0), Down(at * 2.0 + 1.0))]
     assert 0 == filled(*flapping).used_bytes
+    ever_shorter = filled(*(change for n in range(99) for change in (Up(n * 99.0), Down(n * 99.0 + n))))
+    assert 2 * AWAY_MAX + 2 >= len([change for change in drained(ever_shorter) if change is not SETTLED])
     behind = filled(batch(0), *flapping, count=10)
 
     assert behind.used_bytes <= 10 * COST + 2 * RUN_OVERHEAD_BYTES
