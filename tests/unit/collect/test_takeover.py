@@ -518,3 +518,65 @@ def test_a_sink_that_was_told_nothing_goes_on_from_nothing() -> None:
     story.live(0, 1)
 
     assert [0, 1] == sink.applied
+
+
+def test_what_was_suspected_is_still_the_collectors_to_take_back() -> None:
+    """Messages had been dropped before: the next one that arrives ends that, once."""
+    story = Story()
+    story.up()
+    story.live(0, 6)
+    sink = story.take_over(replace(stood_at(6), suspicions=frozenset({"dropped"})))
+    story.step_down()
+    story.start(sink)
+    story.live(7)
+
+    assert [("apply", 7), ("suspect", "dropped", False)] == sink.story
+
+
+def test_an_endpoint_of_another_engine_is_not_asked_after_stepping_down_either() -> None:
+    """What it was seen to be, it is."""
+    story = Story(replay=True)
+    story.up()
+    story.live(0, 6)
+    sink = story.take_over(replace(stood_at(6), suspicions=frozenset({"replay_differs"})))
+    story.live(7)
+    story.step_down()
+    story.start(sink)
+    story.live(9)
+
+    assert [("apply", 7), ("gap", 8, 8), ("apply", 9)] == sink.story
+    assert ([], {"replay_differs"}) == (story.asked, sink.suspicions)
+
+
+def test_a_reconnect_that_was_lost_again_before_anything_came() -> None:
+    """The longest absence counts, whoever had the connection meanwhile."""
+    story = Story()
+    story.up()
+    story.live(0, 2)
+    sink = story.take_over(stood_at(2))
+    story.down()
+    story.up(after_s=6.0)
+    story.down()
+    story.step_down()
+    story.start(sink)
+    story.up(after_s=0.5)
+    story.live(5)
+
+    assert [("restart", "reconnect_jump"), ("apply", 5)] == sink.story[-2:]
+
+
+def test_what_may_be_left_of_a_connection_before_is_not_the_new_ones() -> None:
+    """The engine came back a moment ago, and nobody knows yet what its queue still holds of the life before."""
+    story = Story()
+    story.up()
+    story.live(0, 9)
+    story.down()
+    story.clock.seconds += 6.0
+    story.wire.connect(story.clock.now())
+    story.listener.drain()  # what is left, if anything, has not been read
+    story.note(2, life=1)
+    sink = story.take_over(stood_at(2, life=1))
+    story.live(3, life=1)
+
+    assert [("apply", 3)] == [told for told in sink.story if told[0] != "syncing"]
+    assert 1 == sink.counts["reconnects"]
