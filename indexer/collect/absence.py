@@ -84,6 +84,11 @@ class Absence:
         return not self._leftovers
 
     @property
+    def up_at(self) -> float:
+        """When the connection came to stand last."""
+        return self._up_at
+
+    @property
     def since(self) -> float | None:
         """When the connection came to stand, or was lost; None where it never stood."""
         return self._up_at if self.connected else self._down_since

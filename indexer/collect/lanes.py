@@ -31,13 +31,24 @@ class Lane:
     empty lane takes one message of any size, or a source that sends large ones would never get on.
     """
 
-    __slots__ = ("_batches", "_budget", "_limit_bytes", "_marked", "overflowed", "used_bytes")
+    __slots__ = (
+        "_batches",
+        "_budget",
+        "_limit_bytes",
+        "_marked",
+        "_older",
+        "_popped_older",
+        "overflowed",
+        "used_bytes",
+    )
 
     def __init__(self, limit_bytes: int, budget: LaneBudget) -> None:
         self._batches: deque[RawBatch] = deque()
         self._budget = budget
         self._limit_bytes = limit_bytes
         self._marked = 0
+        self._older = 0
+        self._popped_older = False  # and may be put back
         self.used_bytes = 0
         self.overflowed = False
 
@@ -71,6 +82,7 @@ class Lane:
     def put_back(self, batch: RawBatch) -> None:
         """Hold a batch before all others. Always fits: it was just taken from here or is the only one."""
         self._batches.appendleft(batch)
+        self._older += self._popped_older
         self._account(cost_bytes(batch))
 
     def pop(self) -> RawBatch:
@@ -78,6 +90,8 @@ class Lane:
         batch = self._batches.popleft()
         self._account(-cost_bytes(batch))
         self._marked = max(0, self._marked - 1)
+        self._popped_older = self._older > 0
+        self._older -= self._popped_older
         if not self._batches:
             self.overflowed = False
         return batch
@@ -95,17 +109,22 @@ class Lane:
         while self._marked:
             self.pop()
 
-    def take_all(self) -> list[RawBatch]:
-        """Take all out, the oldest first."""
-        batches = list(self._batches)
+    def begin_connection(self) -> None:
+        """What is held now came by a connection before the one that begins."""
+        self._older = len(self._batches)
+
+    def take_all(self) -> tuple[list[RawBatch], int]:
+        """Take all out, the oldest first; and how many of them came by a connection before the present one."""
+        batches, older = list(self._batches), self._older
         self.clear()
-        return batches
+        return batches, older
 
     def clear(self) -> None:
         """Drop everything and give the bytes back."""
         self._batches.clear()
         self._account(-self.used_bytes)
-        self._marked = 0
+        self._marked = self._older = 0
+        self._popped_older = False
         self.overflowed = False
 
     def _account(self, cost: int) -> None:

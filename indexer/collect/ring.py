@@ -275,10 +275,13 @@ class Ring:
         self.end = link
         self._leftovers = 0 if link.settled else self._rcvhwm
 
-    def return_to_front(self, batches: Iterable[RawBatch]) -> None:
+    def return_to_front(self, items: Sequence[RawBatch | Change]) -> None:
         """These, in order, were taken out and not applied: they come first again. Then its limits count."""
         self.unfold()
-        for batch in reversed(list(batches)):
+        for batch in reversed(items):
+            if not isinstance(batch, RawBatch):
+                self._prepend([batch])
+                continue
             oldest = self.entries[0] if self.entries else None
             if isinstance(oldest, Run) and oldest.first == batch.sequence + 1:
                 oldest.first -= 1

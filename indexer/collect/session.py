@@ -14,10 +14,11 @@ from indexer.collect import remarks
 from indexer.collect.asking import Asking
 from indexer.collect.commands import Command, CoreCommand, Count, ReplayEnd, SetSyncing
 from indexer.collect.lanes import Lane
+from indexer.collect.leaving import hand_back
 from indexer.collect.options import CollectOptions
 from indexer.collect.recovery import Purpose
 from indexer.collect.rejoin import Footing, lost
-from indexer.collect.ring import SETTLED, Anchor, Change, Down, Link, Ring, Settled, Up
+from indexer.collect.ring import Change, Down, Ring, Settled, Up
 from indexer.collect.sequence import Duplicate, FirstAbove, Gap, Next, Restart
 from indexer.collect.silence import Silence
 from indexer.collect.stream import Phase, Stream
@@ -118,6 +119,8 @@ class Session:
         stream = self._stream
         if stream.absence.ever_connected:
             out.append(Count("reconnects"))
+        if not stream.absence.unexamined:
+            stream.lane.begin_connection()
         again = stream.absence.up(now if at is None else at)
         stream.held_over = again and bool(stream.lane) and stream.absence.unproven and not stream.replay
         self._asking.connection_changed()
@@ -165,20 +168,7 @@ class Session:
 
     def leave(self, ring: Ring, now: float) -> list[CoreCommand]:
         """Give what is held back to the ring, with all that is needed to go on from it."""
-        stream = self._stream
-        absence, tracker = stream.absence, stream.tracker
-        ring.return_to_front(stream.lane.take_all())
-        link = Link(connected=absence.connected, since=absence.since, settled=absence.settled)
-        changes: list[Change] = []
-        if absence.unexamined_s is not None:
-            changes += _reconnected(link, absence.unexamined_s)
-            link = Link(connected=True, since=link.since)
-        elif absence.connected:
-            ring.note(None, None, now)
-        anchor = None
-        if tracker.last is not None:
-            anchor = Anchor(tracker.last, tracker.last_stamp, stream.arrived_last is not None)
-        ring.start(link, changes, anchor)
+        hand_back(self._stream, ring, now)
         return self.end()
 
     @property
@@ -338,14 +328,3 @@ class Session:
             self._asking.recover(Purpose.JOIN, 0, now, out)
         else:
             self._asking.recover(Purpose.IDENTIFY, last, now, out)
-
-
-def _reconnected(link: Link, away_s: float) -> list[Change]:
-    """The reconnect that is not examined yet, as it was read."""
-    since = 0.0 if link.since is None else link.since
-    changes: list[Change] = [Down(since - away_s), Up(since)]
-    if link.settled:
-        changes.append(SETTLED)
-    if not link.connected:
-        changes.append(Down(since))
-    return changes

@@ -81,3 +81,19 @@ def test_only_what_was_there_at_the_mark_is_dropped() -> None:
     lane.unmark()
     lane.drop_marked()
     assert 1 == len(lane)
+
+
+def test_it_knows_what_came_before_the_present_connection() -> None:
+    """Also where the oldest was looked at and put back; what is put back alone is of the present one."""
+    lane = lane_for(10)
+    for each in batches(0, 1):
+        lane.push(each)
+    lane.begin_connection()
+    lane.push(batch(2))
+    lane.put_back(lane.pop())
+    lane.pop()
+    lane.put_back(lane.pop())
+    assert (batches(1, 2), 1) == lane.take_all()
+    lane.put_back(batch(3))
+
+    assert ([batch(3)], 0) == lane.take_all()

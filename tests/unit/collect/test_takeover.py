@@ -580,3 +580,19 @@ def test_what_may_be_left_of_a_connection_before_is_not_the_new_ones() -> None:
 
     assert [("apply", 3)] == [told for told in sink.story if told[0] != "syncing"]
     assert 1 == sink.counts["reconnects"]
+
+
+def test_what_was_held_over_a_reconnect_is_still_of_the_engine_before() -> None:
+    """Nobody knew yet who is back: stepping down and up again makes it nobody else's."""
+    story = Story(replay=True)
+    story.up()
+    story.live(0)
+    sink = story.take_over(None)
+    story.down()
+    story.up(after_s=6.0)
+    story.step_down()
+    story.start(sink)
+    story.reply(0, 1, life=1)
+
+    assert [batch(number, 1).payload for number in range(2)] == sink.payloads
+    assert {"syncing", "apply"} == {told[0] for told in sink.story}

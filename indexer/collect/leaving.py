@@ -1,0 +1,35 @@
+"""A session ends, and its stream goes on in a ring: what it held, in order, and what it knew of the connection. Pure."""
+
+from __future__ import annotations
+
+from indexer.collect.ring import SETTLED, Anchor, Change, Down, Link, Ring, Up
+from indexer.collect.stream import Stream
+from indexer.model import RawBatch
+
+
+def hand_back(stream: Stream, ring: Ring, now: float) -> None:
+    """Put all that is held back in front of what the ring has, so that a later session goes on from there.
+
+    A reconnect that is not examined yet comes before what may be another process's, and after what is not. Nobody knows
+    what of that was left of the connection before, so it is settled behind all of it.
+    """
+    absence, tracker = stream.absence, stream.tracker
+    held, older = stream.lane.take_all()
+    link = Link(connected=True, since=absence.up_at)
+    items: list[RawBatch | Change] = list(held)
+    if not absence.ever_connected:
+        link = Link(connected=False, since=absence.since)
+    elif absence.unexamined_s is not None:
+        items[older:older] = [Down(absence.up_at - absence.unexamined_s), Up(absence.up_at)]
+        if absence.settled:
+            items.append(SETTLED)
+    elif absence.connected:
+        link = Link(connected=True, since=absence.up_at, settled=absence.settled)
+        ring.note(None, None, now)
+    if absence.ever_connected and not absence.connected and absence.since is not None:
+        items.append(Down(absence.since))
+    anchor = None
+    if tracker.last is not None:
+        anchor = Anchor(tracker.last, tracker.last_stamp, stream.arrived_last is not None)
+    ring.return_to_front(items)
+    ring.start(link, anchor=anchor)
