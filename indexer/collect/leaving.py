@@ -1,4 +1,4 @@
-"""A session ends, and its stream goes on in a ring: what it held, in order, and what it knew of the connection. Pure."""
+"""A session ends and its stream goes on in a ring: what it held, in order, and what it knew of the connection. Pure."""
 
 from __future__ import annotations
 
