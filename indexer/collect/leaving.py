@@ -25,7 +25,8 @@ def hand_back(stream: Stream, ring: Ring, now: float) -> None:
             items.append(SETTLED)
     elif absence.connected:
         link = Link(connected=True, since=absence.up_at, settled=absence.settled)
-        ring.note(None, None, now)
+        if not ring.tells_of_the_past:
+            ring.note(None, None, now)
     if absence.ever_connected and not absence.connected and absence.since is not None:
         items.append(Down(absence.since))
     anchor = None

@@ -156,7 +156,8 @@ class Subscriber:
         self._perform(self.session.changed(change, now))
         if isinstance(change, Up) and self._pulse is not None:
             self._pulse.silent = False  # whoever shook hands runs; the pulse itself is back in a moment
-        self.sink.alive(self.connected)
+        if self._is_at_present or not self.connected:
+            self.sink.alive(self.connected)
 
     def tick(self) -> None:
         """Look at the connections and let the session know that time passes. Called at least every 500 ms."""
@@ -180,6 +181,14 @@ class Subscriber:
         """Whether the engine is there now."""
         return self.session.connected if self._ring is None else self._ring.end.connected
 
+    @property
+    def _is_at_present(self) -> bool:
+        """Whether the session knows all that happened to the connection: before, it may not say that it stands.
+
+        Whoever hears that would take it for a sign of the engine that spoke last, and another may have come since.
+        """
+        return self._ring is None or not self._ring.tells_of_the_past
+
     def _tell_alive(self) -> None:
         """Both connections tell: one that the process runs, the other that its messages reach us.
 
@@ -189,7 +198,7 @@ class Subscriber:
         pulse = self._pulse
         if pulse is None or not self.connected:
             self.sink.alive(connected=False)
-        elif pulse.beats:
+        elif pulse.beats and self._is_at_present:
             self.sink.alive(connected=True)
         elif pulse.silent:
             self.sink.alive(connected=False, silent_s=self._shared.options.heartbeat_timeout_s)
@@ -213,7 +222,7 @@ class Subscriber:
                 self._tell(item, now)
             elif item is not None:
                 self._on_change(item, now)
-        if self._question is not None and not ring.tells_of_the_past:
+        if self._question is not None and self._is_at_present:
             self._question = self._ask(self._question)
         if not ring:
             ring.clear()
@@ -261,7 +270,7 @@ class Subscriber:
 
     def _ask(self, question: Ask) -> Ask | None:
         """Ask, or put it off: while the ring tells of the past, another engine than the one of then might answer."""
-        if self._ring is not None and self._ring.tells_of_the_past:
+        if not self._is_at_present:
             return question
         self._conversation = self._shared.ask(self, question)
         return None

@@ -60,6 +60,14 @@ def applied(*what: RawBatch) -> list[tuple[object, ...]]:
     return [("apply", each.sequence) for each in what]
 
 
+class HeedingSink(RecordingSink):
+    """Notes also what it is told of the connection."""
+
+    def alive(self, connected: bool, silent_s: float = 0.0) -> None:
+        super().alive(connected, silent_s)
+        self.story.append(("alive", connected))
+
+
 class Story:
     """A process that listens to an engine, and at some moment becomes the owner."""
 
@@ -596,3 +604,18 @@ def test_what_was_held_over_a_reconnect_is_still_of_the_engine_before() -> None:
 
     assert [batch(number, 1).payload for number in range(2)] == sink.payloads
     assert {"syncing", "apply"} == {told[0] for told in sink.story}
+
+
+def test_a_connection_is_not_said_to_stand_before_its_loss_was_told() -> None:
+    """It would be taken for a sign of life of the engine that spoke before."""
+    story = Story()
+    story.up()
+    story.live(0, 9)
+    story.down()
+    story.up(after_s=6.0)
+    sink = HeedingSink(Descriptor(pod="a", endpoint="tcp://engine"), stood_at(6))
+    story.start(sink)
+
+    assert [*applied(*batches(7, 9)), UNPROVEN, ("alive", True)] == [
+        told for told in sink.story if told[0] != "syncing"
+    ]

@@ -288,7 +288,8 @@ class Machine(RuleBasedStateMachine):
     def store(self) -> None:
         """What is known by now outlives the owner."""
         self.stored = deepcopy(self.sink.known)
-        self.stored_at = self.clock.now() if self.owner.connected else self.wire.seen_at
+        if self.owner._is_at_present:
+            self.stored_at = self.clock.now() if self.owner.connected else self.wire.seen_at
 
     @rule()
     def note(self) -> None:
