@@ -287,6 +287,38 @@ def test_a_load_may_take_longer_than_a_lease(store: Store) -> None:
     run(body)
 
 
+def test_a_load_that_fails_is_tried_again(store: Store) -> None:
+    """Several maps are read side by side, and those failures end neither the others' tasks nor the owner's own."""
+
+    async def body() -> None:
+        pods = ("a", "b", "c")
+        first = await Replica(store.url, pods, **ONE).start()
+        for pod in pods:
+            first.say(pod, stored([1], prompt(1)))
+        await first.written()
+        await first.stop()
+        second = Replica(store.url, pods, **ONE)
+        reader, failed = second.part._parts.reader, 0
+
+        async def failing(keys: PartitionKeys, source: SourceId, descriptor: bytes, shelf: Shelf) -> Read:
+            nonlocal failed
+            if failed < 3:
+                failed += 1
+                await asyncio.sleep(0)
+                raise StoreFailure("timeout")
+            return await read_well(keys, source, descriptor, shelf)
+
+        read_well, reader.read = reader.read, failing
+        await second.start()
+        await second.until(lambda: second.part.owners[0].role == "owner")
+
+        assert failed == 3
+        assert BLOCK == second.ask(prompt(1)).matched_tokens
+        await second.stop()
+
+    run(body)
+
+
 def test_an_engine_that_has_published_nothing(store: Store) -> None:
     """Its cursor is before the first batch: known as such after a restart, and by who follows."""
 
