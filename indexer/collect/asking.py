@@ -5,7 +5,7 @@ One recovery at a time; `Recovery` judges its replies, here they are carried out
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import assert_never
 
 from indexer.collect import remarks
@@ -18,7 +18,7 @@ from indexer.collect.stream import Phase, Stream
 from indexer.collect.trust import Trust
 from indexer.decode.envelope import stamp
 from indexer.model import RawBatch
-from indexer.ports import RestartReason, Resume, SuspectReason
+from indexer.ports import RestartReason, SuspectReason
 
 
 class Asking:
@@ -36,9 +36,9 @@ class Asking:
         self._replayed_at = now
         self._loss_told = False
 
-    def take_over(self, resume: Resume, out: list[Command]) -> None:
-        """Go on where a process before this one left off."""
-        self._trust.resume(resume.suspicions)
+    def take_over(self, suspicions: Collection[SuspectReason], out: list[Command]) -> None:
+        """Go on where somebody before left off, who had told so much."""
+        self._trust.resume(suspicions)
         if self._trust.foreign:
             out.append(remarks.REPLAY_FOREIGN)
 

@@ -34,9 +34,11 @@ class Lane:
     __slots__ = (
         "_batches",
         "_budget",
+        "_known",
         "_limit_bytes",
         "_marked",
         "_older",
+        "_popped_known",
         "_popped_older",
         "overflowed",
         "used_bytes",
@@ -47,8 +49,8 @@ class Lane:
         self._budget = budget
         self._limit_bytes = limit_bytes
         self._marked = 0
-        self._older = 0
-        self._popped_older = False  # and may be put back
+        self._known = self._older = 0
+        self._popped_known = self._popped_older = False  # and may be put back
         self.used_bytes = 0
         self.overflowed = False
 
@@ -82,6 +84,7 @@ class Lane:
     def put_back(self, batch: RawBatch) -> None:
         """Hold a batch before all others. Always fits: it was just taken from here or is the only one."""
         self._batches.appendleft(batch)
+        self._known += self._popped_known
         self._older += self._popped_older
         self._account(cost_bytes(batch))
 
@@ -90,7 +93,8 @@ class Lane:
         batch = self._batches.popleft()
         self._account(-cost_bytes(batch))
         self._marked = max(0, self._marked - 1)
-        self._popped_older = self._older > 0
+        self._popped_known, self._popped_older = self._known > 0, self._older > 0
+        self._known -= self._popped_known
         self._older -= self._popped_older
         if not self._batches:
             self.overflowed = False
@@ -109,22 +113,28 @@ class Lane:
         while self._marked:
             self.pop()
 
-    def begin_connection(self) -> None:
-        """What is held now came by a connection before the one that begins."""
+    def begin_connection(self, *, examined: bool) -> None:
+        """What is held now came by a connection before the one that begins. `examined`: of a process that is known."""
         self._older = len(self._batches)
+        if examined:
+            self._known = self._older
 
-    def take_all(self) -> tuple[list[RawBatch], int]:
-        """Take all out, the oldest first; and how many of them came by a connection before the present one."""
-        batches, older = list(self._batches), self._older
+    def take_all(self) -> tuple[list[RawBatch], int, int]:
+        """Take all out, the oldest first.
+
+        And how many of them came before the connection was lost the first time since it was known to whom it is, and
+        how many before the present one.
+        """
+        batches, known, older = list(self._batches), self._known, self._older
         self.clear()
-        return batches, older
+        return batches, known, older
 
     def clear(self) -> None:
         """Drop everything and give the bytes back."""
         self._batches.clear()
         self._account(-self.used_bytes)
-        self._marked = self._older = 0
-        self._popped_older = False
+        self._marked = self._known = self._older = 0
+        self._popped_known = self._popped_older = False
         self.overflowed = False
 
     def _account(self, cost: int) -> None:

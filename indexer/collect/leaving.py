@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from indexer.collect.absence import Absence
 from indexer.collect.ring import SETTLED, Anchor, Change, Down, Link, Ring, Up
 from indexer.collect.stream import Stream
 from indexer.model import RawBatch
@@ -14,15 +15,13 @@ def hand_back(stream: Stream, ring: Ring, now: float) -> None:
     what of that was left of the connection before, so it is settled behind all of it.
     """
     absence, tracker = stream.absence, stream.tracker
-    held, older = stream.lane.take_all()
+    held, known, older = stream.lane.take_all()
     link = Link(connected=True, since=absence.up_at)
     items: list[RawBatch | Change] = list(held)
     if not absence.ever_connected:
         link = Link(connected=False, since=absence.since)
     elif absence.unexamined_s is not None:
-        items[older:older] = [Down(absence.up_at - absence.unexamined_s), Up(absence.up_at)]
-        if absence.settled:
-            items.append(SETTLED)
+        items = _with_reconnects(held, known, older, absence)
     elif absence.connected:
         link = Link(connected=True, since=absence.up_at, settled=absence.settled)
         if not ring.tells_of_the_past:
@@ -34,3 +33,14 @@ def hand_back(stream: Stream, ring: Ring, now: float) -> None:
         anchor = Anchor(tracker.last, tracker.last_stamp, stream.arrived_last is not None)
     ring.return_to_front(items)
     ring.start(link, anchor=anchor)
+
+
+def _with_reconnects(held: list[RawBatch], known: int, older: int, absence: Absence) -> list[RawBatch | Change]:
+    """The first and the newest that are not examined, each as after the longest of their absences."""
+    away_s = 0.0 if absence.unexamined_s is None else absence.unexamined_s
+    reconnect: list[RawBatch | Change] = [Down(absence.up_at - away_s), Up(absence.up_at)]
+    items = [*held[:known], *reconnect, *held[known:older]]
+    if known < older:
+        items += reconnect
+    items += held[older:]
+    return [*items, SETTLED] if absence.settled else items

@@ -9,7 +9,7 @@ from indexer.collect.ring import Ring
 from indexer.collect.shared import Shared
 from indexer.collect.wire import Wire
 from indexer.model import SourceId
-from indexer.ports import ListenerView, SuspectReason
+from indexer.ports import EventSink, ListenerView, SuspectReason
 
 
 class Standby(NamedTuple):
@@ -17,8 +17,10 @@ class Standby(NamedTuple):
 
     wire: Wire
     ring: Ring
+    told: EventSink | None = None
+    """Whom the subscriber told things before it stepped down."""
     suspicions: frozenset[SuspectReason] = frozenset()
-    """What its sink was told before it stepped down, and nobody has taken back."""
+    """Of those, what nobody has taken back."""
 
 
 class Listener:
@@ -27,7 +29,8 @@ class Listener:
     def __init__(self, endpoint: str | None, shared: Shared, standby: Standby | None = None) -> None:
         """`standby`: a subscriber's, who stepped down."""
         self._shared = shared
-        self._wire, self.ring, self._suspicions = standby or Standby(Wire(endpoint, shared, self), shared.ring())
+        self._standby = standby or Standby(Wire(endpoint, shared, self), shared.ring())
+        self._wire, self.ring = self._standby.wire, self._standby.ring
         self._dropped_before = self.ring.dropped
         if standby is not None:
             self._wire.hand_to(self)
@@ -48,7 +51,7 @@ class Listener:
 
     def hand_over(self) -> Standby:
         """Somebody else goes on with all this; nothing is read here any more."""
-        return Standby(self._wire, self.ring, self._suspicions)
+        return self._standby
 
     def drain(self) -> bool:
         """One quantum of what waits; True when there is more."""

@@ -32,7 +32,8 @@ class Session:
 
     `resume`: a process before this one left off there. Its connection is gone like one that was lost, and the first one
     of this process is a reconnect: who is there is asked, or promise P6's rules apply. With a `footing` instead, this
-    process has listened, and goes on from there.
+    process has listened, and goes on from there. `suspicions`: what the core was told already, where else
+    nothing is known.
     """
 
     def __init__(
@@ -44,16 +45,18 @@ class Session:
         replay: bool,
         resume: Resume | None = None,
         footing: Footing | None = None,
+        suspicions: frozenset[SuspectReason] = frozenset(),
     ) -> None:
         self._options = options
         if footing is None and resume is not None:
             footing = lost(resume, now)
-        self._resume = None if footing is None else footing.resume
+        self._suspicions = suspicions if footing is None else footing.resume.suspicions
         self._stream = Stream(options, lane, replay=replay)
         self._silence = Silence(options, now)
         self._asking = Asking(options, self._stream, self._silence, now)
         if footing is not None:
             self._stream.resume(footing)
+        self._stream.dropped = "dropped" in self._suspicions
 
     # --- what the sockets' owner needs to know ---
 
@@ -82,8 +85,7 @@ class Session:
     def begin(self) -> list[Command]:
         """The source starts."""
         out: list[Command] = [] if self._stream.replay else [remarks.NO_REPLAY]
-        if self._resume is not None:
-            self._asking.take_over(self._resume, out)
+        self._asking.take_over(self._suspicions, out)
         return out
 
     def stand_behind(self, *, laden: bool, tail_lost: bool) -> list[Command]:
@@ -119,8 +121,7 @@ class Session:
         stream = self._stream
         if stream.absence.ever_connected:
             out.append(Count("reconnects"))
-        if not stream.absence.unexamined:
-            stream.lane.begin_connection()
+        stream.lane.begin_connection(examined=not stream.absence.unexamined)
         again = stream.absence.up(now if at is None else at)
         stream.held_over = again and bool(stream.lane) and stream.absence.unproven and not stream.replay
         self._asking.connection_changed()

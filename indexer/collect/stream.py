@@ -79,7 +79,6 @@ class Stream:
         if footing.overlaps:
             self.overlap = resume.sequence
         self.replayed_last = None if footing.arrived else self.tracker.last
-        self.dropped = "dropped" in resume.suspicions
 
     def repeats(self, batch: RawBatch) -> bool:
         """Whether the owner before has applied it: this connection is to the same process, and it is not above."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from math import inf
 
 import zmq
@@ -21,7 +22,7 @@ from indexer.collect.shared import Shared
 from indexer.collect.telling import left_off, tell_core
 from indexer.collect.wire import Wire
 from indexer.model import RawBatch
-from indexer.ports import EventSink, Resume
+from indexer.ports import EventSink, Resume, SuspectReason
 
 
 class Subscriber:
@@ -39,12 +40,16 @@ class Subscriber:
         self._lane = Lane(shared.options.lane_bytes, shared.budget)
         now = shared.clock.now()
         replay = self.descriptor.replay_endpoint is not None
-        resume = left_off(sink)
-        footing = None
+        resume, footing = left_off(sink), None
+        suspicions = frozenset[SuspectReason]()
         if standby is not None:
-            resume = _continued(sink, standby, now) if resume is None else resume
+            if standby.told is sink:
+                suspicions = standby.suspicions
+                resume = _continued(sink, standby, now) if resume is None else replace(resume, suspicions=suspicions)
             footing = rejoin(standby.ring, resume, now)
-        self.session = Session(shared.options, self._lane, now, replay=replay, resume=resume, footing=footing)
+        self.session = Session(
+            shared.options, self._lane, now, replay=replay, resume=resume, footing=footing, suspicions=suspicions
+        )
         self._claims = Claims(self.descriptor)
         self._inbox = Inbox(shared.options.replay_inbox_bytes)
         self._wire = Wire(self.descriptor.endpoint, shared, self) if standby is None else standby.wire
@@ -101,7 +106,7 @@ class Subscriber:
             tell_core(command, self.sink)
         self._ring = None
         self._close_pulse()
-        return Standby(self._wire, ring, suspicions)
+        return Standby(self._wire, ring, self.sink, suspicions)
 
     def _close_pulse(self) -> None:
         if self._pulse is not None:

@@ -88,12 +88,13 @@ def test_it_knows_what_came_before_the_present_connection() -> None:
     lane = lane_for(10)
     for each in batches(0, 1):
         lane.push(each)
-    lane.begin_connection()
+    lane.begin_connection(examined=True)
     lane.push(batch(2))
     lane.put_back(lane.pop())
     lane.pop()
     lane.put_back(lane.pop())
-    assert (batches(1, 2), 1) == lane.take_all()
+    lane.begin_connection(examined=False)
+    assert (batches(1, 2), 1, 2) == lane.take_all()
     lane.put_back(batch(3))
 
-    assert ([batch(3)], 0) == lane.take_all()
+    assert ([batch(3)], 0, 0) == lane.take_all()

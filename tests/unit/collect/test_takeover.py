@@ -619,3 +619,18 @@ def test_a_connection_is_not_said_to_stand_before_its_loss_was_told() -> None:
     assert [*applied(*batches(7, 9)), UNPROVEN, ("alive", True)] == [
         told for told in sink.story if told[0] != "syncing"
     ]
+
+
+def test_what_was_told_before_anything_was_known_is_taken_back_too() -> None:
+    """Its history never came, and more was dropped than held: all of that once the engine has answered."""
+    story = Story(replay=True, options=replace(OPTIONS, lane_bytes=500))
+    story.up()
+    sink = story.take_over(None)
+    story.live(3, 9)
+    assert {"dropped"} == sink.suspicions
+    story.step_down()
+    story.start(sink)
+    story.reply(0, 9)
+
+    assert list(range(10)) == sink.applied
+    assert not sink.suspicions
