@@ -276,8 +276,9 @@ class Machine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.25, 5.0, 70.0]))
     def tick(self, seconds: float) -> None:
-        if self.asked is not None and seconds > OPTIONS.replay_timeout_s:
-            return  # its conversation would have ended before
+        waits = self.asked is not None or self.owner._question is not None
+        if waits and seconds > OPTIONS.replay_timeout_s:
+            return  # its conversation would have ended before, and what is put off is asked within milliseconds
         self.later(seconds)
         self.tick_now()
 
