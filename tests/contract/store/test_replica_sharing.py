@@ -116,6 +116,16 @@ def owners_of(replicas: Sequence[Replica]) -> list[set[int]]:
     return [owned(replica) for replica in replicas]
 
 
+def owning(replicas: Sequence[Replica]) -> list[tuple[int, Any]]:
+    """All partitions that are owned, and their owners."""
+    return [
+        (number, owner)
+        for replica in replicas
+        for number, owner in replica.part.owners.items()
+        if owner.role == "owner"
+    ]
+
+
 def generations(replicas: Sequence[Replica]) -> dict[str, int]:
     """Of all sources, as their owners have them."""
     return {
@@ -137,18 +147,14 @@ def test_an_emptied_store_gives_nothing_to_anybody_else(store: Store) -> None:
                 if not replica.sink(pod).followed:
                     replica.say(pod, stored([1], prompt(1)))
         before, lives = owners_of(replicas), generations(replicas)
-        epochs = [owner.position.epoch for owner in replicas[0].part.owners.values()]
+        epochs = {number: owner.position.epoch for number, owner in owning(replicas)}
         for replica in replicas:
             await replica.written()
         store.empty()
         await replicas[0].until(
             lambda: (
                 before == owners_of(replicas)
-                and all(
-                    owner.position.epoch > epoch
-                    for owner, epoch in zip(replicas[0].part.owners.values(), epochs, strict=True)
-                    if owner.role == "owner"
-                )
+                and all(owner.position.epoch > epochs[number] for number, owner in owning(replicas))
             )
         )
         for replica in replicas:
