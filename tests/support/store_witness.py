@@ -47,7 +47,8 @@ class StoreWitness:
         return [self.owner(number) for number in range(len(self.keys))]
 
     def generations(self) -> dict[SourceId, int]:
-        """Of all sources that the store has."""
+        """Of all sources that the store has now."""
+        self.look()
         return {source: generation for source, (generation, _) in self._cursors.items()}
 
     def _look_at_tokens(self, number: int, keys: PartitionKeys) -> None:
