@@ -237,8 +237,9 @@ class AnyTrouble(RuleBasedStateMachine):
 
     @rule(batches=BATCHES)
     def the_store_is_emptied(self, batches: Batches) -> None:
-        """Who loses a replica and the store together may lose what only that replica knew: not the same history."""
+        """While nothing is on its way: what is given away when the store loses it is lost."""
         self.settle()
+        self.until(lambda: self.fleet.misplaced(self.drained))
         self.note("the store is emptied")
         self.fleet.witness.look()
         self.fleet.look.flushall()
