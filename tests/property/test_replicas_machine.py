@@ -158,6 +158,7 @@ class AnyTrouble(RuleBasedStateMachine):
         seat = self.pick(pick, runs)
         self.note(seat.name, "is killed")
         seat.kill()
+        self.drained.discard(seat.name)  # which is about a process, and not about a name
         self.say(batches)
 
     @some(answers)
