@@ -75,7 +75,9 @@ class Calls:
         return reply
 
     def _close(self, call: OpenCall) -> None:
-        """It is known whether it was done."""
+        """It is known whether it was done. Where the next epoch's first entry told that meanwhile, all is done."""
+        if self.open is not call:
+            return
         self.open = None
         if self._journal.position == call.position:
             self.wrote_at = self._parts.clock.now()
@@ -96,6 +98,7 @@ class Calls:
 
     async def settle_open(self) -> None:
         """Learn it of a call whose task was cancelled over it."""
-        if self.open is not None:
-            await self._settle(self.open.outcome)
-            self._close(self.open)
+        opened = self.open
+        if opened is not None:
+            await self._settle(opened.outcome)
+            self._close(opened)
