@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from indexer.settings import Settings
 
 DEADLINE_S: Final = 30.0
+KILL_AGAIN_S: Final = 0.1
 T = TypeVar("T")
 
 
@@ -34,6 +35,7 @@ class NodeThread:
         self._loop = asyncio.new_event_loop()
         self._stop: asyncio.Event
         self._main: asyncio.Task[None]
+        self._whole: asyncio.Task[None] | None
         self._thread = threading.Thread(target=self._run, args=(settings,), name=f"node {settings.redis.replica}")
         self._thread.start()
         assert self._begun.wait(DEADLINE_S), "a node does not begin"
@@ -71,7 +73,7 @@ class NodeThread:
             self._gate.wait()
             self._gate.clear()
             if self._kills:
-                self._main.cancel()
+                self._kill_again()
             else:
                 at_waking()
 
@@ -90,7 +92,7 @@ class NodeThread:
         if self.is_held:
             self.wake()
         else:
-            self._loop.call_soon_threadsafe(self._main.cancel)
+            self._loop.call_soon_threadsafe(self._kill_again)
         self._join()
 
     def end(self) -> None:
@@ -109,7 +111,15 @@ class NodeThread:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(self._live(settings))
 
+    def _kill_again(self) -> None:
+        """Each task, until none is left: one that catches a failure while it is cancelled would go on."""
+        if not self._main.done():
+            for task in asyncio.all_tasks(self._loop) - {self._whole}:
+                task.cancel()
+            self._loop.call_later(KILL_AGAIN_S, self._kill_again)
+
     async def _live(self, settings: Settings) -> None:
+        self._whole = asyncio.current_task()
         self.node = Node(settings, SystemClock())
         self._stop = asyncio.Event()
         self._main = asyncio.get_running_loop().create_task(self.node.run(self._stop), name="node")
