@@ -84,15 +84,19 @@ class Fleet:
         return [seat for seat in self.seats if seat.runs]
 
     def misplaced(self, drained: Iterable[str]) -> list[object]:
-        """Partitions that are not where the plan of all that run wants them: who owns them, and who should.
+        """Partitions that are not where the plan of all that run wants them, loaded: who owns them, and who should.
 
         Where all are drained nobody should, and they stay where they are.
         """
         plan = share_out(PARTITIONS, {seat.name for seat in self.running} - set(drained))
         if plan[0].owner is None:
             return []
-        found = zip(self.witness.owners(), plan, strict=True)
-        return [(number, owner, share) for number, (owner, share) in enumerate(found) if owner != share.owner]
+        loaded = {seat.name: seat.owned() for seat in self.running}
+        return [
+            (number, owner, share)
+            for number, (owner, share) in enumerate(zip(self.witness.owners(), plan, strict=True))
+            if owner != share.owner or number not in loaded[owner]
+        ]
 
     def uncovered(self, pods: Iterable[str]) -> list[object]:
         """Pods that would lose something with their owner, though others run: nobody listens along without a break."""

@@ -56,10 +56,16 @@ def read(node: Node) -> list[dict[str, Told]]:
     return found
 
 
+def owned_partitions(node: Node) -> frozenset[int]:
+    """Which are loaded and written here. On the node's loop."""
+    assert node.replica is not None
+    return frozenset(number for number, owner in node.replica.owners.items() if owner.role == "owner")
+
+
 def owned_pods(node: Node) -> frozenset[str]:
     """Whose events are applied here. On the node's loop."""
     assert node.replica is not None
-    own = {number for number, owner in node.replica.owners.items() if owner.role == "owner"}
+    own = owned_partitions(node)
     return frozenset(name.pod for name in node.registry.sources if node.replica._parts.partition_of(name) in own)
 
 
@@ -106,6 +112,10 @@ class Seat:
     def read(self) -> list[dict[str, Told]]:
         """See `read`."""
         return self.thread.call(lambda: read(self.node))
+
+    def owned(self) -> frozenset[int]:
+        """See `owned_partitions`."""
+        return self.thread.call(lambda: owned_partitions(self.node))
 
     def listener(self, pod: str) -> ListenerView | None:
         """Where it only listens to a pod's engine: how that goes."""
