@@ -64,6 +64,9 @@ class Asserting:
         self._pointed_at: Whereabouts | None = None
         """The copy of which it is not known whether the pointer was turned to it."""
         self._unlinks: deque[tuple[SourceId, Whereabouts]] = deque(maxlen=UNLINKS_MAX)
+        self._laying = asyncio.Lock()
+        """Who hands the partition over lays what is lost beside `run`: two that collect what changes late of one source
+        would each miss what the other took."""
 
     async def run(self) -> None:
         """Lay new copies of sources that want one, one after the other."""
@@ -96,6 +99,10 @@ class Asserting:
 
     async def lay(self, owned: OwnedSource) -> bool:
         """Lay the source's map whole and point at it; False where that has to be tried again."""
+        async with self._laying:
+            return owned.wish is None or await self._lay(owned)
+
+    async def _lay(self, owned: OwnedSource) -> bool:
         wish = owned.wish
         generation = owned.source.facts.generation
         where = self._journal.new_copy(generation, owned.source.pairs + owned.source.map.waiting)

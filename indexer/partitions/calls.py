@@ -63,7 +63,11 @@ class Calls:
         was_not: Callable[[], None],
     ) -> T | Refusal | None:
         """Make a call and learn whether it was done. None: it was not, and the store refuses it for now."""
-        await self.settle_open()  # of a hand-over that took too long
+        try:
+            await self.settle_open()  # of a hand-over that took too long
+        except asyncio.CancelledError:
+            was_not()  # else what the caller took for it would wait no more, and never be written
+            raise
         position = self._journal.position.next
         opened = self.open = OpenCall(position, outcome, was_done, was_not)
         reply: T | Refusal | None = None

@@ -16,7 +16,9 @@ from indexer.partitions.configuring import LOCKED
 from indexer.partitions.news import in_use
 from indexer.partitions.owned import OwnedSource
 from indexer.roster import registered_as
+from indexer.slices import Slices
 from indexer.store.commands import read_command
+from indexer.store.entries import Position
 from indexer.store.failures import WRONG_TYPE, DamagedValue, StoreFailure
 from indexer.store.registered import unpack_registered
 
@@ -63,10 +65,11 @@ class Control:
                 await asyncio.sleep(RETRY_S)
                 continue
             for owner in owners:
-                entries = found.get(self._keys[owner.number].control, ())
+                entries, slices = found.get(self._keys[owner.number].control, ()), Slices(self._parts.clock)
                 for entry in entries:
-                    if owner.role == "owner":
+                    if owner.role == "owner" and _is_new(entry, owner):
                         self._take(owner, entry)
+                    await slices.turn()
                 if entries:
                     owner.tick_soon()
                 await asyncio.sleep(0)
@@ -151,6 +154,11 @@ class Control:
         owner.enter(OwnedSource(sink, self._parts.unwritten))
         self._parts.history.note(given.source, registered_as(registered.descriptor, sink.source.facts.generation))
         self._parts.roster.follow_soon([given.source])
+
+
+def _is_new(entry: StreamEntry, owner: Owner) -> bool:
+    """Not where the partition went and was loaded again since the stream was asked: then later ones are in force."""
+    return Position.parse(entry[0]) > Position.parse(owner.control_after)
 
 
 def _removed(sink: SourceSink) -> Happening:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from indexer.partitions.parts import Parts
-    from indexer.sharding.members import Member
+    from indexer.sharding.members import Member, Reading
     from indexer.sharding.rendezvous import Share
 
 log = logging.getLogger("kvindexer.store")
@@ -29,12 +29,13 @@ OUTAGE_LEASES: Final = 0.5
 
 
 class Membership:
-    """`tell` says what this replica is and has; `key` is the deployment's."""
+    """`tell` says what this replica is and has, `configuration` what with; `key` is the deployment's."""
 
-    def __init__(self, parts: Parts, key: bytes, tell: Callable[[], Member]) -> None:
+    def __init__(self, parts: Parts, key: bytes, tell: Callable[[], Member], configuration: str) -> None:
         self._parts = parts
         self._key = key
         self._tell = tell
+        self._configuration = configuration
         self.members = Members(
             parts.options.name, timeout_s=parts.options.lease_s, interval_s=parts.options.heartbeat_s
         )
@@ -79,9 +80,8 @@ class Membership:
 
         One that is started anew may come back with what it names; under its name it takes back what it said before.
         """
-        mine, now = self._tell().configuration, self._parts.clock.now()
-        told = [member for _, member in self.members.everyone(now).values() if member.collects]
-        return self.is_known and not self.is_cut and all(each.configuration == mine for each in told)
+        told = [member for _, member in self.members.everyone(self._parts.clock.now()).values() if member.collects]
+        return self.is_known and not self.is_cut and all(each.configuration == self._configuration for each in told)
 
     # -- telling ------------------------------------------------------------------------------------------------------
 
@@ -117,12 +117,20 @@ class Membership:
             self.members.missed(clock.now())
             raise
         now = clock.now()
-        if self.is_cut and now - self._heard_at >= options.lease_s * OUTAGE_LEASES:
+        was_away = self.is_cut and now - self._heard_at >= options.lease_s * OUTAGE_LEASES
+        if was_away or (not self.is_known and self._has_silent(reading)):
             self.calm_until = now + options.lease_s
         self.is_cut, self._heard_at = False, now
         self.members.heard(reading, now)
         await self._plan(now)
         self.is_known = True
+
+    def _has_silent(self, reading: Reading) -> bool:
+        """Whether somebody who did not leave is silent: who just started cannot tell whether the store was away."""
+        silent_ms = self._parts.options.lease_ms * OUTAGE_LEASES
+        return any(
+            age_ms >= silent_ms and each.collects and not each.leaving for age_ms, each in reading.beats.values()
+        )
 
     async def _plan(self, now: float) -> None:
         candidates = self.members.candidates(now)

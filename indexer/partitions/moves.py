@@ -1,7 +1,8 @@
 """Which partition is handed over next, and to whom. Pure.
 
 Calm: one a second and replica, none before its minimum holding time, and only to a replica that is there, listens to
-all its engines and follows it already.
+all its engines and follows it already. While one is tried nothing of it is applied; so one that failed rests, as where
+the store takes no more, and others have their turn.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from indexer.sharding.rendezvous import Share
 
 MOVE_EVERY_S: Final = 1.0
+FAILED_REST_S: Final = 30.0
+"""Before a partition is tried again that could not be handed over: many times longer than a try may take."""
 
 
 class Held(NamedTuple):
@@ -39,6 +42,12 @@ class Moves:
         self._me = me
         self._min_hold_s = min_hold_s
         self._moved_at = float("-inf")
+        self._rests_until: dict[int, float] = {}
+        """Partitions that could not be handed over."""
+
+    def failed(self, partition: int, now: float) -> None:
+        """It could not be handed over, and stays for now."""
+        self._rests_until[partition] = now + FAILED_REST_S
 
     def next(self, held: Iterable[Held], live: Mapping[str, Member], now: float, *, stays: bool) -> Move | None:
         """What is to be moved now. `stays`: this replica is among those that partitions are shared out to."""
@@ -51,8 +60,9 @@ class Moves:
             member = live.get(to)
             if member is None or partition not in member.ready:
                 continue
-            if stays and now - since < self._min_hold_s:
+            if now < self._rests_until.get(partition, now) or (stays and now - since < self._min_hold_s):
                 continue
+            self._rests_until.pop(partition, None)
             self._moved_at = now
             return Move(partition, to)
         return None

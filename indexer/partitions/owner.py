@@ -193,8 +193,8 @@ class Owner:
             self._follows = False
             self._hooks.owned(self.number)
             self._settle(acquired.after)
-            journal = self._journal = await self._open_journal(acquired)
             holding = self._holding = Holding(self._parts, self._keys, acquired.token, lease_until)
+            journal = self._journal = await self._open_journal(acquired)
             try:
                 await holding.during(self._begin(due))
             except (StoreFailure, DamagedValue) as failure:
@@ -288,9 +288,10 @@ class Owner:
         """
         writing = self._writing
         if writing is None or self.role != "owner":
-            if self.role == "loading" and self._holding is not None:
-                with contextlib.suppress(StoreFailure):
-                    await self._holding.release(to)
+            if self._holding is not None:  # taken, and not loaded or not written anew yet
+                with contextlib.suppress(StoreFailure, TimeoutError):
+                    async with asyncio.timeout(max(0.0, until - self._parts.clock.now())):
+                        await self._holding.release(to)
             return all(owned.is_written for owned in self.owned.values())
         flushed = False
         with contextlib.suppress(StoreFailure, EpochOver, TimeoutError):
@@ -342,11 +343,14 @@ class Owner:
         listens = self._hooks.listens(self.number)
         roster = self._parts.roster
         for owned in list(self.owned.values()):
-            (roster.step_down if listens else roster.unfollow)(owned.id)
             self.leave(owned.source)
-            owned.sink.followed = True
-            owned.source.changes = None
-        self.has_loaded, self._follows = False, True
+        for source in list(self._parts.registry.sources):  # what a load entered that came to nothing, too
+            sink = roster.sink(source)
+            if sink is not None and not sink.followed and self._parts.partition_of(source) == self.number:
+                (roster.step_down if listens else roster.unfollow)(source)
+                sink.followed = True
+                sink.source.changes = None
+        self.has_loaded, self._follows, self._holding = False, True, None
         self._hooks.lost(self.number)
 
     def _what_now(self, acquired: Acquired) -> Then:

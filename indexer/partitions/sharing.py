@@ -39,7 +39,7 @@ class Sharing:
         self._configuration = digest_of(parts.configured.values())
         self._ready: frozenset[int] = frozenset()
         self._moves = Moves(parts.options.name, parts.options.min_hold_s)
-        self.membership = Membership(parts, key, self._tell)
+        self.membership = Membership(parts, key, self._tell, self._configuration)
         self.standby = Standby(parts)
         self.takeovers: Counter[str] = Counter()
         """By cause, partitions that came here."""
@@ -108,9 +108,13 @@ class Sharing:
         ]
         stays = self._parts.options.name in membership.candidates
         move = self._moves.next(held, membership.live(), now, stays=stays)
-        if move is not None and await self._owners[move.partition].hand_over(move.to):
+        if move is None:
+            return
+        if await self._owners[move.partition].hand_over(move.to):
             self.handovers += 1
             membership.beat_soon()
+        else:
+            self._moves.failed(move.partition, self._parts.clock.now())
 
     async def leave(self) -> None:
         """This replica stops: others plan without it."""

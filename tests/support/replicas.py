@@ -47,6 +47,8 @@ class HandedIn:
     def step_down(self, source: SourceId) -> None:
         if self.resumed.pop(source, None) is not None:
             self.listened[source] = NOTHING_KEPT
+        else:
+            self.unlisten(source)
 
     def listen(self, descriptor: Descriptor) -> None:
         if descriptor.id not in self.resumed and descriptor.endpoint is not None:

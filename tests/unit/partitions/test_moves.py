@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from indexer.partitions.moves import MOVE_EVERY_S, Held, Move, Moves
+from indexer.partitions.moves import FAILED_REST_S, MOVE_EVERY_S, Held, Move, Moves
 from indexer.sharding.members import Member
 from indexer.sharding.rendezvous import Share
 
@@ -53,3 +53,15 @@ def test_what_came_lately_stays_for_a_while() -> None:
     assert None is moves.next(held, live(1), 100.0, stays=True)
     assert Move(1, "b") == moves.next(held, live(1), 100.0, stays=False)
     assert Move(1, "b") == moves.next(held, live(1), 110.0, stays=True)
+
+
+def test_what_could_not_be_handed_over_rests() -> None:
+    """Others do not wait for it; and it is tried again."""
+    moves = Moves("me", 0.0)
+    held = [Held(1, 0.0, HERS), Held(2, 0.0, HERS)]
+
+    assert Move(1, "b") == moves.next(held, live(1, 2), 100.0, stays=False)
+    moves.failed(1, 105.0)
+    assert Move(2, "b") == moves.next(held, live(1, 2), 105.0, stays=False)
+    assert None is moves.next(held[:1], live(1, 2), 104.0 + FAILED_REST_S, stays=False)
+    assert Move(1, "b") == moves.next(held, live(1, 2), 105.0 + FAILED_REST_S, stays=False)
