@@ -72,6 +72,8 @@ class Cluster:
         """Those whose processes are there, paused ones, too."""
         self.ways: dict[str, ProxyThread] = {}
         self.paused: set[str] = set()
+        self.deadline_s, self.pause_s = DEADLINE_S, PAUSE_S
+        """For anything to happen; and how long nobody is asked between two looks."""
         try:
             self.join(*names)
         except BaseException:
@@ -188,10 +190,10 @@ class Cluster:
 
     def wait_for(self, look: Callable[[], bool], what: str, why: Callable[[], str] = str) -> None:
         """Return when it holds; fail by its name at the deadline, and say who has what, and `why` it does not hold."""
-        ends_at = time.monotonic() + DEADLINE_S
+        ends_at = time.monotonic() + self.deadline_s
         while not look():
             assert time.monotonic() < ends_at, f"waited for {what} {why()}; {self.told()}"
-            time.sleep(PAUSE_S)
+            time.sleep(self.pause_s)
 
     def wait_settled(self, members: Iterable[str] | None = None) -> None:
         """Until all is owned, and listened along to, as planned for those that run (or for these)."""

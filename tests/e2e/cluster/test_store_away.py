@@ -55,8 +55,15 @@ def turn_back(deployment: Deployment) -> Callable[[], None]:
     return start
 
 
-@pytest.mark.parametrize("seconds", [6, pytest.param(60, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("away", [cut, freeze, end, turn_back], ids=lambda away: away.__name__)
+@pytest.mark.parametrize(
+    ("away", "seconds"),
+    [
+        pytest.param(away, seconds, id=f"{away.__name__}-{seconds}", marks=marked)
+        for away in (cut, turn_back, freeze, end)
+        for seconds in (6, 60)
+        for marked in [[] if seconds < 60 and away in {cut, turn_back} else [pytest.mark.slow]]
+    ],
+)
 def test_away_for_all(tmp_path: Path, away: Callable[[Deployment], Callable[[], None]], seconds: int) -> None:
     """Under traffic, for longer than a lease: every owner goes on, and is the owner afterwards. All heals by itself."""
     with deployed(tmp_path, partitions=6, staleness__score_ttl_s="120") as deployment:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
+import pytest
 
 from indexer.sharding.rendezvous import share_out
 from tests.support.core import Answer
@@ -18,8 +19,6 @@ from tests.support.in_trouble import tokens_of
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from tests.support.deployment import Deployment
     from tests.support.many import Member
@@ -56,6 +55,7 @@ def test_a_standby_takes_over_from_one_that_was_killed(tmp_path: Path, capsys: p
         print(f" (all taken over {taken_s:.2f} s after the kill, all right after {right_s:.2f} s)")
 
 
+@pytest.mark.slow
 def test_one_replica_after_the_other_dies(tmp_path: Path) -> None:
     """Down to one, and up to three again: with a standby each time, nothing is missing."""
     with deployed(tmp_path) as deployment:
