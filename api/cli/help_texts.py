@@ -37,7 +37,9 @@ examples:
   restart-safe: what is known is kept in Redis or Valkey (7.0 or newer, maxmemory-policy noeviction), and is there
   again after a restart; a password in the environment is seen by fewer than one in the command line:
     KVINDEXER_REDIS__URL=redis://user:password@redis.example:6379 kvindexer serve --source ...
-  a further replica that only answers: it subscribes to no engine and follows what the first one writes:
+  several replicas on one store, as many as wanted: each applies its part of the engines, all answer for all of them:
+    kvindexer serve --redis-url redis://redis.example:6379 --port 8082 --source ...
+  a further replica that only answers: it subscribes to no engine and follows what the others write:
     kvindexer serve --roles lookup --redis-url redis://redis.example:6379
   addresses of a store: rediss:// is TLS (?ca=FILE), unix:///PATH a socket, redis+cluster://HOST:PORT,HOST:PORT a
   cluster, redis+sentinel://HOST:PORT,HOST:PORT/SERVICE what sentinels watch

@@ -7,8 +7,18 @@
     views               what operators see of partitions and replicas (pure)
     draining            a replica gives up what it owns, at an operator's word
     removals            what commands removed lately
+    watch               whether the store serves
+    histories           what happened to sources, written behind and read
     orders              commands given here: checked, made durable, awaited
     control             commands of all replicas about owned partitions, as the control streams tell them
+
+Who owns what, in the order of what happens:
+
+    membership          this replica's beats, what others tell in theirs, and the plan
+    sharing             what follows: listening along, handing over, leaving
+    standby             whose engines are listened to
+    moves               which partition is handed over next (pure)
+    acquiring           taking one when it is this replica's turn (sharding/rights.py)
 
 Owning, in the order of what happens:
 
@@ -21,6 +31,7 @@ Owning, in the order of what happens:
     calls               calls to the journal, one after the other, each known to be done or not
     refusals            what follows when the store refuses one
     asserting, laying   whole new copies of maps
+    put_back            registrations that the store lost
     news                the operator's log of all this
 
 Following, in the order of what happens:

@@ -99,5 +99,7 @@ class Draining:
 
     def _told(self, name: str) -> ReplicaDrained:
         owned, draining = self._owned(name), self._members.is_draining(name)
-        is_under_way = draining and owned > 0
+        known = self._members.everyone(self._clock.now())
+        is_leaving = name in known and known[name][1].leaving
+        is_under_way = (draining or is_leaving) and owned > 0
         return ReplicaDrained(name=name, draining=draining, owned=owned, effect="accepted" if is_under_way else "done")

@@ -50,6 +50,8 @@ class Membership:
         self.shares: list[Share] = []
         """The plan, by partition; empty as long as nobody knows."""
         self._stirred = asyncio.Event()
+        self._beating = asyncio.Lock()
+        """An answer that is older than the one before would be taken for news."""
         self._waits: dict[int, asyncio.Event] = {}
         """Partitions of which somebody here waits to hear who should own them."""
 
@@ -103,6 +105,10 @@ class Membership:
 
     async def beat(self) -> None:
         """Once: say what is here, hear what others said, plan. Raises StoreFailure."""
+        async with self._beating:
+            await self._beat()
+
+    async def _beat(self) -> None:
         options, clock = self._parts.options, self._parts.clock
         try:
             reading = await beat(

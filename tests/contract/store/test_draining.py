@@ -142,6 +142,16 @@ def test_who_owns_nothing_by_nature_is_done_at_once(store: Store) -> None:
     with_client(store, body)
 
 
+def test_who_stops_and_still_owns_is_told_to_be_under_way(store: Store) -> None:
+    """It gives up what it owns already, without a mark: not done before it did."""
+
+    async def body(client: Client) -> None:
+        here = await beating(client, A, msgspec.structs.replace(B, leaving=True))
+        assert ReplicaDrained(name="b", draining=False, owned=1, effect="accepted") == await here.draining.drain("b")
+
+    with_client(store, body)
+
+
 def test_who_is_silent_is_told_to_be(store: Store) -> None:
     """It cannot hand anything over."""
 
