@@ -223,9 +223,10 @@ class AnyTrouble(RuleBasedStateMachine):
 
     @rule(batches=BATCHES, seconds=st.sampled_from([0.5, 2.5]))
     def the_store_hangs_and_nothing_else(self, batches: Batches, seconds: float) -> None:
-        """No owner changes because of it, and no source begins anew."""
+        """No owner changes because of it, and no source begins anew; leases were renewed since the last outage."""
         self.settle()
         self.until(lambda: self.fleet.misplaced(self.drained))
+        self.pass_time(LEASE_S)
         owners, generations = self.fleet.witness.owners(), self.fleet.witness.generations()
         self.the_store_hangs(batches, seconds)
         self.settle()
