@@ -163,13 +163,16 @@ class Node:
         gc.collect()
         gc.freeze()  # modules and code live as long as the process: no full collection needs to look at them
         async with asyncio.TaskGroup() as tasks:
-            fleet = tasks.create_task(self.fleet.run(stop), name="fleet")
-            tasks.create_task(self._keep_house(stop), name="housekeeping")
+            end, quiet = asyncio.Event(), asyncio.Event()
+            fleet = tasks.create_task(self.fleet.run(end), name="fleet")
+            tasks.create_task(self._keep_house(end), name="housekeeping")
             following = tasks.create_task(self.roster.follow(), name="follow")
-            quiet = asyncio.Event()
             if self.replica is not None:
-                tasks.create_task(self.replica.run(stop, quiet), name="replica")
+                tasks.create_task(self.replica.run(end, quiet), name="replica")
             await stop.wait()
+            if self.replica is not None:
+                await self.replica.give_away()
+            end.set()
             following.cancel()
             await asyncio.wait([fleet])
             if self.replica is not None:

@@ -49,9 +49,14 @@ class Moves:
         """It could not be handed over, and stays for now."""
         self._rests_until[partition] = now + FAILED_REST_S
 
-    def next(self, held: Iterable[Held], live: Mapping[str, Member], now: float, *, stays: bool) -> Move | None:
-        """What is to be moved now. `stays`: this replica is among those that partitions are shared out to."""
-        if now - self._moved_at < MOVE_EVERY_S:
+    def next(
+        self, held: Iterable[Held], live: Mapping[str, Member], now: float, *, stays: bool, stops: bool = False
+    ) -> Move | None:
+        """What is to be moved now. `stays`: this replica is among those that partitions are shared out to.
+
+        `stops`: it has little time, and none to be calm.
+        """
+        if not stops and now - self._moved_at < MOVE_EVERY_S:
             return None
         for partition, since, share in held:
             to = None if share is None else share.owner

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from indexer.happenings import Cause as HistoryCause
-    from indexer.happenings import What
+    from indexer.happenings import HandoverCause, What
     from indexer.index.source import SourceIndex
     from indexer.model import SourceId
     from indexer.partitions.acquiring import Cause
@@ -86,7 +86,6 @@ class Owner:
         """By the identity of their SourceIndex."""
         self._parts = parts
         self._keys = keys
-        self._membership = membership
         self._hooks = hooks
         self._news = news
         self._acquiring = Acquiring(parts, keys, number, membership, self._tell_trouble)
@@ -255,7 +254,7 @@ class Owner:
             for owned in self.owned.values():
                 owned.lose("store_went_back")
 
-    async def hand_over(self, to: str) -> bool:
+    async def hand_over(self, to: str, why: HandoverCause) -> bool:
         """Give it up for another replica, which listens already. False: it stays as it is.
 
         From the first moment on nothing is applied; what engines say meanwhile both sides keep.
@@ -275,8 +274,7 @@ class Owner:
             if not is_given:
                 parts.roster.follow_soon(sources)
         if is_given:
-            is_drained = self._membership.members.is_draining(parts.options.name)
-            self._tell("handover", "drained" if is_drained else "rebalanced")
+            self._tell("handover", why)
             self._yield()
             self._handed.set()
         return is_given

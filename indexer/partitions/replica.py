@@ -165,6 +165,11 @@ class Replica:
             following.cancel()
         await self._parts.client.close()
 
+    async def give_away(self) -> None:
+        """At a stop, while everything is still applied: what others can go on with, they get."""
+        if self.watch.is_up and self.watch.agreed.is_set():
+            await self.sharing.give_away()
+
     async def _end(self) -> None:
         until = self._parts.clock.now() + self._parts.options.stop_s
         if self.watch.is_up:

@@ -19,11 +19,14 @@ from indexer.store.failures import StoreFailure
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from indexer.happenings import HandoverCause
     from indexer.partitions.followers import Followers
     from indexer.partitions.owner import Owner
     from indexer.partitions.parts import Parts
 
 LOOK_S: Final = 0.1
+GIVE_AWAY_S: Final = 5.0
+"""At a stop, so long at most others have to become ready for what is owned here."""
 
 
 class Sharing:
@@ -88,8 +91,8 @@ class Sharing:
             if ready != self._ready:
                 self._ready = ready
                 self.membership.beat_soon()
-            await self._hand_over_one()
-            await asyncio.sleep(LOOK_S)
+            if not (await self._hand_over_one() and self._leaving):
+                await asyncio.sleep(LOOK_S)
 
     def _is_ready(self, partition: int) -> bool:
         share = self.membership.share(partition)
@@ -97,24 +100,49 @@ class Sharing:
             return False
         return self._followers.is_following(partition) and self.standby.is_ready(self._followers.sources(partition))
 
-    async def _hand_over_one(self) -> None:
+    async def _hand_over_one(self) -> bool:
+        """True where one went."""
         membership, now = self.membership, self._parts.clock.now()
         if membership.is_cut:
-            return
+            return False
         held = [
             Held(number, owner.held_since, membership.share(number))
             for number, owner in self._owners.items()
             if owner.role == "owner"
         ]
         stays = self._parts.options.name in membership.candidates
-        move = self._moves.next(held, membership.live(), now, stays=stays)
+        move = self._moves.next(held, membership.live(), now, stays=stays, stops=self._leaving)
         if move is None:
-            return
-        if await self._owners[move.partition].hand_over(move.to):
-            self.handovers += 1
-            membership.beat_soon()
-        else:
+            return False
+        if not await self._owners[move.partition].hand_over(move.to, self._why()):
             self._moves.failed(move.partition, self._parts.clock.now())
+            return False
+        self.handovers += 1
+        membership.beat_soon()
+        return True
+
+    def _why(self) -> HandoverCause:
+        if self._leaving:
+            return "stopped"
+        return "drained" if self.membership.members.is_draining(self._parts.options.name) else "rebalanced"
+
+    async def give_away(self) -> None:
+        """This replica stops, and still listens to its engines: who goes on with them listens, too, before it has them.
+
+        What nobody is ready for in time is given up later, and taken by whom it is reserved for.
+        """
+        until = self._parts.clock.now() + GIVE_AWAY_S
+        await self.leave()
+        while self._has_takers() and self._parts.clock.now() < until:
+            await asyncio.sleep(LOOK_S)
+            with contextlib.suppress(StoreFailure):
+                await self.membership.beat()  # who is ready is told in others' beats
+
+    def _has_takers(self) -> bool:
+        owners = self._owners.items()
+        return not self.membership.is_cut and any(
+            owner.role == "owner" and self.successor(number) for number, owner in owners
+        )
 
     async def leave(self) -> None:
         """This replica stops: others plan without it."""

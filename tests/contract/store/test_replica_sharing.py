@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from indexer.ingest import SourceSink
+    from indexer.model import SourceId
     from tests.support.redis_servers import Store
 
 PODS: Final = [f"p{number}" for number in range(24)]
@@ -68,6 +69,30 @@ def test_who_stops_leaves_all_to_the_others_at_once(store: Store) -> None:
         assert {"handed_over": len(went)} == {
             cause: count for cause, count in second.part.sharing.takeovers.items() if cause != "first"
         } or second.part.sharing.takeovers["handed_over"] >= len(went)
+        await second.stop()
+
+    run(body)
+
+
+def test_who_stops_is_replaced_before_it_lets_go(store: Store) -> None:
+    """Also where nobody listened along: somebody does, of all that it applied, at the moment when it stops applying."""
+
+    async def body() -> None:
+        first, second = await started(store, "r1", "r2", redis__standby=0)
+        await first.until(lambda: is_planned([first, second]))
+        applied = {each.descriptor.id for each in sinks(first)}
+        heard: dict[SourceId, bool] = {}
+        step_down = first.collector.step_down
+
+        def let_go(source: SourceId) -> None:
+            heard[source] = source in second.collector.listened
+            step_down(source)
+
+        first.collector.step_down = let_go  # type: ignore[method-assign]
+        assert applied
+        await first.stop()
+        assert dict.fromkeys(applied, True) == heard
+        await second.until(lambda: is_planned([second]))
         await second.stop()
 
     run(body)
@@ -230,7 +255,7 @@ def test_a_hand_over_that_cannot_be_finished_is_undone(store: Store) -> None:
             before, held = owned(replica), sinks(replica)
             proxy.set("stall_requests")
             owner = next(each for each in replica.part.owners.values() if each.owned)
-            assert not await owner.hand_over("r2")
+            assert not await owner.hand_over("r2", "rebalanced")
             proxy.set("pass")
             await replica.until(lambda: len(replica.collector.resumed) == len(PODS))
             for sink in held:

@@ -45,6 +45,15 @@ def test_one_a_second() -> None:
     assert [Move(1, "b"), None, Move(1, "b")] == [moves.next(held, live(1, 2), now, stays=True) for now in times]
 
 
+def test_who_stops_does_not_wait() -> None:
+    """All that somebody is ready for goes, one right after the other."""
+    moves = Moves("me", 30.0)
+    held = [Held(1, 80.0, HERS), Held(2, 80.0, HERS)]
+
+    assert Move(1, "b") == moves.next(held, live(1, 2), 100.0, stays=False, stops=True)
+    assert Move(2, "b") == moves.next(held[1:], live(1, 2), 100.0, stays=False, stops=True)
+
+
 def test_what_came_lately_stays_for_a_while() -> None:
     """Unless this replica is to be given up: then it need not."""
     moves = Moves("me", 30.0)
