@@ -24,6 +24,10 @@ log = logging.getLogger("kvindexer.store")
 
 FORGET_LEASES: Final = 60
 """Lease times after which a silent replica's last words are removed."""
+SILENT_BEATS: Final = 3
+"""Who is silent for so many beats may be dead, though nobody may judge so yet."""
+WAIT_LEASES: Final = 1.2
+"""By then the lease of one that died just before is over, and its standby has taken what it owned."""
 OUTAGE_LEASES: Final = 0.5
 """An outage of so many lease times may have let leases run out: they are renewed when a third is over."""
 
@@ -45,6 +49,9 @@ class Membership:
         """The store did not answer the last beat."""
         self.calm_until = float("-inf")
         """After an outage of the store the last holder of a partition has the first right until then."""
+        self._waits_until = float("inf")
+        """This replica asks for nothing before: it knows nobody, or one that dies has a standby, which a plan with a
+        newcomer in it would have let go of what it keeps."""
         self._heard_at = float("inf")
         self._candidates: frozenset[str] = frozenset()
         self.shares: list[Share] = []
@@ -72,6 +79,11 @@ class Membership:
     def candidates(self) -> frozenset[str]:
         """Among whom partitions are shared out."""
         return self._candidates
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether nothing is to be given to this replica yet."""
+        return self._parts.clock.now() < self._waits_until
 
     def live(self) -> Mapping[str, Member]:
         """Who is there now."""
@@ -123,6 +135,12 @@ class Membership:
             self.members.missed(clock.now())
             raise
         now = clock.now()
+        if self._waits_until == float("inf"):  # the first answer
+            is_dying = self._is_somebody_dying(reading)
+            self._waits_until = now + options.lease_s * WAIT_LEASES if is_dying else now
+            if not is_dying:
+                await self._beat()  # before anybody plans without this one
+                return
         was_away = self.is_cut and now - self._heard_at >= options.lease_s * OUTAGE_LEASES
         if was_away or (not self.is_known and self._has_silent(reading)):
             self.calm_until = now + options.lease_s
@@ -130,6 +148,18 @@ class Membership:
         self.members.heard(reading, now)
         await self._plan(now)
         self.is_known = True
+
+    def _is_somebody_dying(self, reading: Reading) -> bool:
+        """Whether one that owned may have died just now, and another is there that may stand by for it."""
+        options = self._parts.options
+        ages = [
+            age_ms / 1000
+            for name, (age_ms, each) in reading.beats.items()
+            if name != options.name and each.collects and not each.leaving
+        ]
+        silent_s = SILENT_BEATS * options.heartbeat_s
+        is_one_silent = any(silent_s < age <= options.lease_s * WAIT_LEASES for age in ages)
+        return is_one_silent and any(age <= silent_s for age in ages)
 
     def _has_silent(self, reading: Reading) -> bool:
         """Whether somebody who did not leave is silent: who just started cannot tell whether the store was away."""

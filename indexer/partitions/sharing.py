@@ -165,6 +165,7 @@ class Sharing:
             collects=bool(self._owners),
             stands_by=options.standby,
             leaving=self._leaving,
+            waits=self.membership.is_waiting,
             owned={number: owner.pending_bytes for number, owner in self._owners.items() if owner.role == "owner"},
             ready=sorted(self._ready),
             configuration=self._configuration,

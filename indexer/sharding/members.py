@@ -39,6 +39,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """It listens to the engines of the partitions that it is second for."""
     leaving: bool = False
     """It stops, and gives up what it owns."""
+    waits: bool = False
+    """It has only just come, and nothing is to be given to it yet."""
     owned: dict[int, int] = {}
     """Partition → bytes that wait to be written."""
     ready: list[int] = []
@@ -133,7 +135,9 @@ class Members:
     def candidates(self, now: float) -> frozenset[str]:
         """Among whom partitions are shared out. Nobody, where all are draining or only look things up."""
         return frozenset(
-            name for name, member in self.live(now).items() if member.collects and not self.is_draining(name)
+            name
+            for name, member in self.live(now).items()
+            if member.collects and not member.waits and not self.is_draining(name)
         )
 
     # -- how ----------------------------------------------------------------------------------------------------------

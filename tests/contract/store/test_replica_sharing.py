@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
+from indexer.partitions.membership import SILENT_BEATS
 from indexer.sharding.rendezvous import share_out
 from indexer.store.layout import PartitionKeys, tags
 from tests.support.core_events import prompt, stored
@@ -132,6 +133,27 @@ def test_who_dies_is_replaced_when_its_lease_ends(store: Store) -> None:
             assert len(inherited) == replica.part.sharing.takeovers["lease_expired"]
         for replica in left:
             await replica.stop()
+
+    run(body)
+
+
+def test_who_comes_while_somebody_dies_does_not_take_the_standbys_place(store: Store) -> None:
+    """Only the standby has what the dead one had received: it goes on with all of it, and the newcomer has its turn."""
+
+    async def body() -> None:
+        first, second = await started(store, "r1", "r2", redis__lease_s=4.0)
+        await first.until(lambda: is_planned([first, second]))
+        went = owned(first)
+        await first.die()
+        silent_s = SILENT_BEATS * 0.2
+        members = second.part.sharing.membership.members
+        await second.until(lambda: members.everyone(second.node.clock.now())["r1"][0] > silent_s)
+        third = (await started(store, "r3", redis__lease_s=4.0))[0]
+        await second.until(lambda: is_planned([second, third]))
+        assert len(went) == second.part.sharing.takeovers["lease_expired"]
+        assert not third.part.sharing.takeovers["lease_expired"]
+        await second.stop()
+        await third.stop()
 
     run(body)
 
