@@ -116,7 +116,7 @@ class Node:
         self.ingest.reshaped = self._reshaped
         self.telemetry = Telemetry(clock, limits, self.version().version, per_source=settings.metrics.per_source)
         self.telemetry.follows = self._follows
-        self.source_log = SourceLog(self.registry, self._lookup.view, clock)
+        self.source_log = SourceLog(self.registry, self._lookup.view, clock, follows=self._follows)
         self.ingest.restarted = self.source_log.restarted
         name = "" if settings.redis.url is None else replica_name(settings, socket.gethostname(), os.getpid())
         self.history = History(clock, replica=name)

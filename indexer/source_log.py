@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from indexer.source_words import reason_in_words, warnings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable
 
     from indexer.index.registry import Registry
     from indexer.index.source import SourceIndex
@@ -42,12 +42,15 @@ class Told(NamedTuple):
 
 
 class SourceLog:
-    """One per process. `look` is called about once a second."""
+    """One per process. `look` is called about once a second. `follows`: whether another replica owns a source."""
 
-    def __init__(self, registry: Registry, view: FleetView, clock: Clock) -> None:
+    def __init__(
+        self, registry: Registry, view: FleetView, clock: Clock, *, follows: Callable[[SourceId], bool]
+    ) -> None:
         self._registry = registry
         self._view = view
         self._clock = clock
+        self._follows = follows
         self._second = clock.now()
         self._written: Counter[int] = Counter()
         self._left_out: Counter[int] = Counter()
@@ -91,7 +94,7 @@ class SourceLog:
         before, shown = self._shown.get(key, SILENT), (view.state, view.bound)
         self._shown[key] = shown
         if shown != before:
-            why = reason_in_words(source.facts, view)
+            why = reason_in_words(source.facts, view, followed=self._follows(key))
             level = logging.WARNING if view.state in LOUD and view.state != before[0] else logging.INFO
             tail = f" ({why})" if why else ""
             self.say("source %s: %s, bound %s%s", named(key), view.state, view.bound, tail, level=level)

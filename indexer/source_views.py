@@ -40,7 +40,7 @@ def source_view(
         dp_rank=described.dp_rank,
         state=view.state,
         since=since.isoformat(timespec="milliseconds"),
-        why=reason_in_words(source.facts, view),
+        why=reason_in_words(source.facts, view, followed=followed),
         bound=view.bound,
         generation=view.generation,
         sequence=view.sequence,

@@ -48,8 +48,8 @@ SHORTFALLS: Final[Mapping[str, str]] = {
 """Reasons of `SourceFacts.shortfalls`."""
 
 
-def reason_in_words(facts: SourceFacts, view: Prepared) -> str | None:
-    """What made the state or bound less than live and exact, in a sentence."""
+def reason_in_words(facts: SourceFacts, view: Prepared, *, followed: bool = False) -> str | None:
+    """What made the state or bound less than live and exact, in a sentence. `followed`: another replica owns it."""
     if facts.cordoned:
         return "cordoned by an operator"
     if view.state == "new":
@@ -57,7 +57,7 @@ def reason_in_words(facts: SourceFacts, view: Prepared) -> str | None:
     if view.state == "syncing":
         return "its map is being read from the store" if facts.loading else "a replay or probe is under way"
     if view.state in {"stale", "down"}:
-        return _why_stale(facts, view)
+        return _why_stale(facts, view, followed=followed)
     if facts.in_doubt:
         return "something claimed may be false: " + _told(facts.doubts | facts.suspicions, DOUBTS)
     if facts.rule_missing:
@@ -67,13 +67,15 @@ def reason_in_words(facts: SourceFacts, view: Prepared) -> str | None:
     return None if facts.complete else "its history before our first message is not known"
 
 
-def _why_stale(facts: SourceFacts, view: Prepared) -> str:
+def _why_stale(facts: SourceFacts, view: Prepared, *, followed: bool) -> str:
     if view.state == "stale" and facts.reloading:
         return "what is known may be behind the store's journal, and is read anew"
     if not facts.connected:
         return "the connection is lost"
     if view.state == "stale" and facts.lease_until != NEVER:
         return "the store does not confirm that this replica still owns it: others may know more"
+    if followed:  # its connection may be well: the owner or the store may be what is silent
+        return "nothing was heard of it lately from the replica that owns it"
     return "the connection was not seen up lately"
 
 

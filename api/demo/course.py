@@ -174,7 +174,7 @@ class ManyReplicas:
         killed = sum(fault.kind == "killed" for fault in done)
         lost = sum(not fault.kept for fault in done)
         how = f"{lost} times something was lost" if lost else "each time every engine went on where it stood"
-        told = f"a replica was killed {killed} times and paused {len(done) - killed} times: {how}"
+        told = f"replicas killed: {killed}, paused: {len(done) - killed}; {how}"
         return (told,), not lost
 
 

@@ -14,7 +14,7 @@ from indexer.store.failures import StoreFailure
 from indexer.store.members import beat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from indexer.partitions.parts import Parts
     from indexer.sharding.members import Member, Reading
@@ -178,7 +178,21 @@ class Membership:
         self._candidates = candidates
         for partition in [each for each in self._waits if before[each : each + 1] != self.shares[each : each + 1]]:
             self._waits.pop(partition).set()
-        if self.is_known and went:
-            log.warning("replicas: %s left, partitions are shared out among %d", ", ".join(went), len(candidates))
+        for level, words, names in self._why_gone(went, now) if self.is_known else ():
+            log.log(level, "replicas: %s %s, partitions are shared out among %d", names, words, len(candidates))
         if self.is_known and came:
             log.info("replicas: %s came, partitions are shared out among %d", ", ".join(came), len(candidates))
+
+    def _why_gone(self, went: Iterable[str], now: float) -> list[tuple[int, str, str]]:
+        """What is said of those among whom partitions are no longer shared out: level, words, names."""
+        everyone, live = self.members.everyone(now), self.live()
+        gone: dict[tuple[int, str], list[str]] = {}
+        for name in went:
+            if name in everyone and everyone[name][1].leaving:
+                why = logging.INFO, "stops"
+            elif name in live:
+                why = (logging.INFO, "drains") if self.members.is_draining(name) else (logging.INFO, "collects no more")
+            else:
+                why = logging.WARNING, "is silent"
+            gone.setdefault(why, []).append(name)
+        return [(level, words, ", ".join(names)) for (level, words), names in gone.items()]

@@ -16,12 +16,12 @@ class News:
     """One a process."""
 
     def __init__(self) -> None:
-        self._told: dict[str, list[int]] = {}
+        self._told: dict[tuple[int, str], list[int]] = {}
         self._stirred = asyncio.Event()
 
-    def tell(self, partition: int, what: str) -> None:
-        """Something that happened to a partition."""
-        self._told.setdefault(what, []).append(partition)
+    def tell(self, partition: int, what: str, level: int = logging.WARNING) -> None:
+        """Something that happened to a partition; what was planned is no warning."""
+        self._told.setdefault((level, what), []).append(partition)
         self._stirred.set()
 
     async def run(self) -> None:
@@ -31,8 +31,8 @@ class News:
             await asyncio.sleep(GATHER_S)
             self._stirred.clear()
             told, self._told = self._told, {}
-            for what, partitions in told.items():
-                log.warning("%s: %s", _named(sorted(set(partitions))), what)
+            for (level, what), partitions in told.items():
+                log.log(level, "%s: %s", _named(sorted(set(partitions))), what)
 
 
 def in_use(key: bytes) -> str:

@@ -211,7 +211,7 @@ class Owner:
             try:
                 await self._write(self._writing)
             except EpochOver as over:
-                self._news.tell(self.number, _in_words(over.why))
+                self._news.tell(self.number, _in_words(over.why, self._parts))
             self.role = "waiting"
 
     async def _write(self, writing: Writing) -> None:
@@ -415,9 +415,12 @@ def _later(due: Then, now: Then) -> Then:
     return "load" if "load" in {due, now} else due if due != "go_on" else now
 
 
-def _in_words(why: Fenced | Lost) -> str:
+def _in_words(why: Fenced | Lost, parts: Parts) -> str:
     if isinstance(why, Lost):
         return "the journal does not end where it was left"
+    if replica_of(why.holder) == parts.options.name and not parts.nonces.are_of(why.holder):
+        # Not the one before: where it was only started again, nobody is left to say this.
+        return f"taken by another process that is called {parts.options.name}, too: each needs its own redis.replica"
     if why.holder:
         return f"replica {reserved_for(why.holder) or replica_of(why.holder)} owns it now"
     return "the lease ended while the store was away"

@@ -247,7 +247,8 @@ class Replica:
         """It is owned here, and applied."""
         self.sharing.takeovers[cause] += 1
         if cause in {"lease_expired", "handed_over"}:
-            self._news.tell(owner.number, f"owned here now: {cause.replace('_', ' ')}")
+            level = logging.INFO if cause == "handed_over" else logging.WARNING
+            self._news.tell(owner.number, f"owned here now: {cause.replace('_', ' ')}", level)
 
 
 async def _cancelled(running: Iterable[asyncio.Task[None]]) -> None:

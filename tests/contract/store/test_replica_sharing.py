@@ -15,6 +15,8 @@ from tests.support.replicas import Replica, run
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pytest
+
     from indexer.ingest import SourceSink
     from indexer.model import SourceId
     from tests.support.redis_servers import Store
@@ -288,3 +290,41 @@ def test_a_hand_over_that_cannot_be_finished_is_undone(store: Store) -> None:
 
     if store.kind != "cluster":
         run(body)
+
+
+def test_two_processes_of_one_name_are_told_of(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever loses to the other says that names must differ, not that a replica of its own name owns it."""
+
+    async def body() -> None:
+        first, second = await started(store, "r1", "r1")
+        await first.until(lambda: "taken by another process that is called r1, too" in caplog.text)
+        assert "replica r1 owns it now" not in caplog.text
+        await second.stop()
+        await first.stop()
+
+    run(body)
+
+
+def test_the_log_tells_how_a_replica_went(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """Drained and stopped is as it was meant; silent is not."""
+    caplog.set_level("INFO", "kvindexer.store")
+
+    def told() -> list[tuple[str, str]]:
+        return [(each.levelname, each.getMessage()) for each in caplog.records]
+
+    async def body() -> None:
+        replicas = first, drained, stopped, killed = await started(store, "r1", "r2", "r3", "r4")
+        await first.until(lambda: is_planned(replicas))
+        await first.until(lambda: {text.rpartition(": ")[2] for _, text in told()} >= {"handed over"})
+        await first.node.drain_replica("r2")
+        await first.until(lambda: ("INFO", "replicas: r2 drains, partitions are shared out among 3") in told())
+        await stopped.stop()
+        await first.until(lambda: ("INFO", "replicas: r3 stops, partitions are shared out among 2") in told())
+        await killed.die()
+        await first.until(lambda: ("WARNING", "replicas: r4 is silent, partitions are shared out among 1") in told())
+        handed = {level for level, text in told() if text.endswith("owned here now: handed over")}
+        assert {"INFO"} == handed
+        await drained.stop()
+        await first.stop()
+
+    run(body)

@@ -8,8 +8,10 @@ from typing import get_args
 
 import pytest
 
+from indexer.index.states import StateLimits
+from indexer.lookup_view import FleetView
 from indexer.ports import DoubtReason, SuspectReason
-from indexer.source_words import DOUBTS, SHORTFALLS, warnings_of
+from indexer.source_words import DOUBTS, SHORTFALLS, reason_in_words, warnings_of
 from tests.support.core import Core
 from tests.support.core_events import prompt, stored
 
@@ -62,3 +64,21 @@ def test_a_capacity_that_is_too_small_is_warned_of() -> None:
     assert "holds 3 blocks in GPU memory, more than its blocks_total of 2" in _warned(core, "of-2")["capacity"]
     assert "capacity" not in _warned(core, "of-3")
     assert _warned(core, "of-None")["capacity"].startswith("capacity unknown")
+
+
+@pytest.mark.parametrize(
+    ("followed", "why"),
+    [
+        (False, "the connection was not seen up lately"),
+        (True, "nothing was heard of it lately from the replica that owns it"),
+    ],
+)
+def test_silence_is_the_connections_only_where_it_is_listened_to(followed: bool, why: str) -> None:
+    """Of a source that another replica owns, an operator looks at that one first, or at the store."""
+    core = Core()
+    engine = core.engine("a")
+    engine.say(stored([1], prompt(1)))
+    source = engine.source
+    core.clock.at += 10.0
+    view = FleetView(StateLimits()).prepared(source, core.clock.now())
+    assert ("stale", why) == (view.state, reason_in_words(source.facts, view, followed=followed))
