@@ -423,4 +423,4 @@ def _in_words(why: Fenced | Lost, parts: Parts) -> str:
         return f"taken by another process that is called {parts.options.name}, too: each needs its own redis.replica"
     if why.holder:
         return f"replica {reserved_for(why.holder) or replica_of(why.holder)} owns it now"
-    return "the lease ended while the store was away"
+    return "the lease ended while the store was away, or the store lost it"
