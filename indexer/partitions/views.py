@@ -99,7 +99,7 @@ def replica_views(me: str, members: Members, now: float, partitions: Iterable[Pa
     """All replicas that are remembered, in the order of their names; `now` on our clock."""
     live, everyone = members.live(now), members.everyone(now)
     silent = {name for name, (_, member) in everyone.items() if name not in live and not member.leaving}
-    # What the silent said of themselves is old; and of this replica more is known than what it said last.
+    # What the silent and the leaving said last is old; and of this replica more is known than what it said last.
     partitions = list(partitions)
     owners, standbys = Counter(view.owner for view in partitions), Counter(view.standby for view in partitions)
     return [
@@ -107,7 +107,7 @@ def replica_views(me: str, members: Members, now: float, partitions: Iterable[Pa
             name=name,
             address=member.address,
             state=_replica_state(member, is_silent=name in silent, is_draining=members.is_draining(name)),
-            owned=owners[name] if name == me or name in silent else len(member.owned),
+            owned=len(member.owned) if name in live and name != me else owners[name],
             standby=standbys[name],
             age_ms=round(age_s * 1000),
             me=name == me,

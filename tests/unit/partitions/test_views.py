@@ -123,7 +123,7 @@ def test_replicas_are_listed_with_their_state_and_share() -> None:
         "b": Member(name="b", process="p2", address="h:2", owned={1: 0, 2: 0}),
         "a": Member(name="a", process="p1", address="h:1", owned={0: 3}),
         "gone": Member(name="gone", process="p3", owned={3: 0}),
-        "going": Member(name="going", process="p4", leaving=True),
+        "going": Member(name="going", process="p4", leaving=True, owned={0: 0}),
         "drained": Member(name="drained", process="p5"),
     }
     drains = {"drained": "p5", "a": "another process"}
