@@ -8,6 +8,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from indexer.sharding.members import Members
+from indexer.sharding.outages import OUTAGE_LEASES, Outages
 from indexer.sharding.rendezvous import share_out_in_steps
 from indexer.slices import Slices
 from indexer.store.failures import StoreFailure
@@ -28,8 +29,6 @@ SILENT_BEATS: Final = 3
 """Who is silent for so many beats may be dead, though nobody may judge so yet."""
 WAIT_LEASES: Final = 1.2
 """By then the lease of one that died just before is over, and its standby has taken what it owned."""
-OUTAGE_LEASES: Final = 0.5
-"""An outage of so many lease times may have let leases run out: they are renewed when a third is over."""
 
 
 class Membership:
@@ -53,6 +52,7 @@ class Membership:
         """This replica asks for nothing before: it knows nobody, or one that dies has a standby, which a plan with a
         newcomer in it would have let go of what it keeps."""
         self._heard_at = float("inf")
+        self._outages = Outages(parts.options.lease_s)
         self._candidates: frozenset[str] = frozenset()
         self.shares: list[Share] = []
         """The plan, by partition; empty as long as nobody knows."""
@@ -141,7 +141,7 @@ class Membership:
             if not is_dying:
                 await self._beat()  # before anybody plans without this one
                 return
-        was_away = self.is_cut and now - self._heard_at >= options.lease_s * OUTAGE_LEASES
+        was_away = self.is_cut and self._outages.over(self._heard_at, now)
         if was_away or (not self.is_known and self._has_silent(reading)):
             self.calm_until = now + options.lease_s
         self.is_cut, self._heard_at = False, now

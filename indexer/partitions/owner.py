@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from indexer.partitions.news import News
     from indexer.partitions.parts import Parts
     from indexer.store.layout import PartitionKeys
+    from indexer.store.outcomes import Refusal
 
 log = logging.getLogger("kvindexer.store")
 
@@ -269,7 +270,9 @@ class Owner:
         try:
             with contextlib.suppress(StoreFailure, EpochOver, TimeoutError):
                 async with asyncio.timeout(HAND_OVER_S):
-                    is_given = await self._write_and_release(writing, to)
+                    reply = await self._write_and_release(writing, to)
+                    # Else it was not ours any more, or is so in another epoch: whoever has it is found out as ever.
+                    is_given = isinstance(reply, Done) and self._writing is writing
         finally:
             if not is_given:
                 parts.roster.follow_soon(sources)
@@ -294,13 +297,14 @@ class Owner:
         flushed = False
         with contextlib.suppress(StoreFailure, EpochOver, TimeoutError):
             async with asyncio.timeout(max(0.0, until - self._parts.clock.now())):
-                flushed = await self._write_and_release(writing, to)
-        if flushed:
-            self._tell("handover", "stopped")
+                reply = await self._write_and_release(writing, to)
+                flushed = True
+                if isinstance(reply, Done):
+                    self._tell("handover", "stopped")
         self.role = "none"
         return flushed
 
-    async def _write_and_release(self, writing: Writing, to: str) -> bool:
+    async def _write_and_release(self, writing: Writing, to: str) -> Done | Refusal:
         """Raises StoreFailure, EpochOver."""
         slices = Slices(self._parts.clock)
         for owned in list(self.owned.values()):
@@ -311,7 +315,7 @@ class Owner:
         reply = await writing.release(to)
         if not isinstance(reply, Done):
             self._news.tell(self.number, "it was not ours any more when it was to be given up")
-        return True
+        return reply
 
     # -- how ----------------------------------------------------------------------------------------------------------
 
