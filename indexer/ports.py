@@ -69,6 +69,8 @@ class ListenerView(NamedTuple):
     """Batches that found no room since it listens."""
     joins: bool
     """It would go on from here as on an unbroken connection: it stood while the owner saw the engine connected."""
+    heard_at: float | None = None
+    """When a message came last, on our clock."""
 
 
 class EventSink(Protocol):

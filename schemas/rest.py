@@ -352,9 +352,13 @@ class ReplicaView(msgspec.Struct, kw_only=True):
 
 
 class PartitionList(msgspec.Struct, kw_only=True):
-    """Answer of `GET /v1/partitions`, in their order. In mode `memory` there is no store, hence no partition."""
+    """Answer of `GET /v1/partitions`, in their order. In mode `memory` there is no store, hence no partition.
+
+    `trouble`: why the store cannot be used now; then what is told of others is of before.
+    """
 
     mode: Literal["memory", "redis"]
+    trouble: str | None = None
     partitions: list[PartitionView]
     replicas: list[ReplicaView]
 

@@ -52,6 +52,7 @@ class Shown(msgspec.Struct, kw_only=True):
     """What is shown of an answer."""
 
     mode: str
+    trouble: str | None = None
     partitions: list[Row]
     replicas: list[ReplicaRow] = []
 
@@ -90,6 +91,8 @@ def print_partitions(shown: Shown, console: Console) -> None:
     if shown.mode == "memory":
         console.print(MEMORY)
         return
+    if shown.trouble:
+        console.print(f"{shown.trouble}: what is told of others is of before\n", markup=False, highlight=False)
     if shown.replicas:
         console.print(_replicas(shown.replicas))
         console.print()

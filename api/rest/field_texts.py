@@ -221,6 +221,7 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
     },
     "PartitionList": {
         "mode": "`redis`, or `memory`: there is no store, and what is known ends with the process.",
+        "trouble": "Why the store cannot be used now; then what is told of others is of before. Else null.",
         "partitions": "In their order; empty in mode `memory`.",
         "replicas": "All replicas that are known of, in the order of their names; empty in mode `memory`.",
     },

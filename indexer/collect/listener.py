@@ -32,6 +32,7 @@ class Listener:
         self._standby = standby or Standby(Wire(endpoint, shared, self), shared.ring())
         self._wire, self.ring = self._standby.wire, self._standby.ring
         self._dropped_before = self.ring.dropped
+        self._heard_at: float | None = None
         if standby is not None:
             self._wire.hand_to(self)
 
@@ -57,7 +58,10 @@ class Listener:
         """One quantum of what waits; True when there is more."""
         if self._wire.reader is not self:
             return False
-        reading = self._wire.read(self._shared.clock.now())
+        now = self._shared.clock.now()
+        reading = self._wire.read(now)
+        if reading.batches:
+            self._heard_at = now
         self.ring.take_in(reading.changes, reading.batches, emptied=reading.emptied)
         return reading.more and self._wire.is_open
 
@@ -74,7 +78,8 @@ class Listener:
         ring, link = self.ring, self.ring.end
         since = link.since if link.connected else None
         joins = ring.alive_at is not None and since is not None and since <= ring.alive_at
-        return ListenerView(since, ring.batches, ring.used_bytes, ring.dropped - self._dropped_before, joins)
+        dropped = ring.dropped - self._dropped_before
+        return ListenerView(since, ring.batches, ring.used_bytes, dropped, joins, self._heard_at)
 
 
 class ListenerViews(Mapping[SourceId, ListenerView]):

@@ -56,6 +56,8 @@ class Membership:
         self._candidates: frozenset[str] = frozenset()
         self.shares: list[Share] = []
         """The plan, by partition; empty as long as nobody knows."""
+        self._otherwise: frozenset[str] = frozenset()
+        """Replicas that name other sources, as told last."""
         self._stirred = asyncio.Event()
         self._beating = asyncio.Lock()
         """An answer that is older than the one before would be taken for news."""
@@ -147,6 +149,7 @@ class Membership:
         self.is_cut, self._heard_at = False, now
         self.members.heard(reading, now)
         await self._plan(now)
+        self._compare(now)
         self.is_known = True
 
     def _is_somebody_dying(self, reading: Reading) -> bool:
@@ -160,6 +163,23 @@ class Membership:
         silent_s = SILENT_BEATS * options.heartbeat_s
         is_one_silent = any(silent_s < age <= options.lease_s * WAIT_LEASES for age in ages)
         return is_one_silent and any(age <= silent_s for age in ages)
+
+    def _compare(self, now: float) -> None:
+        """For the operator: who is configured with other sources."""
+        live = self.members.live(now)
+        mine = live.get(self._parts.options.name)
+        if mine is None or not mine.collects:
+            return
+        others = frozenset(
+            name for name, each in live.items() if each.collects and each.configuration != self._configuration
+        )
+        came, self._otherwise = others - self._otherwise, others
+        if came:
+            log.warning(
+                "replicas: %s configured with other sources than this one: what only some name is taken up by all, and"
+                " nothing that nobody names any more is removed until all agree",
+                ", ".join(sorted(came)),
+            )
 
     def _has_silent(self, reading: Reading) -> bool:
         """Whether somebody who did not leave is silent: who just started cannot tell whether the store was away."""

@@ -67,7 +67,8 @@ class Overview:
     def listed(self) -> PartitionList:
         """For `GET /v1/partitions`: what is done here with each, by whom elsewhere, and who is there."""
         partitions = self._partitions()
-        return PartitionList(mode="redis", partitions=partitions, replicas=self._replicas(partitions))
+        trouble = self._watch.trouble or None
+        return PartitionList(mode="redis", trouble=trouble, partitions=partitions, replicas=self._replicas(partitions))
 
     def _partitions(self) -> list[PartitionView]:
         membership = self._sharing.membership

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from indexer.partitions.parts import Parts
 
 LOOK_S: Final = 0.1
+VOUCH_S: Final = 0.25
+"""So often engines that are listened to speak for themselves: some states end by the second."""
 GIVE_AWAY_S: Final = 5.0
 """At a stop, so long at most others have to become ready for what is owned here."""
 
@@ -84,9 +86,13 @@ class Sharing:
 
     async def tend(self) -> None:
         """Listen to whom it should, say what it could take, and hand over what others should own; until cancelled."""
+        vouch_at = 0.0
         while True:
             listened = self.listened
             await Slices(self._parts.clock).run(self.standby.look(listened))
+            if self._parts.clock.now() >= vouch_at:
+                vouch_at = self._parts.clock.now() + VOUCH_S
+                await Slices(self._parts.clock).run(self.standby.vouch())
             ready = frozenset(number for number in listened if self._is_ready(number))
             if ready != self._ready:
                 self._ready = ready

@@ -75,6 +75,22 @@ class Standby:
                 return False
         return True
 
+    def vouch(self) -> Generator[None, None, None]:
+        """An owner of whom nothing is heard, as while the store is away, says nothing of its engines; they do here.
+
+        One that goes on speaking on an unbroken connection is the process whose blocks are known: they are behind
+        (`stale`), and are not taken for gone.
+        """
+        listeners, parts = self._parts.roster.fleet.listeners(), self._parts
+        for key in list(self._listened):
+            source, listener = parts.registry.sources.get(key), listeners.get(key)
+            if source is not None and listener is not None and listener.joins and listener.heard_at is not None:
+                facts, alive_at = source.facts, listener.heard_at - parts.options.stale_after_s
+                if facts.alive_at is not None and facts.alive_at < alive_at:
+                    facts.alive_at = alive_at
+                    parts.ingest.touched(source)
+            yield
+
     def note(self, source: SourceIndex) -> None:
         """The owner has written so far, or spoke of its connection. Called with every change of a followed source."""
         key = source.descriptor.id

@@ -97,7 +97,8 @@ def partition_views(
 
 def replica_views(me: str, members: Members, now: float, partitions: Iterable[PartitionView]) -> list[ReplicaView]:
     """All replicas that are remembered, in the order of their names; `now` on our clock."""
-    live, everyone = members.live(now), members.everyone(now)
+    live = members.live(now)
+    everyone = {name: told for name, told in members.everyone(now).items() if not members.is_gone(name, now)}
     silent = {name for name, (_, member) in everyone.items() if name not in live and not member.leaving}
     # What the silent and the leaving said last is old; and of this replica more is known than what it said last.
     partitions = list(partitions)

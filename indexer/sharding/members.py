@@ -142,6 +142,11 @@ class Members:
 
     # -- how ----------------------------------------------------------------------------------------------------------
 
+    def is_gone(self, name: str, now: float) -> bool:
+        """Whether it said that it leaves, and has been silent since for as long as it could have taken."""
+        known = self._known.get(name)
+        return known is not None and known.member.leaving and now - known.beat_at > self._timeout_s
+
     def _as_of(self, now: float) -> float:
         """Until when silence counts: what was beaten since the last answer is not known."""
         return now if self._heard_at is None else min(now, self._heard_at + self._fresh_s)

@@ -371,7 +371,7 @@ def test_readiness_is_not_health(http_client: http.client.HTTPConnection, node: 
 def test_partitions_are_listed(http_client: http.client.HTTPConnection, node: FakeNode) -> None:
     """None without a store, which is said."""
     status, _, body = request(http_client, "GET", "/v1/partitions")
-    assert (200, {"mode": "memory", "partitions": [], "replicas": []}) == (status, json.loads(body))
+    assert (200, {"mode": "memory", "trouble": None, "partitions": [], "replicas": []}) == (status, json.loads(body))
 
     node.stored = [
         PartitionView(partition=0, role="owner", state="live", owner="a", epoch=7, position="7-1", sources=2)
