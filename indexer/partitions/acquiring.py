@@ -28,6 +28,9 @@ RETRY_MAX_S: Final = 2.0
 ANSWERED: Final = frozenset({"refused", "out_of_memory", "read_only", "denied"})
 """Failures with which a store that is there says no."""
 
+UNKNOWN: Final = "?"
+"""Who has a partition where the owner's key holds no token of ours: it is not free as long as that is there."""
+
 Cause = TakeoverCause
 
 
@@ -93,6 +96,9 @@ class Acquiring:
 
     def _see(self, seen: Standing, asked_at: float) -> None:
         self.holder = replica_of(seen.holder)
+        if seen.holder and not (self.holder or seen.reserved_for):
+            self.holder = UNKNOWN
+            self._tell(in_use(self._keys.owner))
         facts = Seen(self.holder, seen.left_ms / 1000, seen.reserved_for, replica_of(seen.last), epoch_of(seen.last))
         self._claim.saw(facts, asked_at, self._parts.clock.now())
 

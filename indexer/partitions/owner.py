@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from indexer.errors import first_of
 from indexer.happenings import Happening
-from indexer.partitions.acquiring import RETRY_MAX_S, RETRY_S, Acquiring, replica_of
+from indexer.partitions.acquiring import RETRY_MAX_S, RETRY_S, UNKNOWN, Acquiring, replica_of
 from indexer.partitions.calls import EpochOver
 from indexer.partitions.configuring import configured_in
 from indexer.partitions.holding import Holding
@@ -426,5 +426,5 @@ def _in_words(why: Fenced | Lost, parts: Parts) -> str:
         # Not the one before: where it was only started again, nobody is left to say this.
         return f"taken by another process that is called {parts.options.name}, too: each needs its own redis.replica"
     if why.holder:
-        return f"replica {reserved_for(why.holder) or replica_of(why.holder)} owns it now"
+        return f"replica {reserved_for(why.holder) or replica_of(why.holder) or UNKNOWN} owns it now"
     return "the lease ended while the store was away, or the store lost it"

@@ -265,6 +265,25 @@ def test_who_is_cut_off_alone_loses_what_it_owned(store: Store) -> None:
         run(body)
 
 
+def test_what_has_something_else_in_its_owners_key_is_not_free(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody's time to take it begins before that is gone: whoever stands by is the first then."""
+
+    async def body() -> None:
+        replica = await Replica(store.url, PODS, name="r1").start()
+        owner = replica.part.owners[0]
+        store.look.set(KEYS[0].owner, b"something else")
+        await replica.until(lambda: owner.holder == "?")
+        claim, here = owner._acquiring._claim, owner._acquiring._here()
+        assert None is claim.may_take_at(here)
+        await replica.until(lambda: f"the key {KEYS[0].owner.decode()} is in use" in caplog.text)
+        assert "replica  owns" not in caplog.text
+        store.look.delete(KEYS[0].owner)
+        await replica.until(lambda: 0 in owned(replica))
+        await replica.stop()
+
+    run(body)
+
+
 def sinks(replica: Replica) -> list[SourceSink]:
     """Of the sources that a replica applies."""
     return [replica.sink(pod) for pod in PODS if not replica.sink(pod).followed]
