@@ -12,7 +12,7 @@ from indexer.sharding.rights import Standing as Here
 from indexer.store.entries import Position
 from indexer.store.failures import DamagedValue, StoreFailure
 from indexer.store.layout import is_number
-from indexer.store.lease import Acquired, acquire, look
+from indexer.store.lease import Acquired, acquire, look, release
 from indexer.store.outcomes import WrongType
 
 if TYPE_CHECKING:
@@ -74,6 +74,8 @@ class Acquiring:
                     await self._rest(RETRY_MAX_S)
                     continue
                 self._see(seen, asked_at)
+                if await self._is_left_to_others(seen):
+                    continue
                 held = self._replaceable(seen)
                 if held or self._may_take(clock.now()):
                     taken = await self._take(seen, held, known_epoch, has_loaded=has_loaded)
@@ -82,10 +84,7 @@ class Acquiring:
                     await self._rest(RETRY_S)
                     continue
             except StoreFailure as failure:
-                if failure.kind in ANSWERED:  # else it is away, which is told of the store as a whole
-                    self._tell(str(failure))
-                await self._rest(rest)
-                rest = min(2 * rest, RETRY_MAX_S, self._parts.options.lease_s / 5)
+                rest = await self._rested(failure, rest)
                 continue
             rest = RETRY_S
             if self._membership.is_known:
@@ -102,6 +101,35 @@ class Acquiring:
         facts = Seen(self.holder, seen.left_ms / 1000, seen.reserved_for, replica_of(seen.last), epoch_of(seen.last))
         self._claim.saw(facts, asked_at, self._parts.clock.now())
 
+    async def _is_left_to_others(self, seen: Standing) -> bool:
+        """Whether others get, or may get, what a process of this name owned that is no more. Only at the start.
+
+        What engines said since that one died this process has not heard. Where somebody listened along, and could take
+        it at once, it goes there: before the lease ends, and nothing is lost (promise P7). Raises StoreFailure.
+        """
+        if not (seen.holder and self._takes_over) or self._claim.went_back():
+            return False
+        self._takes_over = self.holder == self._parts.options.name and not self._parts.nonces.are_of(seen.holder)
+        if not self._takes_over:
+            return False
+        if not self._membership.is_known:
+            await self._membership.planned_anew(self._number, RETRY_S)
+            return True
+        heir = self._listens_along()
+        if not heir:
+            return False
+        self._takes_over = False
+        keep_ms = self._parts.options.lease_ms // 2  # whoever may have to take it looks twice in that
+        await release(self._parts.client, self._keys, seen.holder, to=heir, reserve_ms=keep_ms)
+        return True
+
+    def _listens_along(self) -> str:
+        """Another replica that could go on with it at once; empty where there is none."""
+        share, live = self._membership.share(self._number), self._membership.live()
+        names = () if share is None else (share.owner or "", share.standby or "")
+        others = (name for name in names if name in live and name != self._parts.options.name)
+        return next((name for name in others if self._number in live[name].ready), "")
+
     def _replaceable(self, seen: Standing) -> bytes:
         """The token that may be replaced at once: of ourselves as a store remembers us, or of the process before us."""
         if not seen.holder:
@@ -109,8 +137,7 @@ class Acquiring:
         if self._claim.went_back():  # it remembers an owner that is not the last one any more
             return seen.holder if self._claim.is_mine else b""
         takes_over, self._takes_over = self._takes_over, False
-        is_before = takes_over and self.holder == self._parts.options.name
-        return seen.holder if is_before or self._parts.nonces.are_of(seen.holder) else b""
+        return seen.holder if takes_over or self._parts.nonces.are_of(seen.holder) else b""
 
     def _here(self) -> Here:
         membership, me = self._membership, self._parts.options.name
@@ -178,6 +205,13 @@ class Acquiring:
             return Acquired(acquired.token, acquired.position, Position.parse(entries[0][1][b"a"]))
         except (StoreFailure, DamagedValue, IndexError, KeyError):
             return None
+
+    async def _rested(self, failure: StoreFailure, rest: float) -> float:
+        """Ask again in a while; how long to wait when that fails, too."""
+        if failure.kind in ANSWERED:  # else it is away, which is told of the store as a whole
+            self._tell(str(failure))
+        await self._rest(rest)
+        return min(2 * rest, RETRY_MAX_S, self._parts.options.lease_s / 5)
 
     async def _rest(self, seconds: float) -> None:
         await asyncio.sleep(seconds * (0.5 + 0.5 * self._parts.chance.random()))

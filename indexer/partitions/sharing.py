@@ -101,9 +101,7 @@ class Sharing:
                 await asyncio.sleep(LOOK_S)
 
     def _is_ready(self, partition: int) -> bool:
-        share = self.membership.share(partition)
-        if share is None or share.owner != self._parts.options.name:
-            return False
+        """Also of what it stands by for: whoever is started anew leaves it what the process before owned."""
         return self._followers.is_following(partition) and self.standby.is_ready(self._followers.sources(partition))
 
     async def _hand_over_one(self) -> bool:

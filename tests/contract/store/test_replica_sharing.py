@@ -117,6 +117,27 @@ def test_who_takes_over_looks_in_time(store: Store) -> None:
     run(body)
 
 
+def test_who_is_back_before_its_lease_ends_leaves_all_to_who_listened(store: Store) -> None:
+    """A new process of a name heard nothing since the one before it died; who stood by did, and does not wait."""
+
+    async def body() -> None:
+        first, second = await started(store, "r1", "r2", redis__lease_s=40.0, redis__min_hold_s=3_600.0)
+        await second.until(lambda: is_planned([first, second]))
+        went, came = owned(first), second.part.sharing.takeovers["handed_over"]
+        await second.until(lambda: went <= second.part.sharing._ready)
+        await second.part.sharing.membership.beat()
+        await first.die()
+        again = await Replica(store.url, PODS, name="r1", redis__lease_s=40.0, redis__min_hold_s=3_600.0).start()
+        await second.until(lambda: owned(second) == set(range(PARTITIONS)))
+        assert went
+        assert came + len(went) == second.part.sharing.takeovers["handed_over"]
+        assert {} == dict(again.part.sharing.takeovers)
+        await again.stop()
+        await second.stop()
+
+    run(body)
+
+
 def test_who_dies_is_replaced_when_its_lease_ends(store: Store) -> None:
     """By whoever stood by."""
 
