@@ -125,6 +125,14 @@ class Owner:
         return sum(each.waiting_bytes for each in self.owned.values())
 
     @property
+    def holds_back(self) -> bool:
+        """Whether messages of an engine wait for its replay: who listens for less long would never hear of them.
+
+        Of one that is not there nothing is waited for: it may never come.
+        """
+        return any(each.source.facts.syncing and each.source.facts.connected for each in self.owned.values())
+
+    @property
     def lease_until(self) -> float:
         """On our clock."""
         return float("-inf") if self._writing is None else self._writing.lease_until

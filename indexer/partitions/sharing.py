@@ -112,7 +112,7 @@ class Sharing:
         held = [
             Held(number, owner.held_since, membership.share(number))
             for number, owner in self._owners.items()
-            if owner.role == "owner"
+            if owner.role == "owner" and self.successor(number) and not owner.holds_back
         ]
         stays = self._parts.options.name in membership.candidates
         move = self._moves.next(held, membership.live(), now, stays=stays, stops=self._leaving)

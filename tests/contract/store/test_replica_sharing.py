@@ -101,6 +101,30 @@ def test_who_stops_is_replaced_before_it_lets_go(store: Store) -> None:
     run(body)
 
 
+def test_what_is_held_back_is_not_handed_over(store: Store) -> None:
+    """Messages that wait for a replay only this replica has; where the engine is not there nothing is waited for."""
+
+    async def body() -> None:
+        (first,) = await started(store, "r1")
+        for sink in sinks(first):
+            sink.alive(connected=True)
+            sink.syncing(active=True)
+        (second,) = await started(store, "r2")
+        name = second.part._parts.options.name
+        planned = [number for number, share in enumerate(share_out(PARTITIONS, ["r1", name])) if share.owner == name]
+        laden = {first.part._parts.partition_of(sink.descriptor.id) for sink in sinks(first)} & set(planned)
+        await first.until(lambda: set(planned) - laden == owned(second) and laden <= second.part.sharing._ready)
+        assert laden
+        assert laden <= owned(first)
+        for sink in sinks(first):
+            sink.syncing(active=False)
+        await first.until(lambda: is_planned([first, second]))
+        await second.stop()
+        await first.stop()
+
+    run(body)
+
+
 def test_who_takes_over_looks_in_time(store: Store) -> None:
     """With a long lease a partition of others is looked at seldom; what is reserved here is not, for a moment only."""
 
