@@ -58,6 +58,8 @@ class Acquiring:
         """This process may take the place of one of the same name: once, at its start."""
         self.holder = ""
         """The replica that owned it when last asked."""
+        self._is_open = False
+        """It was asked for, and not heard whether it was given."""
 
     async def acquire(self, known_epoch: int, *, has_loaded: bool, is_not_ours: Callable[[], None]) -> Taken:
         """Ask until the partition is ours. `is_not_ours` is called whenever it turned out that it is not, for now.
@@ -92,6 +94,13 @@ class Acquiring:
                 has_loaded = False
             # Who leaves reserves it for whom the plan names next, for a moment only.
             await self._membership.planned_anew(self._number, self._until_next_look(seen, clock.now()))
+
+    async def give_back(self, to: str) -> None:
+        """At the stop, when `acquire` is cancelled: what was given without being heard of. Raises StoreFailure."""
+        if self._is_open:
+            seen = await look(self._parts.client, self._keys)
+            if not isinstance(seen, WrongType) and self._parts.nonces.are_of(seen.holder):
+                await release(self._parts.client, self._keys, seen.holder, to=to)
 
     def _see(self, seen: Standing, asked_at: float) -> None:
         self.holder = replica_of(seen.holder)
@@ -170,6 +179,7 @@ class Acquiring:
         """None: somebody else was faster, or nobody can tell yet. Raises StoreFailure."""
         options = self._parts.options
         asked_at = self._parts.clock.now()
+        self._is_open = True
         reply = await acquire(
             self._parts.client,
             self._keys,
@@ -180,6 +190,7 @@ class Acquiring:
             held=held,
             known_epoch=known_epoch,
         )
+        self._is_open = False
         if not isinstance(reply, Acquired):
             return None
         told = reply if reply.after != reply.position else await self._told_before(reply)

@@ -297,9 +297,10 @@ class Owner:
         """
         writing = self._writing
         if writing is None or self.role != "owner":
-            if self._holding is not None:  # taken, and not loaded or not written anew yet
-                with contextlib.suppress(StoreFailure, TimeoutError):
-                    async with asyncio.timeout(max(0.0, until - self._parts.clock.now())):
+            with contextlib.suppress(StoreFailure, TimeoutError):
+                async with asyncio.timeout(max(0.0, until - self._parts.clock.now())):
+                    await self._acquiring.give_back(to)
+                    if self._holding is not None:  # taken, and not loaded or not written anew yet
                         await self._holding.release(to)
             return all(owned.is_written for owned in self.owned.values())
         flushed = False

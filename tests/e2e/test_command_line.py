@@ -180,7 +180,7 @@ def test_partitions_in_memory_mode_are_none(deployment: Deployment) -> None:
     refused = deployment.command("drain", "a")
     assert (1, "") == (refused.returncode, refused.stdout)
     assert "409 replica.conflict: there is no store that replicas share: nobody could take over" in refused.stderr
-    assert {"mode": "memory", "partitions": [], "replicas": []} == json.loads(
+    assert {"mode": "memory", "trouble": None, "partitions": [], "replicas": []} == json.loads(
         deployment.command("partitions", "--json").stdout
     )
 
