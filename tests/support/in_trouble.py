@@ -7,6 +7,7 @@ answer can be judged, also those given while the store is away.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from api.demo.engine import EngineSimulator
 from indexer.model import SourceId
 from indexer.store.layout import PartitionKeys, is_without_ttl, partition_of, tags
-from tests.support.core_events import BLOCK, payload, prompt, removed, stored
+from tests.support.core_events import BLOCK, TS, payload, prompt, removed, stored
 from tests.support.core_service import RunningService
 from tests.support.redis_servers import Store, lasting_keys, own_server
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from tests.support.redis_servers import Server
 
 PODS: Final = ("pod-a", "pod-b")
+_CLOCK: Final = itertools.count(TS, 0.001)
+"""Of all engines: no two batches have one stamp, and those of an engine's next process are later."""
 BLOCKS: Final = 4
 """Of a prompt."""
 PARTITIONS: Final = 4
@@ -78,7 +81,7 @@ class Engine:
             events.append(removed(hashes_of(number)[held[number] // BLOCK - 1]))
             held[number] -= BLOCK
         self.history.append(held)
-        self._simulator.publish(payload(*events))
+        self._simulator.publish(payload(*events, ts=next(_CLOCK)))
 
     @property
     def endpoint(self) -> str:
