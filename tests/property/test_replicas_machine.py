@@ -239,9 +239,9 @@ class AnyTrouble(RuleBasedStateMachine):
 
     @rule(batches=BATCHES)
     def the_store_is_emptied(self, batches: Batches) -> None:
-        """While nothing is on its way: what is given away when the store loses it is lost."""
+        """While nothing is on its way: what is given away when the store loses it is lost (decisions/gaps.md)."""
         self.settle()
-        self.until(lambda: self.fleet.misplaced(self.drained))
+        self.until(lambda: self.fleet.misplaced(self.drained) or self.fleet.untold())
         self.note("the store is emptied")
         self.fleet.witness.look()
         self.fleet.look.flushall()

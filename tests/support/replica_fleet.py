@@ -98,6 +98,10 @@ class Fleet:
             if owner != share.owner or number not in loaded[owner]
         ]
 
+    def untold(self) -> list[object]:
+        """Replicas that have not told all registries yet what they are configured with, as they do when they start."""
+        return [seat.name for seat in self.running if not seat.has_told]
+
     def uncovered(self, pods: Iterable[str]) -> list[object]:
         """Pods that would lose something with their owner, though others run: nobody listens along without a break."""
         listeners = {pod: {seat.name: seat.listener(pod) for seat in self.running} for pod in pods}

@@ -62,6 +62,13 @@ def owned_partitions(node: Node) -> frozenset[int]:
     return frozenset(number for number, owner in node.replica.owners.items() if owner.role == "owner")
 
 
+def has_told(node: Node) -> bool:
+    """Whether all registries were told what is configured here. On the node's loop."""
+    assert node.replica is not None
+    parts = node.replica._parts
+    return parts.told_configured.issuperset(map(parts.partition_of, parts.configured))
+
+
 def owned_pods(node: Node) -> frozenset[str]:
     """Whose events are applied here. On the node's loop."""
     assert node.replica is not None
@@ -116,6 +123,11 @@ class Seat:
     def owned(self) -> frozenset[int]:
         """See `owned_partitions`."""
         return self.thread.call(lambda: owned_partitions(self.node))
+
+    @property
+    def has_told(self) -> bool:
+        """See `has_told`."""
+        return self.thread.call(lambda: has_told(self.node))
 
     def listener(self, pod: str) -> ListenerView | None:
         """Where it only listens to a pod's engine: how that goes."""
