@@ -95,6 +95,10 @@ class Acquiring:
             # Who leaves reserves it for whom the plan names next, for a moment only.
             await self._membership.planned_anew(self._number, self._until_next_look(seen, clock.now()))
 
+    def gave(self, to: str) -> None:
+        """It was handed over to that replica."""
+        self._claim.gave(to)
+
     async def give_back(self, to: str) -> None:
         """At the stop, when `acquire` is cancelled: what was given without being heard of. Raises StoreFailure."""
         if self._is_open:

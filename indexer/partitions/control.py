@@ -153,7 +153,8 @@ class Control:
         self._parts.roster.put(sink)
         owner.enter(OwnedSource(sink, self._parts.unwritten))
         self._parts.history.note(given.source, registered_as(registered.descriptor, sink.source.facts.generation))
-        self._parts.roster.follow_soon([given.source])
+        if not owner.is_giving:  # else whoever gets it follows; and where it stays, all are followed again
+            self._parts.roster.follow_soon([given.source])
 
 
 def _is_new(entry: StreamEntry, owner: Owner) -> bool:

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kvindexer.store")
 
+KNOWN_BEATS: Final = 3
+"""By then others have heard of a source that came, listen to it, and have said so."""
 HAND_OVER_S: Final = 5.0
 """What waits must be written in so long; else the store is slow, and the partition stays where it is."""
 NOTHING: Final = Position(0, 0)
@@ -91,6 +93,10 @@ class Owner:
         self._news = news
         self._acquiring = Acquiring(parts, keys, number, membership, self._tell_trouble)
         self._handed = asyncio.Event()
+        self.is_giving = False
+        """It is being handed over: nothing more is to be applied."""
+        self._entered_at = float("-inf")
+        """When a source came last, while it was owned here."""
         self._follows = False
         self.held_since = float("-inf")
         """Since when it must be held for a minimum time: it was somebody else's before."""
@@ -128,9 +134,14 @@ class Owner:
     def holds_back(self) -> bool:
         """Whether messages of an engine wait for its replay: who listens for less long would never hear of them.
 
+        Or a source came just now, to which whoever said that it was ready may not listen yet.
+
         Of one that is not there nothing is waited for: it may never come.
         """
-        return any(each.source.facts.syncing and each.source.facts.connected for each in self.owned.values())
+        is_known_elsewhere = self._parts.clock.now() - self._entered_at >= KNOWN_BEATS * self._parts.options.heartbeat_s
+        return not is_known_elsewhere or any(
+            each.source.facts.syncing and each.source.facts.connected for each in self.owned.values()
+        )
 
     @property
     def lease_until(self) -> float:
@@ -161,6 +172,8 @@ class Owner:
     def enter(self, owned: OwnedSource) -> None:
         """A source of this partition that begins, or is loaded."""
         self.owned[id(owned.source)] = owned
+        if self.role == "owner":
+            self._entered_at = self._parts.clock.now()
         if self._writing is not None:
             owned.source.facts.lease_until = self._writing.lease_until
             self._writing.touch(owned)
@@ -271,10 +284,9 @@ class Owner:
         writing, parts = self._writing, self._parts
         if self.role != "owner" or writing is None:
             return False
-        sources = [owned.id for owned in self.owned.values()]
-        for source in sources:
-            parts.roster.step_down(source)
-        is_given = False
+        for owned in self.owned.values():
+            parts.roster.step_down(owned.id)
+        self.is_giving, is_given = True, False
         try:
             with contextlib.suppress(StoreFailure, EpochOver, TimeoutError):
                 async with asyncio.timeout(HAND_OVER_S):
@@ -282,9 +294,11 @@ class Owner:
                     # Else it was not ours any more, or is so in another epoch: whoever has it is found out as ever.
                     is_given = isinstance(reply, Done) and self._writing is writing
         finally:
+            self.is_giving = False
             if not is_given:
-                parts.roster.follow_soon(sources)
+                parts.roster.follow_soon([owned.id for owned in self.owned.values()])
         if is_given:
+            self._acquiring.gave(to)
             self._tell("handover", why)
             self._yield()
             self._handed.set()

@@ -100,6 +100,10 @@ class Claim:
         self._epoch, self._last, self._rests_until = epoch, self._me, 0.0
         self._seen, self._held_until = None, None
 
+    def gave(self, to: str) -> None:
+        """This replica gave it to that one: in a store that is emptied before it is seen there, it is not one's own."""
+        self._last = to
+
     def may_take_at(self, how: Standing) -> float | None:
         """From when on it may be taken, as things stand; None: not as long as they stand so."""
         seen = self._seen

@@ -151,3 +151,13 @@ def test_a_store_that_went_back_names_an_earlier_holder() -> None:
     assert 100.1 == claim("a", *seen).may_take_at(how)
     assert claim("a", *seen).went_back()
     assert not claim("a", seen[0]).went_back()
+
+
+def test_what_was_given_away_is_not_ones_own_in_a_store_that_is_emptied_then() -> None:
+    """Nor in one that remembers an epoch of before: whom it was given to has it by now, though nobody here saw that."""
+    made = claim("a")
+    made.took(8)
+    made.gave("b")
+    for seen in (free(), free("a", epoch=7)):
+        made.saw(seen, 50.0, 50.1)
+        assert 50.1 + 2 * GRACE_S == made.may_take_at(standing(Share("b", "c")))
