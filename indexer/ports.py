@@ -226,8 +226,9 @@ class Collector(Protocol):
     def step_down(self, source: SourceId) -> None:
         """Tell its sink nothing more, and go on as with `listen`: a later `start` goes on without a loss.
 
-        What arrived and was not told is kept, in its order. A large batch under way is for the caller to finish. A
-        source that came by its topic is stopped: its engine connects to whom it will.
+        What arrived and was not told is kept, in its order. A large batch under way is for the caller to finish.
+        Nothing where it is listened to already. A source that came by its topic is stopped: its engine connects to
+        whom it will.
         """
         ...
 

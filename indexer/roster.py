@@ -304,8 +304,7 @@ class Roster:
     def step_down(self, source_id: SourceId) -> None:
         """Its subscriber applies nothing more, and keeps what comes."""
         self._to_follow.pop(source_id, None)
-        if source_id not in self.fleet.listeners():  # else it steps down already: what is kept of it stays
-            self.fleet.step_down(source_id)
+        self.fleet.step_down(source_id)
 
     def forget_lost(self) -> Generator[None, None, None]:
         """Sources gone for `retain_s`: their memory comes back, and those that came by topic leave altogether."""

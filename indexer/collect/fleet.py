@@ -82,12 +82,12 @@ class Fleet:
             self._open(source)
 
     def step_down(self, source: SourceId) -> None:
-        """Tell its sink nothing more, and listen from here on."""
+        """Tell its sink nothing more, and listen from here on. Where that is so already what is kept stays."""
         subscriber = self._subscribers.pop(source, None)
         if subscriber is not None:
             self._listeners[source] = Listener(subscriber.descriptor.endpoint, self._shared, subscriber.step_down())
-        else:
-            self.stop(source)
+        elif source not in self._listeners:
+            self.stop(source)  # it came by its topic
 
     def listen(self, descriptor: Descriptor) -> None:
         """Connect to that engine and keep what comes, unless that is done already."""

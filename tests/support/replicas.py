@@ -45,10 +45,9 @@ class HandedIn:
         self.unlisten(source)
 
     def step_down(self, source: SourceId) -> None:
-        if self.resumed.pop(source, None) is not None:
+        if source in self.resumed:
+            del self.resumed[source]
             self.listened[source] = NOTHING_KEPT
-        else:
-            self.unlisten(source)
 
     def listen(self, descriptor: Descriptor) -> None:
         if descriptor.id not in self.resumed and descriptor.endpoint is not None:

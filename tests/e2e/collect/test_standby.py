@@ -194,6 +194,7 @@ def test_stepping_down_and_up_again_under_traffic(loop: str) -> None:
                         told, beyond = sink.cursor or 0, newest() + 20
                         await until(lambda told=told: (sink.cursor or 0) > told + 20, "traffic")
                         fleet.step_down(A)
+                        fleet.step_down(A)  # who hands over and then yields says it twice: what is kept stays
                         story = list(sink.story)
                         assert not sink.is_syncing
                         beyond = newest() + 20
