@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from indexer.happenings import TakeoverCause
@@ -31,15 +30,13 @@ ANSWERED: Final = frozenset({"refused", "out_of_memory", "read_only", "denied"})
 UNKNOWN: Final = "?"
 """Who has a partition where the owner's key holds no token of ours: it is not free as long as that is there."""
 
-Cause = TakeoverCause
-
 
 class Taken(NamedTuple):
     """It is ours, until then at least on our clock."""
 
     acquired: Acquired
     lease_until: float
-    cause: Cause
+    cause: TakeoverCause
 
 
 class Acquiring:
@@ -73,7 +70,7 @@ class Acquiring:
                 seen = await look(self._parts.client, self._keys)
                 if isinstance(seen, WrongType):
                     self._tell(in_use(seen.key))
-                    await self._rest(RETRY_MAX_S)
+                    await self._parts.rest(RETRY_MAX_S)
                     continue
                 self._see(seen, asked_at)
                 if await self._is_left_to_others(seen):
@@ -83,7 +80,7 @@ class Acquiring:
                     taken = await self._take(seen, held, known_epoch, has_loaded=has_loaded)
                     if taken is not None:
                         return taken
-                    await self._rest(RETRY_S)
+                    await self._parts.rest(RETRY_S)
                     continue
             except StoreFailure as failure:
                 rest = await self._rested(failure, rest)
@@ -204,7 +201,7 @@ class Acquiring:
         self._claim.took(told.position.epoch)
         return Taken(told, asked_at + options.lease_s, "again" if has_loaded else self._cause(seen))
 
-    def _cause(self, seen: Standing) -> Cause:
+    def _cause(self, seen: Standing) -> TakeoverCause:
         if seen.reserved_for:
             return "handed_over"
         last = replica_of(seen.last)
@@ -225,11 +222,8 @@ class Acquiring:
         """Ask again in a while; how long to wait when that fails, too."""
         if failure.kind in ANSWERED:  # else it is away, which is told of the store as a whole
             self._tell(str(failure))
-        await self._rest(rest)
+        await self._parts.rest(rest)
         return min(2 * rest, RETRY_MAX_S, self._parts.options.lease_s / 5)
-
-    async def _rest(self, seconds: float) -> None:
-        await asyncio.sleep(seconds * (0.5 + 0.5 * self._parts.chance.random()))
 
 
 def replica_of(token: bytes) -> str:

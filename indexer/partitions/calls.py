@@ -92,7 +92,7 @@ class Calls:
     async def _settle(self, outcome: Callable[[Reply], T | Refusal]) -> T | Refusal | None:
         rest = RETRY_S
         while not self._journal.is_settled:
-            await asyncio.sleep(rest * (0.5 + 0.5 * self._parts.chance.random()))
+            await self._parts.rest(rest)
             rest = min(2 * rest, RETRY_MAX_S)
             try:
                 return await self._journal.settle(outcome)

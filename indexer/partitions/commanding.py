@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from indexer.store.commands import Command, Commanded, give
-from indexer.store.failures import StoreFailure
+from indexer.store.failures import DamagedValue, StoreFailure
+from indexer.store.layout import source_name
+from indexer.store.outcomes import WrongType
+from indexer.store.registered import unpack_registration
 
 if TYPE_CHECKING:
     from indexer.model import SourceId
     from indexer.partitions.parts import Parts
-    from indexer.store.commands import Outcome, Verb
+    from indexer.store.commands import NoSuchSource, OtherRegistration, Outcome, Verb
     from indexer.store.layout import PartitionKeys
+    from indexer.store.registered import Registered
+
+TRIES: Final = 8
+"""Of a command that others come before, again and again."""
+CONTENDED: Final = "others change the same registration again and again"
 
 
 def command(
@@ -38,6 +46,14 @@ def command(
     )
 
 
+def as_it_stands(source: SourceId, packed: bytes) -> Registered | None:
+    """A registration out of a registry; None where there is none, or it cannot be read: it is put in order."""
+    try:
+        return unpack_registration(source_name(source), packed) if packed else None
+    except DamagedValue:
+        return None
+
+
 async def command_store(parts: Parts, keys: PartitionKeys, order: Command) -> Outcome:
     """Give it; sent again it has its effect once. Raises StoreFailure."""
     reply = await give(parts.client, keys, order, parts.options.retain_ms)
@@ -46,4 +62,12 @@ async def command_store(parts: Parts, keys: PartitionKeys, order: Command) -> Ou
         segments = keys.copy(order.source, before.generation, before.copy, before.segments)
         with contextlib.suppress(StoreFailure):  # it is done nevertheless, and they expire
             await parts.client.unlink(list(segments))
+    return reply
+
+
+async def answered(parts: Parts, keys: PartitionKeys, order: Command) -> Commanded | OtherRegistration | NoSuchSource:
+    """The same. Raises StoreFailure, also where a key holds something of somebody else."""
+    reply = await command_store(parts, keys, order)
+    if isinstance(reply, WrongType):
+        raise StoreFailure("refused", "a key of the registry is in use for something else")
     return reply

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from indexer.partitions.commanding import command, command_store
+from indexer.partitions.commanding import CONTENDED, TRIES, answered, as_it_stands, command
 from indexer.store.commands import Commanded, OtherRegistration
-from indexer.store.failures import DamagedValue, StoreFailure
+from indexer.store.failures import StoreFailure
 from indexer.store.layout import source_name
-from indexer.store.outcomes import WrongType
-from indexer.store.registered import Registered, pack_registered, unpack_registration
+from indexer.store.registered import Registered, pack_registered
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from indexer.partitions.owned import OwnedSource
     from indexer.partitions.owner import Owner
     from indexer.partitions.parts import Parts
-    from indexer.store.commands import Outcome, Verb
+    from indexer.store.commands import NoSuchSource, Verb
     from indexer.store.layout import PartitionKeys
 
 log = logging.getLogger("kvindexer.store")
@@ -42,7 +41,6 @@ LOOK_S: Final = 5.0
 """Between two looks whether something configured is missing."""
 UNNAMED_LOOK_S: Final = 2.0
 """Between the two looks at which nobody names a source that goes: who just started must have been heard of."""
-TRIES: Final = 8
 _ENCODER: Final = msgspec.msgpack.Encoder(order="sorted")
 
 
@@ -74,7 +72,7 @@ async def put_configured(
         stands = registry.get(source_name(source), b"")
         if source not in alone:
             await _put(parts, keys, descriptor, stands, may_change=is_first)
-        elif not _is_named_so(_read(source, stands), descriptor):
+        elif not _is_named_so(as_it_stands(source, stands), descriptor):
             changed.add(source)
             await _take_up(parts, keys, descriptor, stands)
     parts.told_configured.add(number)
@@ -83,7 +81,7 @@ async def put_configured(
 
 async def _put(parts: Parts, keys: PartitionKeys, descriptor: Descriptor, stands: bytes, *, may_change: bool) -> None:
     for _ in range(TRIES):
-        registered = _read(descriptor.id, stands)
+        registered = as_it_stands(descriptor.id, stands)
         if registered is not None and (not may_change or _is_named_so(registered, descriptor)):
             return
         wanted = Registered(descriptor, registered is not None and registered.cordoned)
@@ -91,33 +89,22 @@ async def _put(parts: Parts, keys: PartitionKeys, descriptor: Descriptor, stands
         if not isinstance(reply, OtherRegistration):
             return
         stands = reply.stands
-    raise StoreFailure("refused", "others change the same registration again and again")
+    raise StoreFailure("refused", CONTENDED)
 
 
 async def _take_up(parts: Parts, keys: PartitionKeys, descriptor: Descriptor, stands: bytes) -> None:
     """A new generation would end what is collected alone, so none begins."""
-    registered = _read(descriptor.id, stands)
+    registered = as_it_stands(descriptor.id, stands)
     wanted = Registered(descriptor, registered is not None and registered.cordoned)
     await _give(parts, keys, "restore" if registered is None else "edit", wanted)
 
 
 async def _give(
     parts: Parts, keys: PartitionKeys, verb: Verb, registered: Registered, *, expected: bytes | None = None
-) -> Outcome:
+) -> Commanded | OtherRegistration | NoSuchSource:
     packed = b"" if verb == "remove" else pack_registered(registered)
     order = command(parts, verb, registered.descriptor.id, packed, expected=expected)
-    reply = await command_store(parts, keys, order)
-    if isinstance(reply, WrongType):
-        raise StoreFailure("refused", "a key of the registry is in use for something else")
-    return reply
-
-
-def _read(source: SourceId, stands: bytes) -> Registered | None:
-    """None where nothing stands, or nothing that can be read."""
-    try:
-        return unpack_registration(source_name(source), stands) if stands else None
-    except DamagedValue:
-        return None
+    return await answered(parts, keys, order)
 
 
 def _is_named_so(registered: Registered | None, descriptor: Descriptor) -> bool:
@@ -190,7 +177,7 @@ class Configuring:
                     await self._look(number)
             are_told = self._parts.told_configured.issuperset(numbers)
             rest = LOOK_S if are_told else START_LOOK_S
-            await asyncio.sleep(rest * (0.5 + 0.5 * self._parts.chance.random()))
+            await self._parts.rest(rest)
 
     async def _look(self, number: int) -> None:
         if number in self._parts.told_configured:

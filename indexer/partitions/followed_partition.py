@@ -238,17 +238,21 @@ class FollowedPartition:
 
     # -- what is told of it --------------------------------------------------------------------------------------------
 
+    @property
+    def state(self) -> PartitionState:
+        """Whether its journal is followed and all of it read."""
+        if not self.is_reached:
+            return "lost"
+        sources = self.sources.by_name.values()
+        is_loading = self.follower is None or any(source.reading is not None for source in sources)
+        return "loading" if is_loading else "following"
+
     def progress(self, now: float) -> PartitionProgress:
         """How far it is."""
         sources = self.sources.by_name.values()
-        state: PartitionState = "following"
-        if not self.is_reached:
-            state = "lost"
-        elif self.follower is None or any(source.reading is not None for source in sources):
-            state = "loading"
         return PartitionProgress(
             partition=self.number,
-            state=state,
+            state=self.state,
             sources=len(sources),
             loaded=sum(source.whole for source in sources),
             position=str(self.position),

@@ -89,7 +89,7 @@ class Followers:
     def is_following(self, partition: int) -> bool:
         """Whether a partition is followed and all of it read."""
         followed = self._partitions.get(partition)
-        return followed is not None and followed.progress(self._clock.now()).state == "following"
+        return followed is not None and followed.state == "following"
 
     def sources(self, partition: int) -> list[SourceId]:
         """Those of a followed partition."""

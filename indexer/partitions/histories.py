@@ -78,7 +78,7 @@ class Histories:
             if await self._write():
                 rest = RETRY_S
                 continue
-            await asyncio.sleep(rest * (0.5 + 0.5 * self._parts.chance.random()))
+            await self._parts.rest(rest)
             rest = min(2 * rest, RETRY_MAX_S)
             self._posted.set()
 

@@ -12,13 +12,12 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from indexer.partitions.commanding import command, command_store
+from indexer.partitions.commanding import CONTENDED, TRIES, answered, as_it_stands, command, command_store
 from indexer.roster import differs, same_but_origin
 from indexer.store.commands import Command, Commanded, NoSuchSource, OtherRegistration
 from indexer.store.entries import START, Position
-from indexer.store.failures import DamagedValue, StoreFailure
-from indexer.store.outcomes import WrongType
-from indexer.store.registered import Registered, pack_registered, unpack_registered
+from indexer.store.failures import StoreFailure
+from indexer.store.registered import Registered, pack_registered
 from schemas.rest import Effect, SourceRegistered, SourcesReplaced, SourcesTouched
 
 if TYPE_CHECKING:
@@ -41,8 +40,6 @@ IN_FORCE_S: Final = 2.0
 LOOK_S: Final = 0.002
 RETRY_S: Final = 0.5
 OUTBOX_MAX: Final = 8_192
-TRIES: Final = 8
-CONTENDED: Final = "others change the same registration again and again"
 
 
 class _Later(NamedTuple):
@@ -168,11 +165,10 @@ class Orders:
     ) -> Reply:
         """Give a command; None where the registry does not have the source. Raises StoreFailure."""
         packed = b"" if registered is None else pack_registered(registered)
-        reply = await self._hand_over(command(self._parts, verb, source, packed, expected=expected, counts=counts))
+        order = command(self._parts, verb, source, packed, expected=expected, counts=counts)
+        reply = await answered(self._parts, self._keys[self._parts.partition_of(source)], order)
         if isinstance(reply, NoSuchSource):
             return None
-        if isinstance(reply, WrongType):
-            raise StoreFailure("refused", "a key of the registry is in use for something else")
         if isinstance(reply, Commanded):
             self._parts.ingest.note_generation(reply.generation)
         return reply
@@ -185,7 +181,7 @@ class Orders:
             reply = await self._give("put", descriptor.id, registered, expected=expected, counts=counts)
             if not isinstance(reply, OtherRegistration):
                 return reply
-            stands = _read(reply.stands)
+            stands = as_it_stands(descriptor.id, reply.stands)
             if stands is not None:
                 if same_but_origin(stands.descriptor, descriptor):
                     return reply
@@ -203,7 +199,7 @@ class Orders:
             reply = await self._give("edit", descriptor.id, Registered(descriptor, cordoned), expected=expected)
             if not isinstance(reply, OtherRegistration):
                 return reply
-            stands = _read(reply.stands)
+            stands = as_it_stands(descriptor.id, reply.stands)
             descriptor = descriptor if stands is None else stands.descriptor
             expected = reply.stands
         raise StoreFailure("refused", CONTENDED)
@@ -244,17 +240,9 @@ class Orders:
         return None if source is None else source.facts.cordoned
 
 
-def _read(packed: bytes) -> Registered | None:
-    """A registration as it stands; None where there is none, or it cannot be read: it is put in order."""
-    try:
-        return unpack_registered(packed) if packed else None
-    except DamagedValue:
-        return None
-
-
 def _refuse_other(reply: OtherRegistration, wanted: Descriptor) -> None:
     """Raises SourceConflictError where what stands differs, as the roster does of what is known here."""
-    stands = _read(reply.stands)
+    stands = as_it_stands(wanted.id, reply.stands)
     if stands is None:
         raise StoreFailure("refused", "the registration that stands cannot be read")
     if not same_but_origin(stands.descriptor, wanted):

@@ -36,11 +36,9 @@ from indexer.store.outcomes import Done, Fenced, Lost
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from indexer.happenings import Cause as HistoryCause
-    from indexer.happenings import HandoverCause, What
+    from indexer.happenings import Cause, HandoverCause, TakeoverCause, What
     from indexer.index.source import SourceIndex
     from indexer.model import SourceId
-    from indexer.partitions.acquiring import Cause
     from indexer.partitions.membership import Membership
     from indexer.partitions.news import News
     from indexer.partitions.parts import Parts
@@ -66,7 +64,7 @@ class Hooks(NamedTuple):
     """About to be loaded."""
     lost: Callable[[int], None]
     """Somebody else owns it, or will: what they write is to be followed."""
-    taken: Callable[[Owner, Cause], None]
+    taken: Callable[[Owner, TakeoverCause], None]
     """Loaded, and applied from now on."""
     listens: Callable[[int], bool]
     """Whether this replica listens to its engines when it does not own it."""
@@ -132,11 +130,10 @@ class Owner:
 
     @property
     def holds_back(self) -> bool:
-        """Whether messages of an engine wait for its replay: who listens for less long would never hear of them.
+        """Whether another replica would not hear all that this one has, whoever said that it was ready.
 
-        Or a source came just now, to which whoever said that it was ready may not listen yet.
-
-        Of one that is not there nothing is waited for: it may never come.
+        A source came just now, to which nobody else may listen yet; or messages of an engine wait for its replay, which
+        was asked before anybody else listened. Of an engine that is not there nothing is waited for: it may never come.
         """
         is_known_elsewhere = self._parts.clock.now() - self._entered_at >= KNOWN_BEATS * self._parts.options.heartbeat_s
         return not is_known_elsewhere or any(
@@ -220,7 +217,7 @@ class Owner:
                 await holding.during(self._begin(due))
             except (StoreFailure, DamagedValue) as failure:
                 self._tell_trouble(await self._explained(failure))
-                await self._rest(rest)
+                await self._parts.rest(rest)
                 rest = min(2 * rest, RETRY_MAX_S)
                 continue
             due, self._trouble, rest = "go_on", "", RETRY_S
@@ -251,13 +248,13 @@ class Owner:
         except* EpochOver as group:
             raise first_of(group) from None
 
-    def _taken(self, cause: Cause) -> None:
+    def _taken(self, cause: TakeoverCause) -> None:
         if cause in {"lease_expired", "handed_over"}:
             self.held_since = self._parts.clock.now()
         self._tell("takeover", cause)
         self._hooks.taken(self, cause)
 
-    def _tell(self, what: What, cause: HistoryCause) -> None:
+    def _tell(self, what: What, cause: Cause) -> None:
         """In the histories of its sources: this replica took it, or gave it."""
         epoch = self.position.epoch
         self._parts.history.note_all(
@@ -432,9 +429,6 @@ class Owner:
             if source not in known and self._parts.partition_of(source) == self.number:
                 self._parts.roster.drop(source)
         self._parts.roster.follow_soon([one.owned.id for one in opened if alone.get(one.owned.id) is not one.owned])
-
-    async def _rest(self, seconds: float) -> None:
-        await asyncio.sleep(seconds * (0.5 + 0.5 * self._parts.chance.random()))
 
 
 def _later(due: Then, now: Then) -> Then:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -130,6 +131,10 @@ class Parts:
     False while that is not known."""
     history: History = field(default_factory=lambda: History(SystemClock()))
     """What happens to sources, for people: `history.note(source, Happening(...))`, once for each fact."""
+
+    async def rest(self, seconds: float) -> None:
+        """Wait for a part of it, half at least: who met with the same trouble must not all come again at once."""
+        await asyncio.sleep(seconds * (0.5 + 0.5 * self.chance.random()))
 
     @property
     def wall_ahead_s(self) -> float:

@@ -35,10 +35,10 @@ from indexer.store.layout import PartitionKeys, replicas_key, tags
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from indexer.happenings import TakeoverCause
     from indexer.index.source import SourceIndex
     from indexer.ingest import SourceSink
     from indexer.model import SourceId
-    from indexer.partitions.acquiring import Cause
     from indexer.partitions.parts import Parts
 
 log = logging.getLogger("kvindexer.store")
@@ -167,7 +167,7 @@ class Replica:
 
     async def give_away(self) -> None:
         """At a stop, while everything is still applied: what others can go on with, they get."""
-        if self.watch.is_up and self.watch.agreed.is_set():
+        if self.watch.is_up:
             await self.sharing.give_away()
 
     async def _end(self) -> None:
@@ -243,7 +243,7 @@ class Replica:
         """Whether all replicas that collect have the same configuration."""
         return self.sharing.membership.agrees()
 
-    def _taken(self, owner: Owner, cause: Cause) -> None:
+    def _taken(self, owner: Owner, cause: TakeoverCause) -> None:
         """It is owned here, and applied."""
         self.sharing.takeovers[cause] += 1
         if cause in {"lease_expired", "handed_over"}:

@@ -17,7 +17,7 @@ from indexer.slices import Slices
 from indexer.store.failures import StoreFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from indexer.happenings import HandoverCause
     from indexer.partitions.followers import Followers
@@ -62,15 +62,12 @@ class Sharing:
     @property
     def listened(self) -> frozenset[int]:
         """Partitions whose engines are listened to here: applied elsewhere, or here as soon as they are loaded."""
-        return frozenset(
-            number
-            for number, owner in self._owners.items()
-            if (
-                number in self.standby.wanted
-                if owner.role == "loading"
-                else owner.role != "owner" and self.listens(number)
-            )
-        )
+        return frozenset(number for number, owner in self._owners.items() if self._is_listened(number, owner))
+
+    def _is_listened(self, number: int, owner: Owner) -> bool:
+        if owner.role == "loading":
+            return number in self.standby.wanted  # as before it was taken
+        return owner.role != "owner" and self.listens(number)
 
     def kept(self) -> dict[int, Kept]:
         """What is kept of listened engines, by partition."""
@@ -93,16 +90,24 @@ class Sharing:
             if self._parts.clock.now() >= vouch_at:
                 vouch_at = self._parts.clock.now() + VOUCH_S
                 await Slices(self._parts.clock).run(self.standby.vouch())
-            ready = frozenset(number for number in listened if self._is_ready(number))
+            ready = await self._ready_of(listened)
             if ready != self._ready:
                 self._ready = ready
                 self.membership.beat_soon()
             if not (await self._hand_over_one() and self._leaving):
                 await asyncio.sleep(LOOK_S)
 
-    def _is_ready(self, partition: int) -> bool:
-        """Also of what it stands by for: whoever is started anew leaves it what the process before owned."""
-        return self._followers.is_following(partition) and self.standby.is_ready(self._followers.sources(partition))
+    async def _ready_of(self, listened: Iterable[int]) -> frozenset[int]:
+        """Which could be taken at once. Also of what it stands by for, which whoever is started anew leaves it.
+
+        Looks at every source of them, so it is done in slices.
+        """
+        slices, ready = Slices(self._parts.clock), set[int]()
+        for number in listened:
+            if self._followers.is_following(number) and self.standby.is_ready(self._followers.sources(number)):
+                ready.add(number)
+            await slices.turn()
+        return frozenset(ready)
 
     async def _hand_over_one(self) -> bool:
         """True where one went."""
@@ -149,7 +154,9 @@ class Sharing:
         )
 
     async def leave(self) -> None:
-        """This replica stops: others plan without it."""
+        """This replica stops: others plan without it. They are told once."""
+        if self._leaving:
+            return
         self._leaving = True
         with contextlib.suppress(StoreFailure):
             await self.membership.beat()

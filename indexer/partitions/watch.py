@@ -74,7 +74,7 @@ class Watch:
                 await self._agree()
             except StoreFailure as failure:
                 self._say(failure)
-                await asyncio.sleep(rest * (0.5 + 0.5 * self._parts.chance.random()))
+                await self._parts.rest(rest)
                 rest = min(2 * rest, RETRY_MAX_S)
         while True:
             try:

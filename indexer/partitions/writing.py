@@ -194,7 +194,7 @@ class Writing:
         """Renew the time to live of what idle sources hold, and see that it, and their registration, is there."""
         period_s = min(self._parts.options.retain_s / 4, KEEP_S)
         while True:
-            await asyncio.sleep(period_s * (0.5 + 0.5 * self._parts.chance.random()))
+            await self._parts.rest(period_s)
             with contextlib.suppress(StoreFailure):  # the next period tells
                 await put_back_missing(self._parts, self._keys, self._owned.values())
             for owned in list(self._owned.values()):

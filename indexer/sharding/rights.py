@@ -65,11 +65,6 @@ class Claim:
         """The latest that is known, and whose it is: the store may have lost it."""
 
     @property
-    def holder(self) -> str:
-        """Who has it, as far as is known; empty for nobody."""
-        return "" if self._seen is None else self._seen.holder
-
-    @property
     def is_mine(self) -> bool:
         """Whether this replica had it last, whoever the store remembers."""
         return self._last == self._me

@@ -26,7 +26,7 @@ B = SourceId("b", 0)
 POD_B = Descriptor(pod="b", endpoint="tcp://127.0.0.1:2")
 
 
-async def three(store: Store, *pods: str, **settings: Any) -> tuple[Replica, Replica, Replica]:  # noqa: ANN401
+async def three(store: Store, *pods: str, **settings: Any) -> tuple[Replica, Replica, Replica]:  # noqa: ANN401  any settings
     """One owns everything, two follow."""
     owner = await Replica(store.url, pods, **settings).start()
     mirrors = [await Replica(store.url, (), name=name, **ONLY_LOOKUP, **settings).start() for name in ("r2", "r3")]
@@ -115,7 +115,7 @@ def test_an_owner_that_does_not_hear_is_told(store: Store) -> None:
         hears = asyncio.Event()
         read_well = owner.part._control._read
 
-        async def read(after: Any) -> Any:  # noqa: ANN401
+        async def read(after: Any) -> Any:  # noqa: ANN401  passed on as it is
             await hears.wait()
             return await read_well(after)
 

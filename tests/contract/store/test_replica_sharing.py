@@ -69,9 +69,7 @@ def test_who_stops_leaves_all_to_the_others_at_once(store: Store) -> None:
         went = owned(first)
         await first.stop()
         await second.until(lambda: is_planned([second]))
-        assert {"handed_over": len(went)} == {
-            cause: count for cause, count in second.part.sharing.takeovers.items() if cause != "first"
-        } or second.part.sharing.takeovers["handed_over"] >= len(went)
+        assert second.part.sharing.takeovers["handed_over"] >= len(went)
         await second.stop()
 
     run(body)
@@ -91,7 +89,7 @@ def test_who_stops_is_replaced_before_it_lets_go(store: Store) -> None:
             heard[source] = source in second.collector.listened
             step_down(source)
 
-        first.collector.step_down = let_go  # type: ignore[method-assign]
+        first.collector.step_down = let_go  # type: ignore[method-assign]  # the harness's own: what it is told is noted
         assert applied
         await first.stop()
         assert dict.fromkeys(applied, True) == heard
