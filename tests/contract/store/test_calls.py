@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,7 +28,7 @@ def test_a_call_that_the_next_epoch_told_of_is_not_told_of_again(tmp_path: Path,
     async def ask(proxy: Proxy) -> None:
         client = client_of(proxy.url, ClientOptions(timeout_s=20.0))
         journal = await owning(client, keys)
-        calls = Calls(cast("Any", SimpleNamespace(clock=SystemClock(), chance=random.Random(1))), journal)
+        calls = Calls(cast("Any", SimpleNamespace(clock=SystemClock(), rest=asyncio.sleep)), journal)
         proxy.set("stall_replies")
         async with asyncio.TaskGroup() as tasks:
             making = tasks.create_task(
