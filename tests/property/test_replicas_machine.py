@@ -227,6 +227,7 @@ class AnyTrouble(RuleBasedStateMachine):
         self.settle()
         self.until(lambda: self.fleet.misplaced(self.drained))
         self.pass_time(LEASE_S)
+        self.until(lambda: self.fleet.misplaced(self.drained))  # a machine that stalls lets a lease lapse meanwhile
         owners, generations = self.fleet.witness.owners(), self.fleet.witness.generations()
         self.the_store_hangs(batches, seconds)
         self.settle()
