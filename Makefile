@@ -28,8 +28,9 @@ $(VENV)/.python:
 	$(PYTHON) -m venv --clear $(VENV)
 	@touch $@
 
-$(VENV)/.deps: requirements-dev.lock $(VENV)/.python
+$(VENV)/.deps: requirements-dev.lock requirements-files.lock $(VENV)/.python
 	$(PY) -m pip install --quiet --require-hashes -r requirements-dev.lock
+	$(PY) -m pip install --quiet --require-hashes --no-deps -r requirements-files.lock
 	@touch $@
 
 $(VENV)/.project: pyproject.toml $(VENV)/.deps

@@ -45,6 +45,15 @@ class NodePort(Protocol):
         """
         ...
 
+    async def tokenized(self, query: LookupQuery) -> LookupQuery:
+        """The same question with `tokens` and `tokenizer` in the place of `text`, within its deadline.
+
+        Beyond it: `overdue`, and no tokens. Where the model is not known, or none of the sources asked about is of it,
+        there is nothing to tokenize for: no tokens, and the lookup says why. Raises `BadRequestError` where nothing
+        here can tokenize for that model, or its chat template refuses the messages.
+        """
+        ...
+
     @property
     def texts(self) -> TextMemo:
         """What faces remember of prompts told as text: it shares its salt with the memory of the prompts' hashes."""

@@ -20,7 +20,7 @@ from indexer.allocator import return_freed_memory
 from indexer.collect.fleet import Fleet
 from indexer.collect.options import CollectOptions
 from indexer.demands import SequenceWaits, tell_unmet
-from indexer.errors import DrainRefusedError, SourceElsewhereError
+from indexer.errors import BadRequestError, DrainRefusedError, FieldIssue, SourceElsewhereError
 from indexer.hashing.chain import SCHEME
 from indexer.hashing.texts import TextMemo
 from indexer.history import History, Mark, item_of, page
@@ -204,6 +204,13 @@ class Node:
             hashes=self._lookup.hashes(query, size).tolist(),
             prompt_tokens=len(query.tokens or b"") // TOKEN_BYTES,
         )
+
+    async def tokenized(self, query: LookupQuery) -> LookupQuery:  # noqa: ARG002
+        """The same question with tokens in the place of a text."""
+        issue = FieldIssue(
+            "prompt", "no tokenizer is configured", hint="send token_ids, or block_hashes with block_size"
+        )
+        raise BadRequestError("prompt.no_tokenizer", [issue])
 
     async def wait_applied(self, query: LookupQuery, timeout_s: float) -> None:
         """Return once every sequence in `query.min_sequence` is applied, or the time is over."""

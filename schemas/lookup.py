@@ -20,8 +20,40 @@ class MmItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     length: int
 
 
+class TextPrompt(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt told as text: exactly one of `prompt` and `messages`, the rest only beside `messages`.
+
+    `messages` and `tools` as an OpenAI chat request has them. `template_args`: further variables of the model's chat
+    template (`chat_template_kwargs` of such a request), with `add_generation_prompt` and `continue_final_message`
+    among them where the caller said so.
+    """
+
+    prompt: str | None = None
+    messages: list[dict[str, object]] | None = None
+    tools: list[dict[str, object]] | None = None
+    template_args: dict[str, object] = {}
+    add_special_tokens: bool | None = None
+    """None: as the engines do it, which is yes for `prompt` and no for `messages`, whose template adds them."""
+
+
+class TokenizerUsed(msgspec.Struct, frozen=True, kw_only=True):
+    """What turned a text into tokens, and into how many.
+
+    `source`: a local file, or the engine's own `/tokenize`. `name`: the model whose tokenizer it is, as configured;
+    `cached`: the same text had been tokenized before.
+    """
+
+    source: Literal["file", "engine"]
+    name: str
+    tokens: int
+    cached: bool
+
+
 class LookupQuery(msgspec.Struct, kw_only=True):
-    """One question. Exactly one of `tokens` and `block_hashes` is set.
+    """One question. Exactly one of `tokens`, `block_hashes` and `text` is set; the core is asked without `text`.
+
+    `tokenizer`: what made `tokens` out of a text. `overdue`: the deadline passed before the prompt was known, and
+    `tokens` are empty; the answer then says `no_signal`, reason `deadline`.
 
     `tokens`: little-endian u32 image of the token ids. `block_hashes`: token hashes (or, with scheme `dynamo`, local
     hashes) from the start of the prompt; then `block_size` is set and `prompt_tokens` may be. `pods` names candidates
@@ -52,6 +84,9 @@ class LookupQuery(msgspec.Struct, kw_only=True):
     timeout_ms: int | None = None
     start: tuple[bytes, ...] = ()
     whole: Callable[[], bytes] | None = None
+    text: TextPrompt | None = None
+    tokenizer: TokenizerUsed | None = None
+    overdue: bool = False
 
 
 class TierTokens(msgspec.Struct):
@@ -116,6 +151,7 @@ class LookupAnswer(msgspec.Struct, kw_only=True):
     resolved_by: str | None
     nearest_model: str | msgspec.UnsetType | None = msgspec.UNSET
     prompt_tokens: int
+    tokenizer: TokenizerUsed | msgspec.UnsetType = msgspec.UNSET
     state: str
     reason: str | None
     pods: list[PodEntry | msgspec.Raw]  # some already encoded, in the format asked for

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -17,10 +17,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from api.access.access import Access, OpenAccess
+from api.access.caller import Scope, require
 from api.ports import NodePort
 from api.problems import RequestRefused, fault
 from api.rest.body import BodyReader, CallerGone
-from api.rest.exchange import Exchange
+from api.rest.exchange import CALLER, Exchange
 from api.rest.front import Front
 from api.rest.hashing import HashRoute
 from api.rest.hot import LookupRoute
@@ -36,48 +38,75 @@ from indexer.errors import IndexerError
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-def create_app(node: NodePort, limits: RestLimits | None = None, *, stopping: asyncio.Event | None = None) -> Front:
+class Door(NamedTuple):
+    """One method of one path: what its callers must be allowed to, and who answers. None: nobody is asked."""
+
+    scope: Scope | None
+    handler: Handler
+
+
+def create_app(
+    node: NodePort,
+    limits: RestLimits | None = None,
+    *,
+    stopping: asyncio.Event | None = None,
+    access: Access | None = None,
+) -> Front:
     """The whole REST face as one ASGI application. While `stopping` is set, `/readyz` says 503 and nobody waits."""
-    limits, stopping = limits or RestLimits(), stopping or asyncio.Event()
+    limits, stopping, access = limits or RestLimits(), stopping or asyncio.Event(), access or OpenAccess()
     bodies, request_ids, requests = BodyReader(limits), RequestIds(), LookupRequests(limits.tokens, node.texts)
     exchange = Exchange(bodies, request_ids)
     service = ServiceRoutes(node, exchange, openapi_document(node.version().version), stopping)
     sources, replicas = SourceRoutes(node, exchange), ReplicaRoutes(node, exchange)
-    table: dict[str, dict[str, Handler]] = {
-        "/v1/hash": {"POST": HashRoute(node, exchange, requests).hash},
+    table: dict[str, dict[str, Door]] = {
+        "/v1/hash": {"POST": Door("lookup", HashRoute(node, exchange, requests).hash)},
         "/v1/sources": {
-            "GET": sources.list_sources,
-            "POST": sources.add_source,
-            "PUT": sources.replace_sources,
+            "GET": Door("lookup", sources.list_sources),
+            "POST": Door("admin", sources.add_source),
+            "PUT": Door("admin", sources.replace_sources),
         },
-        "/v1/sources/{pod}": {"DELETE": sources.remove_source, "PATCH": sources.cordon_source},
-        "/v1/sources/{pod}/clear": {"POST": sources.clear_source},
-        "/v1/sources/{pod}/history": {"GET": sources.history},
-        "/v1/sources/{pod}/blocks/{hash}": {"GET": sources.find_block},
-        "/v1/partitions": {"GET": service.partitions},
-        "/v1/replicas/{name}/drain": {"POST": replicas.drain, "DELETE": replicas.undrain},
-        "/v1/version": {"GET": service.version},
-        "/healthz": {"GET": service.healthz},
-        "/readyz": {"GET": service.readyz},
-        "/metrics": {"GET": service.metrics},
-        "/openapi.json": {"GET": service.openapi},
+        "/v1/sources/{pod}": {
+            "DELETE": Door("admin", sources.remove_source),
+            "PATCH": Door("admin", sources.cordon_source),
+        },
+        "/v1/sources/{pod}/clear": {"POST": Door("admin", sources.clear_source)},
+        "/v1/sources/{pod}/history": {"GET": Door("lookup", sources.history)},
+        "/v1/sources/{pod}/blocks/{hash}": {"GET": Door("admin", sources.find_block)},
+        "/v1/partitions": {"GET": Door("lookup", service.partitions)},
+        "/v1/replicas/{name}/drain": {
+            "POST": Door("admin", replicas.drain),
+            "DELETE": Door("admin", replicas.undrain),
+        },
+        "/v1/version": {"GET": Door("lookup", service.version)},
+        "/healthz": {"GET": Door(None, service.healthz)},
+        "/readyz": {"GET": Door(None, service.readyz)},
+        "/metrics": {"GET": Door(None, service.metrics)},
+        "/openapi.json": {"GET": Door("lookup", service.openapi)},
     }
     app = FastAPI(
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        routes=[Route(path, _by_method(methods), methods=list(methods)) for path, methods in table.items()],
+        routes=[Route(path, _by_method(doors, access), methods=list(doors)) for path, doors in table.items()],
         exception_handlers=_exception_handlers(exchange),
     )
     return Front(LookupRoute(node, bodies, requests, request_ids, limits, stopping), app)
 
 
-def _by_method(handlers: Mapping[str, Handler]) -> Handler:
-    """One route a path, so that a refused method learns all that the path takes. HEAD is answered where GET is."""
+def _by_method(doors: Mapping[str, Door], access: Access) -> Handler:
+    """One route a path, so that a refused method learns all that the path takes. HEAD is answered where GET is.
+
+    Who may not come in is refused before a byte of the body is read.
+    """
 
     async def handle(request: Request) -> Response:
-        return await handlers["GET" if request.method == "HEAD" else request.method](request)
+        scope, handler = doors["GET" if request.method == "HEAD" else request.method]
+        if scope is not None:
+            caller = access.caller(dict(request.headers.raw).get(b"authorization"))
+            require(caller, scope)
+            request.scope[CALLER] = caller
+        return await handler(request)
 
     return handle
 

@@ -11,6 +11,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.access.caller import Caller
 from api.ports import Encoding
 from api.problems import RequestRefused, problem_response, refusal_of
 from api.rest.body import BodyReader
@@ -61,6 +62,16 @@ class Exchange:
         request_id = self._request_ids.of(dict(request.headers.raw).get(b"x-request-id"))
         status, headers, body = problem_response(refusal_of(error), request_id)
         return Response(body, status, {name.decode(): value.decode() for name, value in headers})
+
+
+CALLER: Final = "kvindexer.caller"
+"""Where a request's scope holds who asks."""
+
+
+def caller_of(request: Request) -> Caller:
+    """Who asks, where the path has a scope."""
+    caller: Caller = request.scope[CALLER]
+    return caller
 
 
 _OF: Final = {"pod": "source", "hash": "block", "name": "replica"}

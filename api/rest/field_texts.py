@@ -66,6 +66,7 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
         "model": "Base model that was asked about.",
         "lora_name": "Adapter that was asked about.",
         "resolved_by": "What `model` turned out to be; null = none was named, or nobody knows it.",
+        "tokenizer": "Only where the prompt was told as text: what tokenized it.",
         "nearest_model": "Only where the model is unknown: the known name most like it.",
         "prompt_tokens": "Length of the prompt.",
         "state": f"How far the order can be taken.{listed(ANSWER_STATES)}",
@@ -74,6 +75,12 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
         "pods": "One entry a source, best first; equal scores in an order that every replica gives.",
         "shards": "Parts of the index that answered.",
         "took_us": "Microseconds from the whole request to the answer.",
+    },
+    "TokenizerUsed": {
+        "source": "A file of this service, or the engine's own `/tokenize`.",
+        "name": "The model whose tokenizer it is, as configured.",
+        "tokens": "How many tokens came out.",
+        "cached": "Whether the same text had been tokenized before.",
     },
     "PodEntry": {
         "pod": _ANSWERED_POD,

@@ -24,7 +24,7 @@ from indexer.errors import (
 from indexer.hashing.texts import TextMemo
 from indexer.model import Descriptor, SourceId
 from schemas.history import HistoryItem, HistoryList, HistoryNumbers
-from schemas.lookup import LookupAnswer, LookupQuery, PodEntry, PrefixTokens, Shards, TierTokens
+from schemas.lookup import LookupAnswer, LookupQuery, PodEntry, PrefixTokens, Shards, TierTokens, TokenizerUsed
 from schemas.rest import (
     BlockView,
     Effect,
@@ -102,6 +102,14 @@ class FakeNode:
             shards=Shards(),
             took_us=0,
         )
+
+    async def tokenized(self, query: LookupQuery) -> LookupQuery:
+        """A token for each byte of the text."""
+        assert query.text is not None
+        told = (query.text.prompt or str(query.text.messages)).encode()
+        tokens = b"".join(byte.to_bytes(4, "little") for byte in told)
+        used = TokenizerUsed(source="file", name="bytes", tokens=len(told), cached=False)
+        return msgspec.structs.replace(query, tokens=tokens, text=None, tokenizer=used)
 
     async def wait_applied(self, query: LookupQuery, timeout_s: float) -> None:
         assert query.min_sequence

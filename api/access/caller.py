@@ -1,0 +1,45 @@
+"""A caller, what it may do, and whose engines it asks about. Pure.
+
+Scopes and tenants as api.md sections 1 and 7 have them: a caller bound to a tenant may leave the tenant out; naming
+another one is refused.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final, Literal, NamedTuple
+
+from api.problems import RequestRefused
+from indexer.errors import FieldIssue
+
+Scope = Literal["lookup", "report", "admin"]
+SCOPES: Final[frozenset[Scope]] = frozenset({"lookup", "report", "admin"})
+
+
+class Caller(NamedTuple):
+    """Who asks. `tenant` None: it may ask about any."""
+
+    name: str
+    scopes: frozenset[Scope]
+    tenant: str | None
+
+
+ANYONE: Final = Caller("anyone", SCOPES, None)
+"""Every caller, where there is no access control."""
+
+
+def require(caller: Caller, scope: Scope) -> None:
+    """Raise `RequestRefused` 403 unless the caller may do that."""
+    if scope not in caller.scopes:
+        detail = f"this token does not carry the scope {scope}, which this takes"
+        raise RequestRefused(HTTPStatus.FORBIDDEN, "scope.missing", detail)
+
+
+def tenant_of(caller: Caller, asked: str | None) -> str | None:
+    """The tenant that a request is about. Raises `RequestRefused` 403 where it is not the caller's."""
+    if caller.tenant is None or asked == caller.tenant:
+        return asked
+    if asked is None:
+        return caller.tenant
+    issue = FieldIssue("tenant", "the tenant of the token, or left out")
+    raise RequestRefused(HTTPStatus.FORBIDDEN, "tenant.forbidden", "this token is bound to another tenant", [issue])
