@@ -185,6 +185,8 @@ class SourceIndex:
         return True
 
     def _forget_engine(self) -> None:
+        """What only the process before said, its block size too: who hears of the new one alone must know as much."""
+        self.block_size = None
         self.lane_table = LaneTable()
         self.groups = {}
         self.claims = GroupClaims()

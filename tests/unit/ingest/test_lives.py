@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.support.core import Core, Speaker, check_mirror
@@ -54,6 +55,30 @@ def test_a_child_of_the_old_life_finds_no_parent(held: tuple[Core, Speaker]) -> 
     engine.say(stored([4], TOKENS[12:], parent=3), placeholder([1, 2, 3]))
 
     assert 0 == matched(core)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [placeholder([1, 2, 3])],
+        [stored([], [], block_size=8)],
+        [stored([4], TOKENS[12:], parent=3), removed(4)],
+        [CLEARED],
+        [stored([1, 2], TOKENS[:16], block_size=8)],
+    ],
+    ids=["no tokens", "no blocks", "no parent", "a clear", "another block size"],
+)
+def test_a_new_life_is_known_by_what_it_says_alone(held: tuple[Core, Speaker], said: list[object]) -> None:
+    """Whoever heard of the life before knows no more than one who did not: all replicas answer alike."""
+    core, engine = held
+    engine.restart()
+    engine.say(*said)
+    fresh = Core()
+    fresh.engine().say(*said)
+
+    entries = [known.ask(TOKENS)["pod"] for known in (core, fresh)]
+    first, second = (msgspec.structs.replace(entry, generation="") for entry in entries)
+    assert second == first
 
 
 def test_generations_only_grow() -> None:
