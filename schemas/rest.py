@@ -8,9 +8,11 @@ padding.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+
+from schemas.lookup import TokenizerUsed
 
 U32_MAX = 2**32 - 1
 I64_MAX = 2**63 - 1
@@ -79,6 +81,10 @@ Endpoint = Annotated[
 ]
 
 
+ContentObjects = Annotated[list[dict[str, Any]], msgspec.Meta(max_length=16_384)]
+"""Messages, tools, documents: read by the model's chat template alone."""
+
+
 class MmItemBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One multimodal item: content hash as the engine names it, first prompt token, number of prompt tokens."""
 
@@ -109,14 +115,27 @@ class LookupOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     scheme: Literal["kvi1", "dynamo"] | None = None
 
 
-class LookupBody(LookupOptions, kw_only=True, forbid_unknown_fields=True):
-    """Body of `POST /v1/lookup` and `/v1/hash`: exactly one of `token_ids` and `block_hashes`."""
+class PromptTexts(LookupOptions, kw_only=True, forbid_unknown_fields=True):
+    """A prompt told as text, in the names of OpenAI's and the engines' own requests."""
+
+    prompt: str | None = None
+    messages: ContentObjects | None = None
+    tools: ContentObjects | None = None
+    documents: ContentObjects | None = None
+    chat_template_kwargs: Annotated[dict[str, Any], msgspec.Meta(max_length=64)] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    add_special_tokens: bool | None = None
+
+
+class LookupBody(PromptTexts, kw_only=True, forbid_unknown_fields=True):
+    """Body of `POST /v1/lookup`: exactly one of `token_ids`, `block_hashes`, `prompt` and `messages`."""
 
     token_ids: list[TokenIdValue] | None = None
     block_hashes: list[BlockHashValue] | None = None
 
 
-class PackedLookupBody(LookupOptions, kw_only=True, forbid_unknown_fields=True):
+class PackedLookupBody(PromptTexts, kw_only=True, forbid_unknown_fields=True):
     """The same in MessagePack, where token ids may also be one bin of little-endian u32."""
 
     token_ids: bytes | list[TokenIdValue] | None = None
@@ -139,6 +158,7 @@ class HashAnswer(msgspec.Struct, kw_only=True):
     block_size: int
     hashes: list[str]
     prompt_tokens: int
+    tokenizer: TokenizerUsed | msgspec.UnsetType = msgspec.UNSET
 
 
 class SourceBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

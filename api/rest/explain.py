@@ -34,12 +34,14 @@ _SAID: Final = re.compile(r"(?P<rule>.*) - at `\$\.?(?P<path>[^`]*)`\Z", re.DOTA
 _QUOTED: Final = re.compile(r"(?<=unknown field `)[^`]*(?=`)|(?<=Invalid enum value ')[^']*(?=')", re.DOTALL)
 """Where the decoder repeats what came."""
 _FIRST: Final = re.compile(r"\$\[([0-9]+)\]")
-CONTENT_FIELDS: Final = frozenset({"token_ids", "prompt", "messages", "tools", "cache_salt"})
+CONTENT_FIELDS: Final = frozenset(
+    {"token_ids", "prompt", "messages", "tools", "documents", "chat_template_kwargs", "cache_salt"}
+)
 """Their strings are a caller's content: shown as `string`, never as they are. A wrong token id that is a number is
 shown.
 """
 NO_TEXT: Final[Mapping[str, str]] = {
-    "token_ids": "text is not taken: send the ids that the engine's tokenizer makes of it",
+    "token_ids": "an array of ids; a text is sent as prompt",
     "block_hashes": "an array, also of one hash",
 }
 """What to do where text came instead of an array."""
@@ -96,6 +98,8 @@ def _walk(kind: inspect.Type, value: object, path: str, hints: Mapping[str, Fiel
     match kind:
         case inspect.Metadata(type=inner) if isinstance(inner, _COMPOSED):
             yield from _walk(inner, value, path, hints)
+        case inspect.AnyType():
+            return  # read by a model's chat template alone, which has rules of its own
         case inspect.UnionType():
             yield from _walk_union(kind, value, path, hints)
         case inspect.StructType() if type(value) is dict:

@@ -44,17 +44,40 @@ _LOOKUP: Final = {
     "prompt_tokens": "Length of the prompt that `block_hashes` are of; at least all their blocks.",
     "scheme": "What `block_hashes` are: `kvi1` chained token hashes, `dynamo` local hashes.",
     "token_ids": "The prompt.",
+    "prompt": "Instead of `token_ids`: the prompt as text, which the model's tokenizer reads here. Never logged.",
+    "messages": "Instead of `token_ids`: the messages of a chat request, which the model's template makes a prompt "
+    "of. Never logged.",
+    "tools": "Beside `messages`: the tools that the template is given.",
+    "documents": "Beside `messages`: the documents that the template is given.",
+    "chat_template_kwargs": "Beside `messages`: further variables of the template.",
+    "add_generation_prompt": "Beside `messages`: whether the beginning of an answer ends the prompt; true where left "
+    "out.",
+    "continue_final_message": "Beside `messages`: whether the last message is to be gone on with.",
+    "add_special_tokens": "Beside `prompt` or `messages`: whether the tokenizer adds its special tokens. Left out: as "
+    "the engines do, yes for `prompt` and no for `messages`.",
     "block_hashes": "Instead of `token_ids`: hashes of the prompt's whole blocks from its start; at most 131,072.",
 }
 
+TEXTS: Final = frozenset(
+    {
+        *("prompt", "messages", "tools", "documents", "chat_template_kwargs"),
+        *("add_generation_prompt", "continue_final_message", "add_special_tokens"),
+    }
+)
+"""What tells a prompt as text; never a query parameter."""
 HASHED: Final = frozenset({"token_ids", "block_size", "lora_name", "cache_salt", "mm_items", "request_id"})
 """What a request to hash is about; all else that a lookup may carry is taken there and changes nothing."""
 
 FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
     "LookupBody": _LOOKUP,
     "HashBody": _LOOKUP
-    | dict.fromkeys(_LOOKUP.keys() - HASHED, "Without effect here: a lookup's options may stay in the body.")
+    | dict.fromkeys(_LOOKUP.keys() - HASHED - TEXTS, "Without effect here: a lookup's options may stay in the body.")
     | {"block_size": "Tokens a block: one hash for each whole one."}
+    | {
+        "model": "Whose tokenizer reads `prompt` or `messages`; else without effect.",
+        "tenant": "Of the sources among which `model` is looked for; else without effect.",
+        "timeout_ms": "Deadline for the tokens of a text; else without effect.",
+    }
     | dict.fromkeys(("block_hashes", "prompt_tokens", "scheme"), "Not here: hashes are what is asked for."),
     "MmItemBody": {
         "hash": "Content hash, as the engine names it.",
@@ -120,6 +143,7 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
         "block_size": "Tokens a block.",
         "hashes": "16 hexadecimal digits for each whole block.",
         "prompt_tokens": "Length of the prompt.",
+        "tokenizer": "Only where the prompt was told as text: what tokenized it.",
     },
     "SourceBody": {
         "pod": "The name that scores are given under.",

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from api.ports import NodePort
+from api.problems import RequestRefused
 from api.rest.exchange import Exchange
-from api.rest.lookup_request import LookupRequests
+from api.rest.lookup_request import LookupRequests, check_hashed_blocks
 from api.rest.media import body_form
+from indexer.errors import BadRequestError, FieldIssue
+from schemas.lookup import LookupQuery
 from schemas.rest import HashAnswer
 
 
@@ -26,11 +32,24 @@ class HashRoute:
         body = await self._exchange.raw_body(request)
         form = body_form(headers.get(b"content-type"), ids_allowed=True)
         query = self._requests.parse(form, body, request.scope["query_string"], headers, hashing=True).query
+        if query.text is not None:
+            query = await self._tokenized(query)
         result = self._node.hash(query)
         answer = HashAnswer(
             scheme=result.scheme,
             block_size=result.block_size,
             hashes=[f"{value:016x}" for value in result.hashes],
             prompt_tokens=result.prompt_tokens,
+            tokenizer=query.tokenizer or msgspec.UNSET,
         )
         return self._exchange.answer(request, answer)
+
+    async def _tokenized(self, query: LookupQuery) -> LookupQuery:
+        """Here tokens are all that counts: without them there is no answer."""
+        query = await self._node.tokenized(query)
+        if query.overdue:
+            raise RequestRefused(HTTPStatus.GATEWAY_TIMEOUT, "prompt.deadline", "the text was not tokenized in time")
+        if query.tokens is None:
+            raise BadRequestError("model.unknown", [FieldIssue("model", "a model that is known here")])
+        check_hashed_blocks(query.tokens, query.block_size)
+        return query

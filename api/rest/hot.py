@@ -66,12 +66,15 @@ class LookupRoute:
         self._waits_bytes = 0
 
     def answer_now(self, query_string: bytes, headers: Mapping[bytes, bytes], body: bytes) -> Reply | None:
-        """The reply to a whole POST; None where the question has to wait for events, which takes the other way."""
+        """The reply to a whole POST; None where the question has to wait, for events or for the tokens of a text.
+
+        That takes the other way.
+        """
         started = time.perf_counter()
         label, state = "unknown", ""
         try:
             query, label, encoding = self._question(query_string, headers, body)
-            if query.min_sequence:
+            if query.min_sequence or query.text is not None:
                 return None
             reply, state = self._answer(query, encoding, started)
         except Exception as error:  # noqa: BLE001 - answers for a fault of ours, too
@@ -93,7 +96,9 @@ class LookupRoute:
             started = time.perf_counter()  # a slow caller's network is not our time
             query, label, encoding = self._question(scope["query_string"], headers, body)
             del body
-            if query.min_sequence:
+            if query.text is not None:
+                query = await self._node.tokenized(query)
+            if query.min_sequence and not query.overdue:
                 await self._wait(query, receive)
             reply, state = self._answer(query, encoding, started)
         except CallerGone:

@@ -1,5 +1,7 @@
 """From the bytes of a request to one `LookupQuery`, whichever form they came in. Pure.
 
+A prompt told as text stays one (`query.text`): the node makes tokens of it.
+
 Three forms (api.md section 3): JSON, MessagePack, and bare token bytes with the options in the query string. Where an
 option is given twice the body counts before the query string, and that before a header; of several deadlines the
 smallest holds.
@@ -22,12 +24,13 @@ from api.rest.header_options import SALT_HEADER, add_header_options
 from api.rest.items import items_of
 from api.rest.media import BodyForm
 from api.rest.plain_json import PlainJson
+from api.rest.prompt_text import ONLY_WITH_TEXT, TEXT_FIELDS, text_of
 from api.rest.query_options import options_from_query
 from api.rest.why_not import why_not
 from indexer.decode.envelope import array_length
 from indexer.errors import BadRequestError, FieldIssue
 from indexer.hashing.texts import TextMemo
-from schemas.lookup import LookupQuery
+from schemas.lookup import LookupQuery, TextPrompt
 from schemas.rest import U64_MAX, LookupBody, LookupOptions, PackedLookupBody
 
 KEPT_QUERIES: Final = 256
@@ -41,17 +44,14 @@ LOOKED_AT_BYTES: Final = 2**20
 """Longer bodies are looked over for far too many numbers before they are decoded, which takes a tenth of the time."""
 OTHER_COMMAS_MAX: Final = 200_000
 """In a JSON body beside those between token ids: hashes, names, multimodal items."""
+PROMPT_FIELDS: Final = ("token_ids", "block_hashes", "prompt", "messages")
+"""Exactly one of them tells the prompt."""
 HASH_DIGITS: Final = 16
 TOKEN_BYTES: Final = 4
 
-_NO_TEXT: Final = "not available in this version: it does not tokenize"
-_SEND_IDS: Final = "send token_ids, or block_hashes with block_size"
 _SEND_ALL_IDS: Final = "send token_ids: they are cheaper at this length"
-_TEXT_HINTS: Final = {
-    name: FieldIssue(field=name, rule=_NO_TEXT, hint=_SEND_IDS) for name in ("prompt", "messages", "tools")
-}
 _QUERY_HINTS: Final = {
-    **_TEXT_HINTS,
+    **{name: FieldIssue(name, "never in a URL, which is logged", hint="send it as JSON") for name in TEXT_FIELDS},
     "cache_salt": FieldIssue(
         field="cache_salt", rule="never in a URL, which is logged", hint=f"send the header {SALT_HEADER.decode()}"
     ),
@@ -128,19 +128,20 @@ class LookupRequests:
         """As `parse`, by the decoder that takes everything and explains what it refuses."""
         if len(body) > LOOKED_AT_BYTES and form != "ids":
             self._look_over(form, body)
-        options, tokens, hashes = _bytes(body) if form == "ids" else _strict(form, body)
-        if len(tokens or b"") > self._tokens_max * TOKEN_BYTES:
+        prompt = _bytes(body) if form == "ids" else _strict(form, body)
+        options = prompt.options
+        if len(prompt.tokens or b"") > self._tokens_max * TOKEN_BYTES:
             raise _too_many(self._tokens_max)
         check = _check_hashing if hashing else _check_lookup
         if form != "ids":
-            check(options, tokens, hashes)  # a body is whole by itself, whatever the query string adds
+            check(prompt)  # a body is whole by itself, whatever the query string adds
         if query_string:
             _fill(options, options_from_query(query_string, PARAMETERS[hashing], _QUERY_HINTS))
         if form == "ids":
-            check(options, tokens, hashes)
-        query = _query(options, tokens, hashes)
+            check(prompt)
+        query = _query(prompt)
         add_header_options(query, headers)
-        return LookupRequest(query, _LABELS[form] if hashes is None else "hashes")
+        return LookupRequest(query, prompt.label or _LABELS[form])
 
     def _look_over(self, form: BodyForm, body: bytes) -> None:
         """Refuse what no decoding could make good: each number is an object, made while the event loop waits."""
@@ -172,15 +173,27 @@ def _without_tokens(query_string: bytes) -> LookupQuery:
     options = LookupOptions()
     if query_string:
         _fill(options, options_from_query(query_string, PARAMETERS[False], _QUERY_HINTS))
-    return _query(options, None, None)
+    return _query(_Prompt(options))
 
 
-_Prompt = tuple[LookupOptions, bytes | None, list[int] | None]
-"""Options, token image, hashes."""
+class _Prompt(NamedTuple):
+    """A request as it was decoded: its options, and the prompt in whatever forms it came."""
+
+    options: LookupOptions
+    tokens: bytes | None = None
+    hashes: list[int] | None = None
+    text: TextPrompt | None = None
+    given: tuple[str, ...] = ()
+    """Names of the fields that tell the prompt."""
+
+    @property
+    def label(self) -> str | None:
+        """The metric's label where the media type does not say it."""
+        return "hashes" if self.hashes is not None else "text" if self.text is not None else None
 
 
 def _bytes(body: bytes) -> _Prompt:
-    return LookupOptions(), _token_image(body, "body"), None
+    return _Prompt(LookupOptions(), _token_image(body, "body"), given=("token_ids",))
 
 
 def _strict(form: BodyForm, body: bytes) -> _Prompt:
@@ -188,7 +201,7 @@ def _strict(form: BodyForm, body: bytes) -> _Prompt:
     try:
         request = _decode_json(body) if form == "json" else _decode_msgpack(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise why_not(LookupBody if form == "json" else PackedLookupBody, form, body, error, _TEXT_HINTS) from None
+        raise why_not(LookupBody if form == "json" else PackedLookupBody, form, body, error) from None
     ids = request.token_ids
     if ids is None:
         tokens = None
@@ -199,7 +212,8 @@ def _strict(form: BodyForm, body: bytes) -> _Prompt:
     given = request.block_hashes
     if given is not None and len(given) > QUERY_HASHES_MAX:
         raise _too_many_hashes(len(given))
-    return request, tokens, None if given is None else _hash_values(given)
+    named = tuple(name for name in PROMPT_FIELDS if getattr(request, name) is not None)
+    return _Prompt(request, tokens, None if given is None else _hash_values(given), text_of(request), named)
 
 
 def _too_many(tokens_max: int) -> BadRequestError:
@@ -250,12 +264,24 @@ def _fill(options: LookupOptions, further: msgspec.Struct) -> None:
             setattr(options, name, getattr(further, name))
 
 
-def _check_lookup(options: LookupOptions, tokens: bytes | None, hashes: list[int] | None) -> None:
-    if (tokens is None) == (hashes is None):
-        got = "none" if tokens is None else "both"
-        raise BadRequestError(
-            "prompt.exactly_one", [FieldIssue("token_ids", "exactly one of token_ids, block_hashes", got)]
-        )
+def _check_one(given: tuple[str, ...], wanted: tuple[str, ...]) -> None:
+    if len(given) != 1:
+        issue = FieldIssue(wanted[0], f"exactly one of {', '.join(wanted)}", ", ".join(given) or "none")
+        raise BadRequestError("prompt.exactly_one", [issue])
+
+
+def _check_text_options(prompt: _Prompt) -> None:
+    """What says how to read a text stands beside one."""
+    for name, wanted in ONLY_WITH_TEXT.items():
+        if getattr(prompt.options, name, None) is not None and wanted.isdisjoint(prompt.given):
+            rule = f"only together with {' or '.join(sorted(wanted))}"
+            raise BadRequestError(f"{name}.not_allowed", [FieldIssue(name, rule)])
+
+
+def _check_lookup(prompt: _Prompt) -> None:
+    _check_one(prompt.given, PROMPT_FIELDS)
+    _check_text_options(prompt)
+    options, hashes = prompt.options, prompt.hashes
     if hashes is not None:
         if options.block_size is None:
             raise BadRequestError("block_size.missing", [FieldIssue("block_size", "required with block_hashes")])
@@ -272,26 +298,37 @@ def _check_lookup(options: LookupOptions, tokens: bytes | None, hashes: list[int
             raise BadRequestError(f"{name}.not_allowed", [issue])
 
 
-def _check_hashing(options: LookupOptions, tokens: bytes | None, hashes: list[int] | None) -> None:
-    if hashes is not None or tokens is None:
-        raise BadRequestError("token_ids.missing", [FieldIssue("token_ids", "required: the tokens to hash", None)])
+def _check_hashing(prompt: _Prompt) -> None:
+    options, hashable = prompt.options, tuple(name for name in PROMPT_FIELDS if name != "block_hashes")
+    if prompt.hashes is not None or not prompt.given:
+        rule = f"required: the tokens to hash, or {' or '.join(hashable[1:])}"
+        raise BadRequestError("token_ids.missing", [FieldIssue("token_ids", rule)])
+    _check_one(prompt.given, hashable)
+    _check_text_options(prompt)
     if options.block_size is None:
         raise BadRequestError("block_size.missing", [FieldIssue("block_size", "required: a whole number, 1..65536")])
-    blocks = len(tokens) // (TOKEN_BYTES * options.block_size)
-    if blocks > HASH_BLOCKS_MAX:
-        rule = f"at most {HASH_BLOCKS_MAX} blocks are hashed at once"
-        issue = FieldIssue("block_size", rule, f"{blocks} blocks", "hash at the block size of your engines")
-        raise BadRequestError("block_size.too_many_blocks", [issue])
+    check_hashed_blocks(prompt.tokens, options.block_size)
     for name in ("prompt_tokens", "scheme"):
         if getattr(options, name) is not None:
             raise BadRequestError(f"{name}.not_allowed", [FieldIssue(name, "not in a request to hash")])
 
 
-def _query(options: LookupOptions, tokens: bytes | None, hashes: list[int] | None) -> LookupQuery:
+def check_hashed_blocks(tokens: bytes | None, block_size: int | None) -> None:
+    """Raise where one answer would hold too many hashes. A text's tokens are counted once they are known."""
+    blocks = len(tokens or b"") // (TOKEN_BYTES * (block_size or 1))
+    if blocks > HASH_BLOCKS_MAX:
+        rule = f"at most {HASH_BLOCKS_MAX} blocks are hashed at once"
+        issue = FieldIssue("block_size", rule, f"{blocks} blocks", "hash at the block size of your engines")
+        raise BadRequestError("block_size.too_many_blocks", [issue])
+
+
+def _query(prompt: _Prompt) -> LookupQuery:
     """The question with defaults filled in; `request_id` may still be open."""
+    options = prompt.options
     return LookupQuery(
-        tokens=tokens,
-        block_hashes=hashes,
+        tokens=prompt.tokens,
+        block_hashes=prompt.hashes,
+        text=prompt.text,
         block_size=options.block_size,
         prompt_tokens=options.prompt_tokens,
         scheme=options.scheme,

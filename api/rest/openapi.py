@@ -12,8 +12,9 @@ import msgspec
 
 from api.rest.field_texts import FIELD_TEXTS, HASHED
 from api.rest.header_options import SALT_HEADER
-from api.rest.lookup_request import HASH_BLOCKS_MAX, PARAMETERS
+from api.rest.lookup_request import HASH_BLOCKS_MAX, PARAMETERS, PROMPT_FIELDS
 from api.rest.media import ANSWER_TYPES
+from api.rest.prompt_text import ONLY_WITH_TEXT
 from indexer import happenings, model
 from schemas import history, rest
 from schemas.lookup import LookupAnswer
@@ -25,6 +26,8 @@ _GIVEN_TWICE: Final = (
     "the smallest holds. A salt in the header must be the body's, if both are given."
 )
 
+_WITH_HASHES: Final = ("block_size", "prompt_tokens", "scheme")
+"""Options that stand only beside `block_hashes`."""
 REF: Final = "#/components/schemas/"
 ROOTS: Final = (
     rest.LookupBody,
@@ -73,13 +76,10 @@ def openapi_document(version: str) -> bytes:
 def _schemas() -> Json:
     _, schemas = msgspec.json.schema_components(ROOTS, ref_template=REF + "{name}")
     body = schemas["LookupBody"]
-    one_of_two = [("token_ids", "array"), ("block_hashes", "array")]
-    body["oneOf"] = [{"required": [name], "properties": {name: {"type": kind}}} for name, kind in one_of_two]
-    only_with_hashes = {name: {"type": "null"} for name in ("block_size", "prompt_tokens", "scheme")}
-    body["oneOf"][0]["properties"] |= only_with_hashes | {"block_hashes": {"type": "null"}}
-    body["oneOf"][1]["properties"]["token_ids"] = {"type": "null"}
-    body["oneOf"][1]["required"].append("block_size")
-    body["oneOf"][1]["properties"]["block_size"] = {"type": "integer"}
+    body["oneOf"] = [_told_by(name, _WITH_HASHES) for name in PROMPT_FIELDS]
+    with_hashes = body["oneOf"][PROMPT_FIELDS.index("block_hashes")]
+    with_hashes["required"].append("block_size")
+    with_hashes["properties"] |= {"block_size": {"type": "integer"}}
     schemas["HashBody"] = _hash_body(body)
     entry = schemas["PodEntry"]["properties"]
     for name, kind in (("state", model.SourceState), ("bound", model.Bound)):
@@ -97,6 +97,15 @@ def _schemas() -> Json:
     return dict(schemas)
 
 
+def _told_by(name: str, only_elsewhere: tuple[str, ...] = ()) -> Json:
+    """A body whose prompt that field tells: the others, and what stands only beside those, are null."""
+    others = {other for other in PROMPT_FIELDS if other != name}
+    others |= {option for option, beside in ONLY_WITH_TEXT.items() if name not in beside}
+    others |= set() if name == "block_hashes" else set(only_elsewhere)
+    told = {name: {"type": "string" if name == "prompt" else "array"}}
+    return {"required": [name], "properties": told | {other: {"type": "null"} for other in sorted(others)}}
+
+
 def _described(schema: Json, text: str) -> Json:
     """With what the field means; its own description is the form of its values, and comes second."""
     form = schema.get("description")
@@ -107,16 +116,16 @@ def _hash_body(lookup_body: Json) -> Json:
     properties = dict(lookup_body["properties"])
     for name in ("block_hashes", "prompt_tokens", "scheme"):
         properties[name] = {"type": "null"}
-    for name in ("token_ids", "block_size"):
-        properties[name] = _without_null(properties[name])
+    properties["block_size"] = _without_null(properties["block_size"])
     description = f"Body of `POST /v1/hash`: a lookup's with the block size; at most {HASH_BLOCKS_MAX} whole blocks."
     return {
         "title": "HashBody",
         "description": description,
         "type": "object",
         "properties": properties,
-        "required": ["token_ids", "block_size"],
+        "required": ["block_size"],
         "additionalProperties": False,
+        "oneOf": [_told_by(name) for name in PROMPT_FIELDS if name != "block_hashes"],
     }
 
 

@@ -27,6 +27,7 @@ BODY_MAX: Final = 4 * 2**20
 
 BRACKETS_MAX: Final = 256
 """In strings and lists; a body with more goes the strict way, which does not look for them one by one."""
+TOKENS_KEY: Final = b'"token_ids"'
 KEY_BYTES: Final = 40
 """The key, its colon and as much white space as anybody writes."""
 _KEY: Final = re.compile(rb'"token_ids"\s*:\s*\[\Z')
@@ -51,6 +52,8 @@ class PlainJson:
 
     def read(self, body: bytes) -> LookupQuery | None:
         """The question, or None when this body must go the strict way."""
+        if TOKENS_KEY not in body:
+            return None  # hashes or a text, or written as nobody writes it
         begin, end = _text_of(body)
         if end - begin < TEXT_BYTES_MIN or len(body) > BODY_MAX:  # what is cut must be readable whole, too
             return self._parse(body)

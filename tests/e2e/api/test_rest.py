@@ -17,7 +17,7 @@ from api.rest.limits import RestLimits
 from api.server import ServerSettings
 from indexer.model import Descriptor, SourceId
 from indexer.store.failures import StoreFailure
-from schemas.lookup import LookupAnswer, LookupQuery
+from schemas.lookup import LookupAnswer, LookupQuery, TokenizerUsed
 from schemas.rest import BlockList, Effect, HashAnswer, PartitionList, PartitionView, Problem, ReplicaView, SourceList
 from tests.support.fake_node import HELD_HASH, REFUSED, FakeNode
 from tests.support.serving import exchange, request, served_in_thread
@@ -93,6 +93,30 @@ def test_a_lookup_is_answered_as_it_came(
     assert LookupQuery(tokens=_image(1, 2), model="m", request_id=answer.request_id) == node.queries[-1]
     assert (2, "exact") == (answer.prompt_tokens, answer.state)
     assert answer.took_us > 0
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_text_is_tokenized_and_then_asked_for(
+    http_client: http.client.HTTPConnection, node: FakeNode, packed: bool
+) -> None:
+    """The core never sees it; it is asked for the tokens."""
+    encode = msgspec.msgpack.encode if packed else msgspec.json.encode
+    body = encode({"prompt": "ab", "model": "m", "request_id": "r"})
+    status, _, _ = request(http_client, "POST", "/v1/lookup", body, content_type=PACKED if packed else JSON)
+    used = TokenizerUsed(source="file", name="bytes", tokens=2, cached=False)
+
+    assert 200 == status
+    assert [LookupQuery(tokens=_image(97, 98), model="m", request_id="r", tokenizer=used)] == node.queries
+    assert "text" == node.observed[0]["input"]
+
+
+def test_a_text_is_hashed(http_client: http.client.HTTPConnection) -> None:
+    """The answer says by which tokenizer."""
+    body = b'{"prompt":"abcde","block_size":2}'
+    answer = json.loads(request(http_client, "POST", "/v1/hash", body, content_type=JSON)[2])
+
+    assert (5, 2) == (answer["prompt_tokens"], len(answer["hashes"]))
+    assert {"source": "file", "name": "bytes", "tokens": 5, "cached": False} == answer["tokenizer"]
 
 
 def test_a_lookup_answers_as_asked_by_accept(http_client: http.client.HTTPConnection) -> None:

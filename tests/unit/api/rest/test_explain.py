@@ -95,7 +95,7 @@ def test_names_field_and_rule(document: object, code: str, field: str, rule: str
 @pytest.mark.parametrize(
     ("document", "hint"),
     [
-        ({"token_ids": "a secret prompt"}, "text is not taken: send the ids that the engine's tokenizer makes of it"),
+        ({"token_ids": "a secret prompt"}, "an array of ids; a text is sent as prompt"),
         ({"token_ids": ["1"]}, "write it without quotation marks"),
         ({"timeout_ms": "5"}, "write it without quotation marks"),
         ({"timeout_ms": "5 s"}, None),

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from api.problems import RequestRefused
 from api.rest.lookup_request import HASH_BLOCKS_MAX, QUERY_HASHES_MAX, LookupRequests
 from api.rest.media import BodyForm
+from api.rest.prompt_text import TEXT_FIELDS
 from api.rest.why_not import EXPLAINED_BYTES_MAX
 from indexer.errors import BadRequestError
-from schemas.lookup import LookupQuery, MmItem
+from schemas.lookup import LookupQuery, MmItem, TextPrompt
 from schemas.rest import LookupBody
 
 TOKENS_MAX = 1_000
@@ -189,12 +190,30 @@ def test_hashes_come_back_as_they_were_handed_out(values: list[int]) -> None:
         ({"block_hashes": [1], "block_size": 0}, "block_size.not_allowed", "block_size"),
         ({"block_hashes": [1, 2], "block_size": 16, "prompt_tokens": 31}, "prompt_tokens.not_allowed", "prompt_tokens"),
         ({"token_ids": [1] * (TOKENS_MAX + 1)}, "token_ids.too_many", "token_ids"),
-        ({"prompt": "text"}, "prompt.not_available", "prompt"),
-        ({"messages": []}, "messages.not_available", "messages"),
+        ({"prompt": "text", "token_ids": [1]}, "prompt.exactly_one", "token_ids"),
+        ({"prompt": "text", "messages": []}, "prompt.exactly_one", "token_ids"),
+        ({"prompt": ["text"]}, "prompt.wrong_type", "prompt"),
+        ({"messages": "text"}, "messages.wrong_type", "messages"),
+        ({"messages": ["text"]}, "messages.wrong_type", "messages[0]"),
+        ({"prompt": "text", "tools": []}, "tools.not_allowed", "tools"),
+        ({"token_ids": [1], "tools": []}, "tools.not_allowed", "tools"),
+        ({"token_ids": [1], "add_special_tokens": True}, "add_special_tokens.not_allowed", "add_special_tokens"),
+        ({"prompt": "text", "block_size": 16}, "block_size.not_allowed", "block_size"),
+        ({"messages": [], "chat_template": "t"}, "unknown_field", "chat_template"),
+        (
+            {"messages": [], "chat_template_kwargs": {"chat_template": "t"}},
+            "chat_template_kwargs.not_allowed",
+            "chat_template_kwargs",
+        ),
+        (
+            {"messages": [], "add_generation_prompt": True, "continue_final_message": True},
+            "continue_final_message.not_allowed",
+            "continue_final_message",
+        ),
     ],
 )
 def test_one_prompt_in_one_form(body: dict[str, object], code: str, field: str) -> None:
-    """Exactly one of ids and hashes, hashes with their block size, and no text yet."""
+    """Exactly one of ids, hashes and texts, hashes with their block size, and each option beside its own."""
     error = _refusal("json", json.dumps(body).encode())
 
     assert (code, field) == (error.code, error.issues[0].field)
@@ -212,12 +231,51 @@ def test_a_number_beyond_everything_is_told_where_it_stands(number: str, body: s
     assert (code, field) == (error.code, error.issues[0].field)
 
 
-def test_text_is_told_what_to_send_instead() -> None:
-    """The text itself is not repeated."""
-    error = _refusal("json", b'{"prompt":"a secret"}')
+_MESSAGES = [{"role": "user", "content": [{"type": "text", "text": "héllo 😀"}]}]
 
-    assert error.issues[0].hint == "send token_ids, or block_hashes with block_size"
-    assert "secret" not in str(error)
+
+@pytest.mark.parametrize("form", ["json", "msgpack"])
+def test_a_text_stays_one(form: BodyForm) -> None:
+    """Who makes tokens of it is told all that decides which."""
+    encode = json.dumps if form == "json" else msgspec.msgpack.encode
+
+    def told(**members: object) -> LookupQuery:
+        body = encode(members)
+        return _parse(form, body if isinstance(body, bytes) else body.encode())
+
+    assert LookupQuery(text=TextPrompt(prompt=""), model="m") == told(prompt="", model="m")
+    assert LookupQuery(text=TextPrompt(prompt="é", add_special_tokens=False)) == told(
+        prompt="é", add_special_tokens=False
+    )
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    args = {"documents": [{"title": "t"}], "add_generation_prompt": False, "enable_thinking": True}
+    assert LookupQuery(text=TextPrompt(messages=_MESSAGES, tools=tools, template_args=args)) == told(
+        messages=_MESSAGES,
+        tools=tools,
+        documents=[{"title": "t"}],
+        add_generation_prompt=False,
+        chat_template_kwargs={"enable_thinking": True},
+    )
+
+
+def test_a_text_has_its_label() -> None:
+    """In the metrics of lookups."""
+    assert "text" == LookupRequests(TOKENS_MAX).parse("json", b'{"prompt":"t"}', b"", {}).input
+
+
+@pytest.mark.parametrize("name", TEXT_FIELDS)
+def test_a_text_is_never_in_a_url(name: str) -> None:
+    """Which is logged."""
+    error = _refusal("ids", _image(1), f"{name}=text")
+
+    assert (f"{name}.not_available", "send it as JSON") == (error.code, error.issues[0].hint)
+
+
+def test_a_lone_surrogate_is_no_text() -> None:
+    """Half a character has no bytes."""
+    with pytest.raises(RequestRefused) as caught:
+        _parse("json", b'{"prompt":"\\ud800"}')
+    assert 400 == caught.value.status
 
 
 _WRONG = ["a secret prompt", ["a secret prompt"], {"a secret prompt": "a secret prompt"}, "a secret prompt " * 100]
@@ -318,6 +376,8 @@ def test_hashing_wants_ids_and_a_block_size() -> None:
 
     assert expected == _parse("json", _json(token_ids=[1, 2], block_size=2, lora_name="a"), hashing=True)
     assert expected == _parse("ids", _image(1, 2), "block_size=2&lora_name=a", hashing=True)
+    text = LookupQuery(text=TextPrompt(prompt="t"), block_size=2)
+    assert text == _parse("json", _json(prompt="t", block_size=2), hashing=True)
 
 
 @pytest.mark.parametrize(
@@ -327,6 +387,8 @@ def test_hashing_wants_ids_and_a_block_size() -> None:
         ({"block_size": 16}, "token_ids.missing"),
         ({"block_hashes": [1], "block_size": 16}, "token_ids.missing"),
         ({"token_ids": [1], "block_size": 16, "scheme": "kvi1"}, "scheme.not_allowed"),
+        ({"token_ids": [1], "prompt": "t", "block_size": 16}, "prompt.exactly_one"),
+        ({"prompt": "t", "tools": [], "block_size": 16}, "tools.not_allowed"),
     ],
 )
 def test_hashing_refuses_the_rest(body: dict[str, object], code: str) -> None:
@@ -443,7 +505,7 @@ def test_any_bytes_are_a_question_or_refused(form: BodyForm, body: bytes, hashin
         query = _parse(form, body, hashing=hashing)
     except (BadRequestError, RequestRefused):
         return
-    assert query.tokens is not None or query.block_hashes is not None
+    assert 1 == sum(prompt is not None for prompt in (query.tokens, query.block_hashes, query.text))
 
 
 @given(
