@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from indexer.hashing.texts import TextMemo
     from indexer.model import Descriptor
     from schemas.history import HistoryList
-    from schemas.lookup import LookupAnswer, LookupQuery
+    from schemas.lookup import Holdings, LookupAnswer, LookupQuery
     from schemas.rest import (
         BlockView,
         HashResult,
@@ -42,6 +42,15 @@ class NodePort(Protocol):
         `pods` of the answer may be `msgspec.Raw` in that encoding. `query.request_id` is always set. Raises
         `BadRequestError` for what only the core can judge (block size, names), and `SchemeConflictError` for hashes of
         a scheme that this deployment's secret rules out.
+        """
+        ...
+
+    def holdings(self, query: LookupQuery) -> Holdings:
+        """The bare facts of a lookup: which sources hold how much. From memory; raises as `lookup`.
+
+        Answers what `tokens` or `block_hashes` ask of the sources that `model`, `tenant`, `pods` and, where given,
+        `block_size` name; nothing else of the question counts. Hashes without a `block_size` are looked up at that of
+        each source.
         """
         ...
 

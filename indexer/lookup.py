@@ -25,7 +25,7 @@ from indexer.lookup_view import FleetView, encode_held_in_gpu, nothing_entry, un
 from indexer.model import DEFAULT_TENANT, TOKEN_BYTES
 from indexer.score.hybrid import hybrid_tokens
 from indexer.score.prefix import DEFAULT_WEIGHTS, blocks_by_tier, reusable_blocks, score_of
-from schemas.lookup import LookupAnswer, PodEntry, PrefixTokens, Shards, TierTokens
+from schemas.lookup import Holding, Holdings, LookupAnswer, PodEntry, PrefixTokens, Shards, TierTokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,10 +106,8 @@ class Lookup:
     def answer(self, query: LookupQuery, encoding: Encoding = "json") -> LookupAnswer:
         """Answer one question. Raises BadRequestError and SchemeConflictError for what only the core can judge."""
         started = self._clock.now()
-        if self._secret and query.scheme not in {None, SCHEME}:
-            raise SchemeConflictError("hashes without this deployment's secret are refused: ask by token_ids")
-        candidates = self._candidates_for(query)
-        scene = candidates.at(started, self.view)
+        scene = self._scene(query, started)
+        candidates = scene.candidates
         lora_name = query.lora_name or candidates.resolved.lora_name
         blocked = self._blocked(query, scene) if query.max_lag_ms is not None or query.min_sequence else {}
         usable = scene.usable
@@ -134,6 +132,23 @@ class Lookup:
             shards=_SHARDS,
             took_us=int((self._clock.now() - started) * 1e6),
         )
+
+    def holdings(self, query: LookupQuery) -> Holdings:
+        """Who holds how much, and nothing else: for answers that leave out the rest.
+
+        The same facts as `answer` has, by the same walk, without an entry for each source that holds nothing.
+        """
+        scene = self._scene(query, self._clock.now())
+        candidates = scene.candidates
+        prompt = self._match(query, query.lora_name or candidates.resolved.lora_name, candidates, scene.usable)
+        held: list[Holding] = []
+        for slot, (of_slot, _, _) in prompt.matches.items():
+            source, name, _ = candidates.listed[candidates.by_slot[slot]]
+            gpu, cpu, storage, _ = of_slot.views
+            size, descriptor = source.block_size or 1, source.descriptor
+            held.append(Holding(name or descriptor.pod, descriptor.dp_rank, gpu * size, cpu * size, storage * size))
+        state = "no_signal" if not scene.heard else "degraded" if scene.degraded else "exact"
+        return Holdings(state, held)
 
     def hashes(
         self, query: LookupQuery, block_size: int, lookahead: int = 0, *, held_by: int | None = None
@@ -165,6 +180,11 @@ class Lookup:
         """Give back the memory of prompts asked for."""
         self._memo.forget()
 
+    def _scene(self, query: LookupQuery, now: float) -> Scene:
+        if self._secret and query.scheme not in {None, SCHEME}:
+            raise SchemeConflictError("hashes without this deployment's secret are refused: ask by token_ids")
+        return self._candidates_for(query).at(now, self.view)
+
     # -- the prompt ----------------------------------------------------------------------------------------------------
 
     def _match(self, query: LookupQuery, lora_name: str | None, candidates: Candidates, usable: int) -> Prompt:
@@ -190,9 +210,11 @@ class Lookup:
     def _hashes_of(self, query: LookupQuery, variant: Variant, held_by: int) -> NDArray[np.uint64]:
         block_size, lookahead = variant
         given = query.block_hashes
+        if query.block_size not in {None, block_size}:
+            return _NO_HASHES
         if given is None:
             return self.hashes(query, block_size, lookahead, held_by=held_by)
-        if block_size != query.block_size or lookahead:
+        if lookahead:
             return _NO_HASHES
         if query.scheme not in {None, SCHEME}:
             given = chained((h.to_bytes(8, "big") for h in given), root_seed(block_size, self._secret))

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from indexer.partitions.draining import Draining
     from indexer.ports import Clock, EventSink
     from indexer.settings import Settings
-    from schemas.lookup import LookupAnswer, LookupQuery
+    from schemas.lookup import Holdings, LookupAnswer, LookupQuery
     from schemas.rest import (
         BlockView,
         Progress,
@@ -194,6 +194,10 @@ class Node:
         if query.min_sequence:
             tell_unmet(self.registry, query, answer, self._lookup.view, self.clock.now())
         return answer
+
+    def holdings(self, query: LookupQuery) -> Holdings:
+        """Who holds how much of a prompt, from memory."""
+        return self._lookup.holdings(query)
 
     def hash(self, query: LookupQuery) -> HashResult:
         """Token hashes of the whole blocks of a prompt."""

@@ -7,7 +7,7 @@ door ever walks a token list in Python. `LookupAnswer` is encoded as it stands, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -157,3 +157,20 @@ class LookupAnswer(msgspec.Struct, kw_only=True):
     pods: list[PodEntry | msgspec.Raw]  # some already encoded, in the format asked for
     shards: Shards
     took_us: int
+
+
+class Holding(NamedTuple):
+    """What one source holds of a prompt, in tokens: longest prefix in gpu; in gpu or cpu; in gpu, cpu or storage."""
+
+    pod: str
+    dp_rank: int
+    gpu: int
+    cpu: int
+    storage: int
+
+
+class Holdings(NamedTuple):
+    """The bare facts of a lookup: the sources that hold something, in no order, and the state of the answer."""
+
+    state: str
+    held: list[Holding]

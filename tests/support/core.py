@@ -16,7 +16,7 @@ from indexer.ingest import Ingest
 from indexer.lookup import Lookup
 from indexer.model import Descriptor, RawBatch, SourceId
 from indexer.score.prefix import DEFAULT_WEIGHTS
-from schemas.lookup import LookupAnswer, LookupQuery, PodEntry
+from schemas.lookup import Holding, LookupAnswer, LookupQuery, PodEntry
 from tests.support.core_events import BLOCK, payload, prompt, stored, u32
 
 if TYPE_CHECKING:
@@ -176,8 +176,20 @@ class Core:
 
     def ask_as(self, query: LookupQuery) -> Answer:
         """A question as a face has made it."""
-        answer = self.lookup.answer(query)
-        return msgspec.json.decode(msgspec.json.encode(answer), type=Answer)
+        answer = msgspec.json.decode(msgspec.json.encode(self.lookup.answer(query)), type=Answer)
+        if query.group == "rank" and not query.limit and query.max_lag_ms is None and not query.min_sequence:
+            self._same_bare_facts(query, answer)
+        return answer
+
+    def _same_bare_facts(self, query: LookupQuery, answer: Answer) -> None:
+        """Whoever asks for the facts alone hears the same."""
+        state, held = self.lookup.holdings(query)
+        told = [
+            Holding(entry.pod, entry.dp_rank, entry.prefix.gpu, entry.prefix.cpu, entry.prefix.storage)
+            for entry in answer.pods
+            if entry.matched_tokens
+        ]
+        assert (answer.state, sorted(told)) == (state, sorted(held))
 
     def hashes(self, token_ids: Iterable[int], block_size: int = BLOCK, **query: Any) -> list[int]:  # noqa: ANN401  passed on as it is
         """Token hashes of a prompt, as `POST /v1/hash` gives them."""

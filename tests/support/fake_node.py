@@ -17,6 +17,7 @@ from indexer.errors import (
     FieldIssue,
     LimitReachedError,
     ReplicaUnknownError,
+    SchemeConflictError,
     SourceConflictError,
     SourceUnknownError,
     TooManyRemovalsError,
@@ -24,7 +25,17 @@ from indexer.errors import (
 from indexer.hashing.texts import TextMemo
 from indexer.model import Descriptor, SourceId
 from schemas.history import HistoryItem, HistoryList, HistoryNumbers
-from schemas.lookup import LookupAnswer, LookupQuery, PodEntry, PrefixTokens, Shards, TierTokens, TokenizerUsed
+from schemas.lookup import (
+    Holding,
+    Holdings,
+    LookupAnswer,
+    LookupQuery,
+    PodEntry,
+    PrefixTokens,
+    Shards,
+    TierTokens,
+    TokenizerUsed,
+)
 from schemas.rest import (
     BlockView,
     Effect,
@@ -62,6 +73,8 @@ class FakeNode:
         self.others: list[ReplicaView] = []
         self.drained: set[str] = set()
         self.fault: Exception | None = None
+        self.held: list[Holding] = []
+        self.secret = False
         self.histories: list[tuple[int | None, int, tuple[int, int, int] | None]] = []
         """Rank, limit and `after` of each question for a history."""
 
@@ -102,6 +115,14 @@ class FakeNode:
             shards=Shards(),
             took_us=0,
         )
+
+    def holdings(self, query: LookupQuery) -> Holdings:
+        """Of everything that has at least one token or hash: what `held` says."""
+        self._fail()
+        self.queries.append(query)
+        if query.scheme == "dynamo" and self.secret:
+            raise SchemeConflictError("hashes without this deployment's secret are refused")
+        return Holdings("exact", self.held if query.tokens or query.block_hashes else [])
 
     async def tokenized(self, query: LookupQuery) -> LookupQuery:
         """A token for each byte of the text."""
