@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -18,10 +18,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from api.access.access import Access, OpenAccess
-from api.access.caller import Scope, require
+from api.access.caller import require
+from api.faces.doors import face_caller, face_doors, query_routes
+from api.faces.query import QueryRoute
 from api.ports import NodePort
 from api.problems import RequestRefused, fault
 from api.rest.body import BodyReader, CallerGone
+from api.rest.door import Door, Handler
 from api.rest.exchange import CALLER, Exchange
 from api.rest.front import Front
 from api.rest.hashing import HashRoute
@@ -35,15 +38,6 @@ from api.rest.service import ServiceRoutes
 from api.rest.sources import SourceRoutes
 from indexer.errors import IndexerError
 
-Handler = Callable[[Request], Coroutine[Any, Any, Response]]
-
-
-class Door(NamedTuple):
-    """One method of one path: what its callers must be allowed to, and who answers. None: nobody is asked."""
-
-    scope: Scope | None
-    handler: Handler
-
 
 def create_app(
     node: NodePort,
@@ -51,8 +45,12 @@ def create_app(
     *,
     stopping: asyncio.Event | None = None,
     access: Access | None = None,
+    faces: bool | None = None,
 ) -> Front:
-    """The whole REST face as one ASGI application. While `stopping` is set, `/readyz` says 503 and nobody waits."""
+    """The whole REST face as one ASGI application. While `stopping` is set, `/readyz` says 503 and nobody waits.
+
+    `faces`: whether other services' APIs are spoken, whose clients show no token; None: where nobody has to show one.
+    """
     limits, stopping, access = limits or RestLimits(), stopping or asyncio.Event(), access or OpenAccess()
     bodies, request_ids, requests = BodyReader(limits), RequestIds(), LookupRequests(limits.tokens, node.texts)
     exchange = Exchange(bodies, request_ids)
@@ -83,6 +81,11 @@ def create_app(
         "/metrics": {"GET": Door(None, service.metrics)},
         "/openapi.json": {"GET": Door("lookup", service.openapi)},
     }
+    queries: dict[str, QueryRoute] = {}
+    if not access.controlled if faces is None else faces:
+        caller = face_caller(controlled=access.controlled)
+        queries = query_routes(node, bodies, limits, caller)
+        table |= face_doors(node, bodies, caller, queries)
     app = FastAPI(
         openapi_url=None,
         docs_url=None,
@@ -91,7 +94,7 @@ def create_app(
         routes=[Route(path, _by_method(doors, access), methods=list(doors)) for path, doors in table.items()],
         exception_handlers=_exception_handlers(exchange),
     )
-    return Front(LookupRoute(node, bodies, requests, request_ids, limits, stopping), app)
+    return Front(LookupRoute(node, bodies, requests, request_ids, limits, stopping), app, queries)
 
 
 def _by_method(doors: Mapping[str, Door], access: Access) -> Handler:

@@ -5,10 +5,12 @@ Promise: whatever happens inside, the caller gets a well-formed answer or, being
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from api.faces.query import QueryRoute
 from api.problems import log_fault
 from api.rest import hot
 
@@ -18,9 +20,10 @@ SOURCES: Final = "/v1/sources/"
 class Front:
     """Dispatches, and keeps faults of ours from the server's log, which would print their messages."""
 
-    def __init__(self, lookups: hot.LookupRoute, app: ASGIApp) -> None:
+    def __init__(self, lookups: hot.LookupRoute, app: ASGIApp, queries: Mapping[str, QueryRoute] | None = None) -> None:
         self.lookups = lookups
-        """For a server that has a lane for them."""
+        self.queries = queries or {}
+        """By path. For a server that has a lane for them."""
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

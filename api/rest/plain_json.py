@@ -9,6 +9,7 @@ for its reused buffers.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -41,14 +42,21 @@ _PLAIN: Final = frozenset(LookupOptions.__struct_fields__) - {
     *("block_size", "prompt_tokens", "scheme"),  # not beside token ids
 }
 
+Options = Callable[[simdjson.Object], dict[str, Any] | None]
+
 
 class PlainJson:
-    """One reusable parser; not for two threads. `tokens_max` ids at most, more are the strict way's to refuse."""
+    """One reusable parser; not for two threads. `tokens_max` ids at most, more are the strict way's to refuse.
 
-    def __init__(self, tokens_max: int, texts: TextMemo) -> None:
+    `options`: what the members beside `token_ids` say, as fields of a `LookupQuery`; None where they are not plain.
+    Each tuple among them stands for an array of the body, each string for one that stood there.
+    """
+
+    def __init__(self, tokens_max: int, texts: TextMemo, options: Options | None = None) -> None:
         self._parser = simdjson.Parser(max_capacity=BODY_MAX)
         self._tokens_max = tokens_max
         self._texts = texts
+        self._options = options or _options
 
     def read(self, body: bytes) -> LookupQuery | None:
         """The question, or None when this body must go the strict way."""
@@ -90,7 +98,7 @@ class PlainJson:
             if not isinstance(array, simdjson.Array):
                 return None
             image = array.as_buffer(of_type="u")
-            options = _options(document)
+            options = self._options(document)
         except (ValueError, TypeError, RuntimeError, KeyError):
             self._parser = simdjson.Parser(max_capacity=BODY_MAX)
             return None

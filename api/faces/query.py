@@ -1,0 +1,91 @@
+"""`POST /query` and `/query_by_hash`: what a router that speaks another indexer's API asks before each of its requests.
+
+Two ways lead here, as to our own lookup: a request that lies whole in one read (`answer_now`, a pure function of what
+came), and any other through the application. Both decode, ask and encode by the same lines.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from api.access.caller import tenant_of
+from api.faces.answers import dynamos, mooncakes
+from api.faces.questions import Unreadable, by_hashes, by_tokens, plain_options
+from api.faces.refusals import JSON, MSGPACK, as_response, refused, reply
+from api.rest.media import body_form
+from api.rest.plain_json import PlainJson
+from indexer.model import DEFAULT_TENANT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from api.access.caller import Caller
+    from api.faces.refusals import Protocol, Reply
+    from api.ports import NodePort
+    from api.rest.body import BodyReader
+    from api.rest.limits import RestLimits
+    from api.rest.media import BodyForm
+    from schemas.lookup import LookupQuery
+
+QUERY: Final = "/query"
+QUERY_BY_HASH: Final = "/query_by_hash"
+
+
+class QueryRoute:
+    """Answers one of the two paths. `caller`: who everybody is here, for nobody shows who it is."""
+
+    def __init__(self, path: str, node: NodePort, bodies: BodyReader, limits: RestLimits, caller: Caller) -> None:
+        self._hashes = path == QUERY_BY_HASH
+        self._node = node
+        self._bodies = bodies
+        self._tokens_max = limits.tokens
+        self._caller = caller
+        self._plain = PlainJson(limits.tokens, node.texts, plain_options)
+
+    def answer_now(self, query_string: bytes, headers: Mapping[bytes, bytes], body: bytes) -> Reply:  # noqa: ARG002 - these paths take no parameters
+        """The reply to a whole POST."""
+        started = time.perf_counter()
+        protocol: Protocol | None = None
+        form: BodyForm | None = None
+        state = ""
+        try:
+            form = body_form(headers.get(b"content-type"), ids_allowed=False)
+            query = self._question(form, self._bodies.checked(body, headers))
+            protocol = "dynamo" if query.block_size is None else "mooncake"
+            query.tenant = tenant_of(self._caller, query.tenant)
+            state, held = self._node.holdings(query)
+            if protocol == "dynamo":
+                out = reply(200, JSON, dynamos(held))
+            else:
+                packed = form == "msgpack"
+                content = mooncakes(held, query.tenant or DEFAULT_TENANT, packed=packed)
+                out = reply(200, MSGPACK if packed else JSON, content)
+        except Unreadable as error:
+            protocol = error.protocol
+            out = refused(error.why, protocol)
+        except Exception as error:  # noqa: BLE001 - answers for a fault of ours, too
+            out = refused(error, protocol)
+        self._node.observe_lookup(
+            api=protocol or "unknown",
+            input="unknown" if form is None else "hashes" if self._hashes else form,
+            code=out[0],
+            state=state,
+            seconds=time.perf_counter() - started,
+        )
+        return out
+
+    async def handle(self, request: Request) -> Response:
+        """The same for a request that comes in parts."""
+        headers = dict(request.headers.raw)
+        body = await self._bodies.read(request.receive, headers)
+        return as_response(self.answer_now(b"", headers, body))
+
+    def _question(self, form: BodyForm, content: bytes) -> LookupQuery:
+        if self._hashes:
+            return by_hashes(form, content)
+        query = self._plain.read(content) if form == "json" else None
+        return by_tokens(form, content, self._tokens_max) if query is None else query
