@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import zlib
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
@@ -16,16 +15,15 @@ from typing import Final
 from starlette.types import Receive
 
 from api.problems import RequestRefused
+from api.rest.inflating import STEP_BYTES, Pieces, inflater
 from api.rest.limits import RestLimits
 
-GZIP_WINDOW: Final = 31
-"""zlib's `wbits` for a gzip wrapper with the largest window."""
 INFLATION_MAX: Final = 100
 FREE_BYTES: Final = 2**20
-"""Beyond this size a body may become so many times as large by decompression. Gzip reaches a thousand, token ids in any
-form three to ten; whoever sends a few bytes must not make us do the work of many."""
-
-
+"""Beyond this size a body may become so many times as large by decompression. Gzip reaches a thousand, zstd more, token
+ids in any form three to ten; whoever sends a few bytes must not make us do the work of many."""
+STEP_COST: Final = 1_024
+"""Of a step of decompression that gives nothing, in bytes of output: both take work."""
 DROPPED_BYTES_MAX: Final = 64 * 2**20
 """Received and dropped of a body that is refused for its size."""
 _SIZE_STATUSES: Final = frozenset({HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.TOO_MANY_REQUESTS})
@@ -70,15 +68,37 @@ class BodyReader:
             raise _lost()  # the parser takes what follows such a head for another protocol
         return body
 
-    def checked(self, body: bytes, headers: Mapping[bytes, bytes]) -> bytes:
-        """What a whole body holds, decompressed where it has to be. Raises `RequestRefused`."""
-        limit = self._limits.body_bytes
-        if len(body) > limit:
-            raise _too_large(limit)
-        coding = headers.get(b"content-encoding")
-        if coding is not None and coding.lower() != b"identity":
-            body = _decompressed(body, coding, limit)
-        return body
+    def check(self, body: bytes) -> None:
+        """Raise `RequestRefused` for a whole body that is too large."""
+        if len(body) > self._limits.body_bytes:
+            raise _too_large(self._limits.body_bytes)
+
+    async def plain(self, body: bytes, headers: Mapping[bytes, bytes]) -> bytes:
+        """What a whole body holds, decompressed where it has to be, in slices. Raises `RequestRefused`."""
+        self.check(body)
+        if not is_coded(headers):
+            return body
+        return await self._inflated(inflater(headers[b"content-encoding"])(body), len(body))
+
+    async def _inflated(self, pieces: Pieces, size: int) -> bytes:
+        inflated_max = max(FREE_BYTES, INFLATION_MAX * size)
+        parts: list[bytes] = []
+        total, slice_cost = 0, 0
+        try:
+            for piece in pieces:
+                parts.append(piece)
+                total += len(piece)
+                self._pending += len(piece)
+                self._check(total)
+                if total > inflated_max:
+                    raise _inflates()
+                slice_cost += len(piece) + STEP_COST
+                if slice_cost >= STEP_BYTES:
+                    slice_cost = 0
+                    await asyncio.sleep(0)
+            return b"".join(parts)
+        finally:
+            self._pending -= total
 
     async def _rest(self, receive: Receive, first: bytes) -> bytes:
         parts, size = [first], 0
@@ -139,32 +159,15 @@ def _lost() -> RequestRefused:
     )
 
 
-def _decompressed(body: bytes, coding: bytes, limit: int) -> bytes:
-    if coding.lower() not in {b"gzip", b"x-gzip"}:
-        raise RequestRefused(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            "content_encoding.unsupported",
-            "bodies come plain or with Content-Encoding: gzip",
-            headers=[(b"accept-encoding", b"gzip, identity")],
-        )
-    inflated_max = max(FREE_BYTES, INFLATION_MAX * len(body))
-    stream = zlib.decompressobj(GZIP_WINDOW)
-    try:
-        plain = stream.decompress(body, min(limit, inflated_max) + 1)
-    except zlib.error:
-        raise _not_gzip() from None
-    if len(plain) > limit:
-        raise _too_large(limit)
-    if len(plain) > inflated_max:
-        raise RequestRefused(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            "body.inflates",
-            f"the body is more than {FREE_BYTES} bytes and {INFLATION_MAX} times its size once decompressed",
-        )
-    if not stream.eof or stream.unused_data:
-        raise _not_gzip()
-    return plain
+def _inflates() -> RequestRefused:
+    return RequestRefused(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        "body.inflates",
+        f"the body is more than {FREE_BYTES} bytes and {INFLATION_MAX} times its size once decompressed",
+    )
 
 
-def _not_gzip() -> RequestRefused:
-    return RequestRefused(HTTPStatus.BAD_REQUEST, "body.not_gzip", "the body is not one complete gzip member")
+def is_coded(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether the body has to be decompressed."""
+    coding = headers.get(b"content-encoding")
+    return coding is not None and coding.lower() != b"identity"

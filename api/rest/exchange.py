@@ -37,7 +37,7 @@ class Exchange:
     async def raw_body(self, request: Request) -> bytes:
         """The body as bytes, within the limits."""
         headers = dict(request.headers.raw)
-        return self._bodies.checked(await self._bodies.read(request.receive, headers), headers)
+        return await self._bodies.plain(await self._bodies.read(request.receive, headers), headers)
 
     async def body(self, request: Request, expected: type[T]) -> T:
         """The body as that type, from JSON or MessagePack. Raises `RequestRefused`, `BadRequestError`."""

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from api.ports import Encoding, NodePort
 from api.problems import Headers, RequestRefused, problem_response, refusal_of
-from api.rest.body import BodyReader, CallerGone
+from api.rest.body import BodyReader, CallerGone, is_coded
 from api.rest.limits import RestLimits
 from api.rest.lookup_request import LookupRequests
 from api.rest.media import ANSWER_TYPES, answer_encoding, body_form
@@ -72,7 +72,10 @@ class LookupRoute:
         """
         started = time.perf_counter()
         label, state = "unknown", ""
+        if is_coded(headers):
+            return None
         try:
+            self._bodies.check(body)
             query, label, encoding = self._question(query_string, headers, body)
             if query.min_sequence or query.text is not None:
                 return None
@@ -94,6 +97,7 @@ class LookupRoute:
             self._admit(scope["method"])
             body = await self._bodies.read(receive, headers)
             started = time.perf_counter()  # a slow caller's network is not our time
+            body = await self._bodies.plain(body, headers)
             query, label, encoding = self._question(scope["query_string"], headers, body)
             del body
             if query.text is not None:
@@ -130,8 +134,7 @@ class LookupRoute:
         self, query_string: bytes, headers: Mapping[bytes, bytes], body: bytes
     ) -> tuple[LookupQuery, str, Encoding]:
         form = body_form(headers.get(b"content-type"), ids_allowed=True)
-        content = self._bodies.checked(body, headers)
-        query, label = self._requests.parse(form, content, query_string, headers)
+        query, label = self._requests.parse(form, body, query_string, headers)
         if query.request_id is None:
             query.request_id = self._request_ids.of(headers.get(b"x-request-id"))
         return query, label, answer_encoding(headers.get(b"accept"), form)

@@ -5,11 +5,12 @@ import http.client
 import json
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from urllib.parse import quote
 
 import msgspec
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -196,14 +197,24 @@ def test_a_body_beyond_the_limit_is_413(http_client: http.client.HTTPConnection,
     assert 200 == request(http_client, "GET", "/healthz")[0]
 
 
-def test_gzip_is_read(http_client: http.client.HTTPConnection) -> None:
+@pytest.mark.parametrize(("coding", "compress"), [("gzip", gzip.compress), ("zstd", zstandard.compress)])
+def test_compressed_bodies_are_read(
+    http_client: http.client.HTTPConnection, coding: str, compress: Callable[[bytes], bytes]
+) -> None:
     """By lookups and by the rest."""
-    body = gzip.compress(b'{"token_ids":[1],"block_size":1}')
-    hashed = request(http_client, "POST", "/v1/hash", body, content_type=JSON, content_encoding="gzip")
-    body = gzip.compress(b'{"token_ids":[1]}')
-    asked = request(http_client, "POST", "/v1/lookup", body, content_type=JSON, content_encoding="gzip")
+    body = compress(b'{"token_ids":[1],"block_size":1}')
+    hashed = request(http_client, "POST", "/v1/hash", body, content_type=JSON, content_encoding=coding)
+    body = compress(b'{"token_ids":[1]}')
+    asked = request(http_client, "POST", "/v1/lookup", body, content_type=JSON, content_encoding=coding)
 
     assert (200, 200) == (hashed[0], asked[0])
+
+
+def test_an_unknown_coding_is_told_the_known_ones(http_client: http.client.HTTPConnection) -> None:
+    """In the header made for it."""
+    status, headers, _ = request(http_client, "POST", "/v1/lookup", b"{}", content_encoding="br")
+
+    assert (415, "gzip, zstd, identity") == (status, headers["accept-encoding"])
 
 
 # --- hash, sources, service -----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable
 
 import pytest
+import zstandard
 
 from api.problems import RequestRefused
 from api.rest.body import FREE_BYTES, INFLATION_MAX, BodyReader, CallerGone
@@ -110,15 +111,63 @@ def _packed(content: bytes) -> bytes:
     return gzip.compress(content, mtime=0)
 
 
+def _plain(body: bytes, headers: dict[bytes, bytes], limits: RestLimits) -> bytes:
+    reader = BodyReader(limits)
+    try:
+        return asyncio.run(reader.plain(body, headers))
+    finally:
+        assert reader._pending == 0
+
+
 def _checked(body: bytes, coding: bytes | None = None) -> bytes:
     headers = {} if coding is None else {b"content-encoding": coding}
-    return BodyReader(RestLimits(body_bytes=LIMIT)).checked(body, headers)
+    return _plain(body, headers, RestLimits(body_bytes=LIMIT))
 
 
-@pytest.mark.parametrize("coding", [b"gzip", b"GZIP", b"x-gzip"])
+def _zstd(content: bytes, window_log: int = 0) -> bytes:
+    """As a stream, which does not tell its length at the beginning."""
+    parameters = zstandard.ZstdCompressionParameters.from_level(3, window_log=window_log)
+    stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    return stream.compress(content) + stream.flush()
+
+
+@pytest.mark.parametrize("coding", [b"gzip", b"GZIP", b"x-gzip", b"zstd", b"Zstd"])
 def test_decompresses(coding: bytes) -> None:
-    """gzip, and nothing else."""
-    assert b"abc" == _checked(_packed(b"abc"), coding)
+    """gzip and zstd, and nothing else."""
+    packed = _packed(b"abc") if b"gzip" in coding.lower() else _zstd(b"abc")
+
+    assert b"abc" == _checked(packed, coding)
+
+
+def test_a_large_body_gives_the_loop_back() -> None:
+    """While it is decompressed others have their turn."""
+    content = random.Random(1).randbytes(2**21)
+    turns = 0
+
+    async def counted(packed: bytes, coding: bytes) -> None:
+        nonlocal turns
+        loop = asyncio.get_running_loop()
+
+        def count() -> None:
+            nonlocal turns
+            turns += 1
+            loop.call_soon(count)
+
+        loop.call_soon(count)
+        assert content == await BodyReader(RestLimits()).plain(packed, {b"content-encoding": coding})
+
+    for packed, coding in ((_packed(content), b"gzip"), (_zstd(content), b"zstd")):
+        turns = 0
+        asyncio.run(counted(packed, coding))
+        assert turns >= 8, coding
+
+
+def test_what_is_decompressed_counts_as_held() -> None:
+    """Many at once cannot hold more than bodies may; the caller tries again."""
+    with pytest.raises(RequestRefused) as caught:
+        _plain(_zstd(bytes(2**20)), {b"content-encoding": b"zstd"}, RestLimits(pending_bytes=1_000))
+
+    assert "body.pending_bytes" == caught.value.code
 
 
 @pytest.mark.parametrize("coding", [None, b"identity"])
@@ -137,6 +186,14 @@ def test_plain_bodies_pass(coding: bytes | None) -> None:
         (_packed(b"abc")[:-1], b"gzip", 400, "body.not_gzip"),
         (_packed(b"abc") + b"x", b"gzip", 400, "body.not_gzip"),
         (b"", b"gzip", 400, "body.not_gzip"),
+        (_zstd(b"x" * (LIMIT + 1)), b"zstd", 413, "body.too_large"),
+        (b"abc", b"zstd", 400, "body.not_zstd"),
+        (_zstd(b"abc")[:-1], b"zstd", 400, "body.not_zstd"),
+        (_zstd(b"abc") + b"x", b"zstd", 400, "body.not_zstd"),
+        (_zstd(b"abc") * 2, b"zstd", 400, "body.not_zstd"),
+        (_packed(b"abc") * 2, b"gzip", 400, "body.not_gzip"),
+        (_zstd(b"abc", window_log=24), b"zstd", 400, "body.not_zstd"),
+        (b"", b"zstd", 400, "body.not_zstd"),
         (b"abc", b"br", 415, "content_encoding.unsupported"),
         (b"abc", b"gzip, gzip", 415, "content_encoding.unsupported"),
     ],
@@ -149,17 +206,26 @@ def test_refuses_what_is_too_large_or_not_readable(body: bytes, coding: bytes | 
     assert (status, code) == (caught.value.status, caught.value.code)
 
 
-def test_a_body_that_inflates_beyond_measure_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("coding", "bomb"),
+    [
+        (b"gzip", _packed(bytes(FREE_BYTES + 1))),
+        (b"zstd", _zstd(bytes(FREE_BYTES + 1))),
+        (b"zstd", _zstd(bytes(2**27))),
+    ],
+)
+def test_a_body_that_inflates_beyond_measure_is_refused(coding: bytes, bomb: bytes) -> None:
     """A thousandfold, though within the limit: few bytes must not cost much work. The rule is told."""
-    bomb = _packed(bytes(FREE_BYTES + 1))
     with pytest.raises(RequestRefused) as caught:
-        BodyReader(RestLimits()).checked(bomb, {b"content-encoding": b"gzip"})
+        _plain(bomb, {b"content-encoding": coding}, RestLimits())
 
     assert (413, "body.inflates") == (caught.value.status, caught.value.code)
     assert f"{INFLATION_MAX} times" in str(caught.value)
 
 
 @pytest.mark.parametrize("content", [bytes(FREE_BYTES), random.Random(1).randbytes(FREE_BYTES // 32) * 64])
-def test_small_bodies_and_usual_rates_are_decompressed(content: bytes) -> None:
+@pytest.mark.parametrize("coding", [b"gzip", b"zstd"])
+def test_small_bodies_and_usual_rates_are_decompressed(content: bytes, coding: bytes) -> None:
     """Up to 1 MiB at any rate, more at less than a hundredfold."""
-    assert content == BodyReader(RestLimits()).checked(_packed(content), {b"content-encoding": b"gzip"})
+    packed = _packed(content) if coding == b"gzip" else _zstd(content)
+    assert content == _plain(packed, {b"content-encoding": coding}, RestLimits())
