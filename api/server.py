@@ -13,6 +13,7 @@ import errno
 import functools
 import math
 import socket
+import ssl
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import cast
 import msgspec
 import uvicorn
 
+from api.access.tls import HANDSHAKE_S, listening_context
 from api.ports import NodePort
 from api.rest.app import create_app
 from api.rest.front import Front
@@ -28,6 +30,7 @@ from api.rest.heads import KnownHeads
 from api.rest.lane import LookupLaneProtocol
 from api.rest.limits import RestLimits
 from indexer.errors import SettingsError
+from indexer.settings import Tls
 
 CUT_WAIT_S = 5
 """From cut connections to cancelled tasks."""
@@ -50,6 +53,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     keep_alive_s: int = 75
     backlog: int = 2_048
     limits: RestLimits = RestLimits()
+    tls: Tls = Tls()
+    """For the TCP sockets. The Unix socket stays plain: its file's permissions say who may."""
 
 
 async def serve(
@@ -59,14 +64,15 @@ async def serve(
     *,
     announce: Callable[[Sequence[str]], None] = lambda _: None,
 ) -> None:
-    """Serve until `stop` is set. Raises `SettingsError` when an address cannot be had.
+    """Serve until `stop` is set. Raises `SettingsError` when an address or a certificate cannot be had.
 
     `announce` is called once, when connections are accepted, with the addresses: `http://127.0.0.1:8080`, `unix:/path`.
     """
     stopping = asyncio.Event()
     app = create_app(node, settings.limits, stopping=stopping)
+    tls = listening_context(settings.tls)
     with _listeners(settings) as sockets:
-        server = _Server(_config(app, settings), lambda: announce([_address(sock) for sock in sockets]))
+        server = _Server(_config(app, settings), tls, lambda: announce([_address(sock, tls) for sock in sockets]))
         try:
             async with asyncio.TaskGroup() as tasks:
                 running = tasks.create_task(server.serve(sockets), name="rest")
@@ -89,9 +95,10 @@ async def _end(server: _Server, stop: asyncio.Event, stopping: asyncio.Event, se
 class _Server(uvicorn.Server):
     """uvicorn's server without its signal handlers, which only the process's entry may install."""
 
-    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None, started: Callable[[], None]) -> None:
         super().__init__(config)
         self.servers = []
+        self._tls = tls
         self._tell_started = started
 
     @contextlib.contextmanager
@@ -100,8 +107,18 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, then say so."""
-        await super().startup(sockets)
+        """Listen, then say so. uvicorn's own has one context for all sockets, and waits for handshakes for a minute."""
+        config, loop = self.config, asyncio.get_running_loop()
+        make = cast("Callable[..., asyncio.Protocol]", config.http_protocol_class)
+        protocol = functools.partial(make, config=config, server_state=self.server_state, app_state={})
+        for sock in sockets or []:
+            tls = None if sock.family == socket.AF_UNIX else self._tls
+            handshake_s = None if tls is None else HANDSHAKE_S
+            listener = await loop.create_server(
+                protocol, sock=sock, ssl=tls, ssl_handshake_timeout=handshake_s, backlog=config.backlog
+            )
+            self.servers.append(listener)
+        self.started = True
         self._tell_started()
 
     def cut(self) -> None:
@@ -197,9 +214,9 @@ def _remove_if_dead(file: Path) -> None:
     raise OSError(errno.EADDRINUSE, "another process answers there")
 
 
-def _address(sock: socket.socket) -> str:
+def _address(sock: socket.socket, tls: ssl.SSLContext | None) -> str:
     name = sock.getsockname()
     if sock.family == socket.AF_UNIX:
         return f"unix:{name}"
     host = f"[{name[0]}]" if sock.family == socket.AF_INET6 else name[0]
-    return f"http://{host}:{name[1]}"
+    return f"{'http' if tls is None else 'https'}://{host}:{name[1]}"

@@ -96,6 +96,7 @@ def server_settings(settings: Settings) -> ServerSettings:
         lame_duck_s=server.lame_duck_s,
         keep_alive_s=server.keep_alive_s,
         limits=RestLimits(body_bytes=limits.body_bytes, tokens=limits.tokens, lookups_waiting=limits.lookups_waiting),
+        tls=settings.auth.tls,
     )
 
 

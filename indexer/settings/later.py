@@ -10,8 +10,6 @@ from indexer.settings.sections import Settings
 
 _LATER: Final = {
     "auth.tokens_file": "this version has no access control: listen on loopback, or behind something that has",
-    "auth.tls.certificate": "this version does not speak TLS",
-    "auth.tls.client_ca": "this version does not speak TLS",
     "models.tokenizer": "this version takes token ids and hashes, no prompts",
     "models.discover": "this version does not ask engines for their models",
     "telemetry.otlp_endpoint": "this version sends no traces; /metrics is served",
