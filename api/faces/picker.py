@@ -60,7 +60,7 @@ class PickerRoutes:
         """`POST /lookup`: the instance that holds most of the prompt; no name where nobody holds any."""
         headers = dict(request.headers.raw)
         try:
-            content = self._bodies.checked(await self._bodies.read(request.receive, headers), headers)
+            content = await self._bodies.plain(await self._bodies.read(request.receive, headers), headers)
             body = decoded(body_form(headers.get(b"content-type"), ids_allowed=False), content, PickerBody)
             query = LookupQuery(
                 model=body.model or None,

@@ -13,6 +13,8 @@ from api.access.caller import tenant_of
 from api.faces.answers import dynamos, mooncakes
 from api.faces.questions import Unreadable, by_hashes, by_tokens, plain_options
 from api.faces.refusals import JSON, MSGPACK, as_response, refused, reply
+from api.problems import RequestRefused
+from api.rest.body import is_coded
 from api.rest.media import body_form
 from api.rest.plain_json import PlainJson
 from indexer.model import DEFAULT_TENANT
@@ -46,15 +48,19 @@ class QueryRoute:
         self._caller = caller
         self._plain = PlainJson(limits.tokens, node.texts, plain_options)
 
-    def answer_now(self, query_string: bytes, headers: Mapping[bytes, bytes], body: bytes) -> Reply:  # noqa: ARG002 - these paths take no parameters
-        """The reply to a whole POST."""
+    def answer_now(self, query_string: bytes, headers: Mapping[bytes, bytes], body: bytes) -> Reply | None:  # noqa: ARG002 - these paths take no parameters
+        """The reply to a whole POST; None where its body has to be decompressed, which takes the other way."""
+        return None if is_coded(headers) else self._answer(headers, body)
+
+    def _answer(self, headers: Mapping[bytes, bytes], body: bytes) -> Reply:
         started = time.perf_counter()
         protocol: Protocol | None = None
         form: BodyForm | None = None
         state = ""
         try:
             form = body_form(headers.get(b"content-type"), ids_allowed=False)
-            query = self._question(form, self._bodies.checked(body, headers))
+            self._bodies.check(body)
+            query = self._question(form, body)
             protocol = "dynamo" if query.block_size is None else "mooncake"
             query.tenant = tenant_of(self._caller, query.tenant)
             state, held = self._node.holdings(query)
@@ -82,7 +88,11 @@ class QueryRoute:
         """The same for a request that comes in parts."""
         headers = dict(request.headers.raw)
         body = await self._bodies.read(request.receive, headers)
-        return as_response(self.answer_now(b"", headers, body))
+        try:
+            body = await self._bodies.plain(body, headers)
+        except RequestRefused as error:
+            return as_response(refused(error, None))
+        return as_response(self._answer(headers, body))
 
     def _question(self, form: BodyForm, content: bytes) -> LookupQuery:
         if self._hashes:

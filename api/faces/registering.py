@@ -88,7 +88,7 @@ class RegisterRoutes:
     ) -> Response:
         headers = dict(request.headers.raw)
         try:
-            body = self._bodies.checked(await self._bodies.read(request.receive, headers), headers)
+            body = await self._bodies.plain(await self._bodies.read(request.receive, headers), headers)
             told = await answer(request, body_form(headers.get(b"content-type"), ids_allowed=False), body)
         except Unreadable as error:
             told = refused(error.why, error.protocol)

@@ -38,7 +38,9 @@ class Asked:
     def send(self, body: bytes, content_type: bytes | None = JSON) -> tuple[int, str, bytes]:
         """Status, content type and body of the answer."""
         headers = {} if content_type is None else {b"content-type": content_type}
-        status, told, content = self.route.answer_now(b"", headers, body)
+        reply = self.route.answer_now(b"", headers, body)
+        assert reply is not None
+        status, told, content = reply
         assert int(dict(told)[b"content-length"]) == len(content)
         return status, dict(told)[b"content-type"].decode(), content
 
