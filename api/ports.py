@@ -169,6 +169,10 @@ class NodePort(Protocol):
         """
         ...
 
+    def limit_reached(self, limit: str) -> None:
+        """Count that a limit was reached; `limit` is its settings name, or `face.what` where it is no setting."""
+        ...
+
     def version(self) -> VersionAnswer:
         """What runs here."""
         ...

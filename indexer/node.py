@@ -382,6 +382,10 @@ class Node:
         """Count one lookup."""
         self.telemetry.lookups.observe(api, input, code, state, seconds)
 
+    def limit_reached(self, limit: str) -> None:
+        """Count it."""
+        self.telemetry.limits_reached[limit] += 1
+
     def return_memory(self) -> None:
         """What departed sources held is freed: give it back to the system.
 

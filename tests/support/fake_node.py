@@ -5,6 +5,7 @@ It holds registered sources in a dict, so that a client sees its own writes; it 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
@@ -75,6 +76,7 @@ class FakeNode:
         self.fault: Exception | None = None
         self.held: list[Holding] = []
         self.secret = False
+        self.limits_reached: Counter[str] = Counter()
         self.histories: list[tuple[int | None, int, tuple[int, int, int] | None]] = []
         """Rank, limit and `after` of each question for a history."""
 
@@ -266,6 +268,9 @@ class FakeNode:
     def observe_lookup(self, *, api: str, input: str, code: int, state: str, seconds: float) -> None:  # noqa: A002
         assert seconds >= 0
         self.observed.append({"api": api, "input": input, "code": code, "state": state})
+
+    def limit_reached(self, limit: str) -> None:
+        self.limits_reached[limit] += 1
 
     def version(self) -> VersionAnswer:
         return VersionAnswer(version="0.1.0", hash_scheme="kvi1", layout="memory")
