@@ -80,7 +80,7 @@ def refusal_of(error: Exception) -> RequestRefused:
         case LimitReachedError():
             issue = FieldIssue(field=error.limit, rule=f"at most {error.value}")
             retry = (b"retry-after", b"%d" % max(1, math.ceil(error.retry_s)))
-            return RequestRefused(HTTPStatus.TOO_MANY_REQUESTS, "limit.reached", str(error), [issue], headers=[retry])
+            return RequestRefused(HTTPStatus.TOO_MANY_REQUESTS, error.code, str(error), [issue], headers=[retry])
         case StoreFailure():
             return RequestRefused(
                 HTTPStatus.SERVICE_UNAVAILABLE, "store.unavailable", str(error), headers=[(b"retry-after", b"1")]

@@ -94,10 +94,11 @@ class SchemeConflictError(IndexerError):
 
 
 class LimitReachedError(IndexerError):
-    """A configured limit refuses more: `limit` is its settings name, `retry_s` when asking again may help."""
+    """A limit refuses more: `limit` is its settings name, `retry_s` when asking again may help."""
 
-    def __init__(self, limit: str, value: int, retry_s: float = 10.0) -> None:
+    def __init__(self, limit: str, value: int, retry_s: float = 10.0, *, code: str = "limit.reached") -> None:
         super().__init__(f"limit {limit} = {value} reached")
+        self.code = code
         self.limit = limit
         self.value = value
         self.retry_s = retry_s

@@ -103,11 +103,17 @@ class Lookup:
         self._candidates: dict[tuple[object, ...], Candidates] = {}
         self._candidates_version = -1
 
+    def candidates(self, query: LookupQuery) -> Candidates:
+        """The sources that a question is about."""
+        return self._candidates_for(query)
+
     def answer(self, query: LookupQuery, encoding: Encoding = "json") -> LookupAnswer:
         """Answer one question. Raises BadRequestError and SchemeConflictError for what only the core can judge."""
         started = self._clock.now()
         scene = self._scene(query, started)
         candidates = scene.candidates
+        if query.overdue:
+            return self._overdue(query, scene, started)
         lora_name = query.lora_name or candidates.resolved.lora_name
         blocked = self._blocked(query, scene) if query.max_lag_ms is not None or query.min_sequence else {}
         usable = scene.usable
@@ -126,6 +132,7 @@ class Lookup:
             resolved_by=candidates.resolved.resolved_by,
             nearest_model=msgspec.UNSET if candidates.resolved.known else candidates.resolved.nearest,
             prompt_tokens=prompt.tokens,
+            tokenizer=query.tokenizer or msgspec.UNSET,
             state=state,
             reason=reason,
             pods=pods[: query.limit] if query.limit else pods,
@@ -366,6 +373,29 @@ class Lookup:
             out.append(nothing_entry(source, scene.prepared[index], reason, name))
         out.sort(key=lambda entry: entry.state in {"new", "down"} or entry.reason == "cordoned")
         return out
+
+    def _overdue(self, query: LookupQuery, scene: Scene, started: float) -> LookupAnswer:
+        """The prompt was not known in time: nothing is said of anybody, and why."""
+        candidates = scene.candidates
+        resolved = candidates.resolved
+        entries = [
+            nothing_entry(listed.source, view, "deadline", listed.name)
+            for listed, view in zip(candidates.listed, scene.prepared, strict=True)
+        ]
+        entries += [unknown_entry(name, "pod_unknown") for name in candidates.unknown_names]
+        shown: list[PodEntry | msgspec.Raw] = list(_best_of_pods(entries) if query.group == "pod" else entries)
+        return LookupAnswer(
+            request_id=query.request_id or "",
+            model=resolved.model,
+            lora_name=query.lora_name or resolved.lora_name,
+            resolved_by=resolved.resolved_by,
+            prompt_tokens=0,
+            state="no_signal",
+            reason="deadline",
+            pods=shown[: query.limit] if query.limit else shown,
+            shards=_SHARDS,
+            took_us=int((self._clock.now() - started) * 1e6),
+        )
 
     # -- trust ---------------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from indexer.allocator import return_freed_memory
 from indexer.collect.fleet import Fleet
 from indexer.collect.options import CollectOptions
 from indexer.demands import SequenceWaits, tell_unmet
-from indexer.errors import BadRequestError, DrainRefusedError, FieldIssue, SourceElsewhereError
+from indexer.errors import DrainRefusedError, SourceElsewhereError
 from indexer.hashing.chain import SCHEME
 from indexer.hashing.texts import TextMemo
 from indexer.history import History, Mark, item_of, page
@@ -42,6 +42,9 @@ from indexer.store.breaker import BreakerOptions
 from indexer.store.client import Client, ClientOptions
 from indexer.store.rebuild import SourceReader
 from indexer.telemetry import Telemetry
+from indexer.texts.asking import Asking
+from indexer.texts.choice import read_tokenizers
+from indexer.texts.making import Making, TextOptions
 from schemas.history import HistoryList
 from schemas.rest import HashResult, PartitionList, Readiness, SourceRegistered, SourcesTouched, VersionAnswer
 
@@ -116,6 +119,7 @@ class Node:
         self.ingest.reshaped = self._reshaped
         self.telemetry = Telemetry(clock, limits, self.version().version, per_source=settings.metrics.per_source)
         self.telemetry.follows = self._follows
+        self._making, self._asking = self._on_texts(chance)
         self.source_log = SourceLog(self.registry, self._lookup.view, clock, follows=self._follows)
         self.ingest.restarted = self.source_log.restarted
         name = "" if settings.redis.url is None else replica_name(settings, socket.gethostname(), os.getpid())
@@ -166,6 +170,7 @@ class Node:
             end, quiet = asyncio.Event(), asyncio.Event()
             fleet = tasks.create_task(self.fleet.run(end), name="fleet")
             tasks.create_task(self._keep_house(end), name="housekeeping")
+            tasks.create_task(self._making.run(stop), name="texts")
             following = tasks.create_task(self.roster.follow(), name="follow")
             if self.replica is not None:
                 tasks.create_task(self.replica.run(end, quiet), name="replica")
@@ -209,12 +214,9 @@ class Node:
             prompt_tokens=len(query.tokens or b"") // TOKEN_BYTES,
         )
 
-    async def tokenized(self, query: LookupQuery) -> LookupQuery:  # noqa: ARG002
+    async def tokenized(self, query: LookupQuery) -> LookupQuery:
         """The same question with tokens in the place of a text."""
-        issue = FieldIssue(
-            "prompt", "no tokenizer is configured", hint="send token_ids, or block_hashes with block_size"
-        )
-        raise BadRequestError("prompt.no_tokenizer", [issue])
+        return await self._asking.tokenized(query)
 
     async def wait_applied(self, query: LookupQuery, timeout_s: float) -> None:
         """Return once every sequence in `query.min_sequence` is applied, or the time is over."""
@@ -361,6 +363,7 @@ class Node:
     async def metrics_text(self) -> bytes:
         """The metrics."""
         self.telemetry.nobodys = Counter()
+        self.telemetry.texts.cache_bytes = self._making.cache_bytes
         if self.replica is not None:
             dropped = self.replica.histories.dropped + self.history.dropped
             if dropped:
@@ -394,6 +397,7 @@ class Node:
         if not self.registry.sources:
             self._lookup.forget_prompts()
             self.texts.forget()
+            self._making.forget()
         return_freed_memory()
 
     def version(self) -> VersionAnswer:
@@ -423,6 +427,27 @@ class Node:
             self._waits.applied(source)
         if self.replica is not None:
             self.replica.touched(source)
+
+    def _on_texts(self, chance: random.Random) -> tuple[Making, Asking]:
+        """What makes tokens of prompts told as text. Raises `SettingsError` where a file cannot be had."""
+        limits, view = self.settings.limits, self._lookup.view
+        options = TextOptions(
+            bytes_max=limits.text_bytes,
+            tokens_max=limits.tokens,
+            waiting_max=limits.texts_waiting,
+            threads=limits.text_threads,
+            cache_bytes=limits.text_cache_bytes,
+        )
+        making = Making(self.clock, options, self.telemetry.texts, chance.getrandbits(64))
+        asking = Asking(
+            self.clock,
+            read_tokenizers(self.settings.models, self.clock),
+            making,
+            candidates=self._lookup.candidates,
+            state=lambda source: view.prepared(source, self.clock.now()).state,
+            timeout_ms=limits.text_timeout_ms,
+        )
+        return making, asking
 
     def _on_store(self, url: str, chance: random.Random, secret: bytes) -> Replica:
         """The part of this process that has to do with the store."""

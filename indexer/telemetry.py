@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import generate_latest
@@ -40,6 +41,9 @@ FAMILY: Final = b"\n# HELP "
 METRICS: Final[dict[str, str]] = {
     "kvindexer_lookup_duration_seconds": "Time from a request's last byte to its answer, by api, input and code.",
     "kvindexer_lookups_total": "Lookups answered, by api and answer state.",
+    "kvindexer_texts_total": "Prompts told as text, by who makes their tokens and what came of it.",
+    "kvindexer_text_duration_seconds": "Time to make the tokens of a text that was not known, by who makes them.",
+    "kvindexer_text_cache_bytes": "Held by the tokens of texts that were tokenized before.",
     "kvindexer_source_state": "1 for the state a source is in, by source and state.",
     "kvindexer_source_lag_seconds": "Age of the newest proof that nothing of this source is missing.",
     "kvindexer_source_last_message_timestamp_seconds": "Unix time of the newest message of this source.",
@@ -92,6 +96,31 @@ class LookupTimes:
             self.states[api, state] += 1
 
 
+class TextCounts:
+    """Texts that were to be tokenized (texts/making.py)."""
+
+    def __init__(self, limits_reached: Counter[str]) -> None:
+        self.results: Counter[tuple[str, str]] = Counter()
+        self.durations: dict[str, tuple[list[int], list[float]]] = {}
+        self.cache_bytes = 0
+        """Set before each scrape."""
+        self._limits_reached = limits_reached
+
+    def came(self, source: str, result: str) -> None:
+        """One text: who was to read it, and what came of that."""
+        self.results[source, result] += 1
+
+    def took(self, source: str, seconds: float) -> None:
+        """So long it took to make the tokens of one."""
+        counts = self.durations.setdefault(source, ([0] * (len(BUCKETS_S) + 1), [0.0]))
+        counts[0][bisect_left(BUCKETS_S, seconds)] += 1
+        counts[1][0] += seconds
+
+    def limit(self, name: str) -> None:
+        """A limit was reached."""
+        self._limits_reached[name] += 1
+
+
 @dataclass(frozen=True, slots=True)
 class StoreHealth:
     """How the store and this replica on it are doing.
@@ -120,6 +149,7 @@ class Telemetry:
     def __init__(self, clock: Clock, limits: StateLimits, version: str, *, per_source: bool) -> None:
         self.lookups = LookupTimes()
         self.limits_reached: Counter[str] = Counter()
+        self.texts = TextCounts(self.limits_reached)
         self.departed: Counter[str] = Counter()
         self.nobodys: Counter[str] = Counter()
         """What came on bound sockets and could be given to no source."""
@@ -147,6 +177,7 @@ class Telemetry:
         text = _exposition(
             [
                 *self._lookup_metrics(),
+                *_text_metrics(self.texts),
                 *self._event_metrics(totals, waiting),
                 *_store_metrics(self.store),
                 *self._own_metrics(lag_s),
@@ -175,11 +206,7 @@ class Telemetry:
         name = "kvindexer_lookup_duration_seconds"
         durations = HistogramMetricFamily(name, METRICS[name], labels=("api", "input", "code"))
         for labels, (counts, total) in self.lookups.durations.items():
-            running, buckets = 0, []
-            for edge, count in zip((*map(str, BUCKETS_S), "+Inf"), counts, strict=True):
-                running += count
-                buckets.append((edge, running))
-            durations.add_metric(list(labels), buckets, total[0])
+            durations.add_metric(list(labels), _cumulative(counts), total[0])
         yield durations
         states = _counter("kvindexer_lookups", "api", "state")
         for labels2, count in self.lookups.states.items():
@@ -239,6 +266,27 @@ class Telemetry:
             for tier, count in blocks_by_tier(source).items():
                 blocks.add_metric([name, tier], count)
         yield from (state, bound, lag, last, blocks)
+
+
+def _text_metrics(texts: TextCounts) -> Iterator[Metric]:
+    results = _counter("kvindexer_texts", "source", "result")
+    for labels, count in texts.results.items():
+        results.add_metric(list(labels), count)
+    yield results
+    name = "kvindexer_text_duration_seconds"
+    durations = HistogramMetricFamily(name, METRICS[name], labels=("source",))
+    for source, (counts, total) in texts.durations.items():
+        durations.add_metric([source], _cumulative(counts), total[0])
+    yield durations
+    cached = _gauge("kvindexer_text_cache_bytes")
+    cached.add_metric([], texts.cache_bytes)
+    yield cached
+
+
+def _cumulative(counts: Sequence[int]) -> list[tuple[str, float]]:
+    """Counts by bucket as the exposition wants them: each with all below it."""
+    edges = (*map(str, BUCKETS_S), "+Inf")
+    return list(zip(edges, map(float, accumulate(counts)), strict=True))
 
 
 def _store_metrics(store: StoreHealth | None) -> Iterator[Metric]:

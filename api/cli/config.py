@@ -8,6 +8,8 @@ import sys
 
 import msgspec
 
+from indexer.clock import SystemClock
+from indexer.errors import SettingsError
 from indexer.settings import (
     BadSettings,
     Settings,
@@ -27,6 +29,7 @@ def run(settings: Settings, arguments: argparse.Namespace) -> int:
     try:
         refuse_what_is_not_there(settings)
         check_files(settings)
+        _check_tokenizers(settings)
     except BadSettings as bad:
         if arguments.check:
             raise
@@ -41,3 +44,13 @@ def run(settings: Settings, arguments: argparse.Namespace) -> int:
     else:
         sys.stdout.write(msgspec.yaml.encode(masked(settings)).decode())
     return 0
+
+
+def _check_tokenizers(settings: Settings) -> None:
+    """As the node reads them. Raises `BadSettings`."""
+    from indexer.texts.choice import read_tokenizers
+
+    try:
+        read_tokenizers(settings.models, SystemClock())
+    except SettingsError as error:
+        raise BadSettings([error]) from error

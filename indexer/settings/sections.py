@@ -29,6 +29,14 @@ StoreName = Annotated[
 ]
 """Part of names in the store, where a colon separates."""
 Role = Literal["collect", "lookup", "epp"]
+EngineUrl = Annotated[
+    str,
+    Meta(
+        pattern=r"^https?://[A-Za-z0-9._\[\]:-]+(/[A-Za-z0-9._~/-]*)?$(?!\n)",
+        max_length=512,
+        description="true, false, or a URL without user, query and fragment",
+    ),
+]
 SecretUrl = Annotated[str, Meta(min_length=1, max_length=4096, extra={"secret": "url"})]
 
 
@@ -67,12 +75,26 @@ class TierWeights(Section, frozen=True):
     unknown: Weight = 0.0
 
 
+class TokenizerEntry(Section, frozen=True):
+    """What makes tokens of one model's prompts: `file`, or `engine`."""
+
+    file: Text | None = None
+    """Path of a `tokenizer.json`, or of the folder that a model is published as."""
+    template: Text | None = None
+    """Path of a chat template that counts instead of the one beside `file`."""
+    engine: bool | EngineUrl = False
+    """true: ask `/tokenize` of an engine of the model, at the `address` of its source. Or the URL of one."""
+
+
 class Models(Section, frozen=True):
-    """How a request's `model` finds its sources, and what tiers are worth."""
+    """How a request's `model` finds its sources, how its prompts become tokens, and what tiers are worth."""
 
     aliases: dict[Text, Text] = {}
     """Other names of a model: alias → model as the sources carry it."""
     tokenizer: Text | None = None
+    """For models without an entry below: path of a `tokenizer.json` or its folder, or `engine` for the engines' own."""
+    tokenizers: dict[Text, TokenizerEntry] = {}
+    """By base model, as the sources carry it. Aliases and adapters of it are read by the same."""
     weights: TierWeights = TierWeights()
     discover: bool = False
     """Learn names and adapters from the engines' `GET /v1/models`."""
@@ -184,6 +206,16 @@ class Limits(Section, frozen=True):
     the index. `PUT /v1/sources?max_removals=N` says instead how many sources may go."""
     lookups_waiting: Count = 1_024
     """Requests at once; beyond: 429."""
+    text_bytes: Bytes = 4 * MIB
+    """Of one prompt told as text, and of what a chat template makes of messages. Beyond: 422."""
+    text_timeout_ms: Annotated[int, Meta(ge=1, le=60_000)] = 1_000
+    """For the tokens of a text whose request names no deadline. Beyond: an answer without them, `no_signal`."""
+    text_threads: Annotated[int, Meta(ge=1, le=64)] = 2
+    """Texts that are tokenized here at once; each keeps a core busy."""
+    texts_waiting: Count = 256
+    """Different texts that are being tokenized or wait for it; beyond: 429."""
+    text_cache_bytes: Annotated[int, Meta(ge=0, le=1024 * GIB)] = 64 * MIB
+    """Of the tokens of texts tokenized before; the least lately used go. Their texts are not kept."""
 
 
 class Tls(Section, frozen=True):

@@ -249,7 +249,7 @@ def test_a_service_that_cannot_start_says_why(deployment: Deployment) -> None:
     port = deployment.url.rpartition(":")[2]
     for arguments, environment, told in (
         (["--port", port], {}, f"server.port: {port} on 127.0.0.1 is in use"),
-        ([], {"KVINDEXER_MODELS__TOKENIZER": "m"}, "models.tokenizer: this version takes token ids"),
+        ([], {"KVINDEXER_MODELS__TOKENIZER": "/none"}, "models.tokenizer: /none: No such file or directory"),
         (["--redis-url", "redis://u:hush@h:x"], {}, "redis.url: an address names hosts as host or host:port"),
         (["--roles", "lookup"], {}, "server.roles: without collect a replica knows only what is in the store"),
         (["--source", "a=tcp://h:1,alias=x", "--source", "b=tcp://h:2,alias=x"], {}, "sources: "),
@@ -283,12 +283,12 @@ def test_an_open_port_without_access_control_is_a_warning() -> None:
 
 def test_config_warns_of_what_serve_would_refuse() -> None:
     """It prints, and `--check` refuses."""
-    later = {"KVINDEXER_MODELS__TOKENIZER": "m"}
-    printed, checked = (run("config", *flags, environment=later) for flags in ((), ("--check",)))
+    named = {"KVINDEXER_MODELS__TOKENIZER": "/none"}
+    printed, checked = (run("config", *flags, environment=named) for flags in ((), ("--check",)))
 
     assert (0, 2) == (printed.returncode, checked.returncode)
-    assert "tokenizer: m" in printed.stdout
-    assert printed.stderr.startswith("kvindexer: warning: serve would refuse models.tokenizer: this version takes")
+    assert "tokenizer: /none" in printed.stdout
+    assert printed.stderr.startswith("kvindexer: warning: serve would refuse models.tokenizer: /none: No such file")
 
 
 def test_a_misspelt_flag_gets_the_nearest_one() -> None:

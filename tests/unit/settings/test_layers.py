@@ -386,7 +386,6 @@ def test_secrets_are_masked_in_errors(config: Path) -> None:
         ("KVINDEXER_ROLES", "collect,lookup,epp", "server.roles: this version is no endpoint picker"),
         ("KVINDEXER_ROLES", "collect", "server.roles: this version answers lookups in every role; add lookup"),
         ("KVINDEXER_AUTH__TOKENS_FILE", "/secret", "auth.tokens_file: this version has no access control"),
-        ("KVINDEXER_MODELS__TOKENIZER", "m", "models.tokenizer: this version takes token ids"),
         ("KVINDEXER_MODELS__DISCOVER", "true", "models.discover: this version does not ask engines"),
         ("KVINDEXER_TELEMETRY__OTLP_ENDPOINT", "http://h", "telemetry.otlp_endpoint: this version sends no traces"),
     ],

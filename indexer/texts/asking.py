@@ -1,0 +1,124 @@
+"""A question told as text becomes one told by tokens: what a node does for its faces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from indexer.errors import BadRequestError, FieldIssue
+from indexer.model import DEFAULT_TENANT, TOKEN_BYTES, SourceState
+from indexer.texts.engines import base_url
+from schemas.lookup import TokenizerUsed
+
+if TYPE_CHECKING:
+    from indexer.candidates import Candidates
+    from indexer.index.source import SourceIndex
+    from indexer.ports import Clock
+    from indexer.texts.choice import Chosen, Tokenizers
+    from indexer.texts.making import Making
+    from schemas.lookup import LookupQuery
+
+WAIT_MS_MAX: Final = 60_000
+"""However long a caller is willing to wait."""
+_NONE_CONFIGURED: Final = "send token_ids, or block_hashes with block_size; or configure models.tokenizer"
+_BEST_FIRST: Final = ("live", "suspect", "stale", "syncing", "new")
+
+
+class Asking:
+    """Chooses the tokenizer by the sources that a question is about, and keeps its deadline.
+
+    `candidates` of a question; `state` of a source now.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        tokenizers: Tokenizers,
+        making: Making,
+        *,
+        candidates: Callable[[LookupQuery], Candidates],
+        state: Callable[[SourceIndex], SourceState],
+        timeout_ms: int,
+    ) -> None:
+        self._clock = clock
+        self._tokenizers = tokenizers
+        self._making = making
+        self._candidates = candidates
+        self._state = state
+        self._timeout_ms = timeout_ms
+
+    async def tokenized(self, query: LookupQuery) -> LookupQuery:
+        """The same question with `tokens` in the place of `text` (api/ports.py has the contract)."""
+        text = query.text
+        if text is None:
+            return query
+        started = self._clock.now()
+        candidates = self._candidates(query)
+        hashing = query.block_size is not None
+        models = self._models(candidates, query, hashing=hashing)
+        if not models:
+            return msgspec.structs.replace(query, text=None)
+        chosen = self._chosen(models, "messages" if text.prompt is None else "prompt")
+        wait_ms = self._timeout_ms if query.timeout_ms is None else min(query.timeout_ms, WAIT_MS_MAX)
+        engines = _Engines(candidates, query, self._state)
+        made = await self._making.make(chosen, text, started + wait_ms / 1000, engines)
+        left_ms = None
+        if query.timeout_ms is not None:
+            left_ms = max(0, query.timeout_ms - int((self._clock.now() - started) * 1000))
+        if made is None:
+            return msgspec.structs.replace(query, text=None, timeout_ms=left_ms, overdue=True)
+        used = TokenizerUsed(
+            source=chosen.maker.source, name=chosen.name, tokens=len(made.image) // TOKEN_BYTES, cached=made.cached
+        )
+        return msgspec.structs.replace(query, text=None, tokens=made.image, tokenizer=used, timeout_ms=left_ms)
+
+    def _models(self, candidates: Candidates, query: LookupQuery, *, hashing: bool) -> set[str | None]:
+        """Base models whose tokenizers the text is for; empty: there is nothing to tokenize for.
+
+        To hash, no source need be there: a model that has a tokenizer is enough.
+        """
+        resolved = candidates.resolved
+        if not resolved.known:
+            return {query.model} if hashing and self._tokenizers.of(query.model) is not None else set()
+        if resolved.model is not None:
+            asked = hashing or any(candidate.excluded is None for candidate in candidates.listed)
+            return {resolved.model} if asked else set()
+        models = {each.source.descriptor.model for each in candidates.listed if each.excluded is None}
+        return models or ({None} if hashing else set())
+
+    def _chosen(self, models: set[str | None], field: str) -> Chosen:
+        found = self._tokenizers.of_all(models)
+        if len(found) > 1 or (len(models) > 1 and any(each and each.maker.source == "engine" for each in found)):
+            rule = "required with a text: the sources are of several models"
+            raise BadRequestError("model.missing", [FieldIssue("model", rule)])
+        chosen = found.pop()
+        if chosen is None:
+            issue = FieldIssue(field, "no tokenizer is configured for this model", hint=_NONE_CONFIGURED)
+            raise BadRequestError("prompt.no_tokenizer", [issue])
+        return chosen
+
+
+class _Engines:
+    """Where the engines of a question are."""
+
+    def __init__(self, candidates: Candidates, query: LookupQuery, state: Callable[[SourceIndex], SourceState]) -> None:
+        self._sources = candidates.resolved.sources
+        self._state = state
+        self.tenant = query.tenant or DEFAULT_TENANT
+        models = {source.descriptor.model for source in self._sources}
+        self.model = candidates.resolved.model or (models.pop() if len(models) == 1 else None)
+
+    def urls(self) -> Sequence[str]:
+        """Of every engine of the model that is not down, the surest first."""
+        found: dict[str, int] = {}
+        for source in self._sources:
+            address = source.descriptor.address
+            url = None if address is None else base_url(address)
+            state = self._state(source)
+            if url is not None and state in _BEST_FIRST:
+                rank = _BEST_FIRST.index(state)
+                found[url] = min(rank, found.get(url, rank))
+        best = min(found.values(), default=0)
+        return [url for url, rank in found.items() if rank == best]

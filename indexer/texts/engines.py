@@ -1,0 +1,194 @@
+"""[I/O] The engine's own `/tokenize`: for models of which no tokenizer is at hand here.
+
+Asks only addresses of registered sources, or the one URL that the operator wrote down; follows no redirect and no proxy
+of the environment. At most two engines are tried; one that failed several times in a row is let be for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Annotated, Final, Literal
+
+import httpx
+import msgspec
+import numpy as np
+
+from indexer.errors import BadRequestError, FieldIssue
+from indexer.ports import Clock
+from indexer.texts.local import TextLimits, too_many_tokens
+from schemas.lookup import TextPrompt
+
+TRIES: Final = 2
+CONNECTIONS_MAX: Final = 64
+"""To all engines together; who finds none waits, within its deadline."""
+DIGITS_BYTES: Final = 14
+"""Of one token id in an answer, with what stands between two."""
+ANSWER_SPARE_BYTES: Final = 64 * 1024
+FAILURES_MAX: Final = 3
+"""In a row; then the engine rests."""
+REST_S: Final = 1.0
+REST_MAX_S: Final = 30.0
+SHARE: Final = 0.5
+"""Of the time left, for the first of two engines."""
+_ADDRESS: Final = re.compile(r"(?:http://)?((?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5})/?")
+_REFUSALS: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
+
+
+class EnginesFailed(Exception):
+    """No engine gave the tokens in time."""
+
+
+class _Answer(msgspec.Struct):
+    tokens: list[Annotated[int, msgspec.Meta(ge=0, lt=2**32)]]
+
+
+_decode: Final = msgspec.json.Decoder(_Answer).decode
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class EngineTokenizer:
+    """The engines of one model; `url` where the operator names one for all."""
+
+    source: Literal["engine"] = "engine"
+
+    def __init__(self, url: str | None = None) -> None:
+        self.url = url
+
+
+def base_url(address: str) -> str | None:
+    """Where a source's API is, from its address; None for what is no `HOST:PORT`."""
+    found = _ADDRESS.fullmatch(address)
+    return None if found is None else f"http://{found[1]}"
+
+
+class _Rest:
+    """One engine's failures in a row, and until when it is let be."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.until = 0.0
+
+
+class Engines:
+    """Asks them. Lives on one event loop; `close` ends its connections."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._client: httpx.AsyncClient | None = None
+        self._rests: dict[str, _Rest] = {}
+        self._turn = 0
+
+    async def tokens(
+        self, urls: Sequence[str], model: str | None, text: TextPrompt, limits: TextLimits, until: float
+    ) -> bytes:
+        """The little-endian u32 image, from the first of `urls` that gives it. Raises `EnginesFailed`.
+
+        Raises `BadRequestError` where an engine refuses the text itself.
+        """
+        chosen = self._chosen(urls)
+        body = _encode(_question(model, text))
+        for index, url in enumerate(chosen):
+            left_s = until - self._clock.now()
+            if left_s <= 0:
+                break
+            share_s = left_s * SHARE if index + 1 < len(chosen) else left_s
+            answer = await self._ask(url, body, limits, share_s)
+            if answer is not None:
+                return _image(answer, text, limits)
+        raise EnginesFailed
+
+    async def close(self) -> None:
+        """End all connections."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    def _chosen(self, urls: Sequence[str]) -> list[str]:
+        """Up to two that may be asked now, another first each time."""
+        for gone in self._rests.keys() - set(urls) if len(self._rests) > CONNECTIONS_MAX else ():
+            del self._rests[gone]
+        now = self._clock.now()
+        able = [url for url in urls if url not in self._rests or self._rests[url].until <= now]
+        self._turn += 1
+        first = self._turn % max(1, len(able))
+        return (able[first:] + able[:first])[:TRIES]
+
+    async def _ask(self, url: str, body: bytes, limits: TextLimits, within_s: float) -> _Answer | None:
+        """One engine's answer; None where it failed, which is noted. Raises `BadRequestError` for its refusal."""
+        if self._client is None:
+            bounds = httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX)
+            self._client = httpx.AsyncClient(trust_env=False, follow_redirects=False, limits=bounds, timeout=None)  # noqa: S113 - each question has its own
+        rest = self._rests.setdefault(url, _Rest())
+        try:
+            async with asyncio.timeout(within_s):
+                status, content = await self._exchange(f"{url}/tokenize", body, limits)
+            if status in _REFUSALS:
+                rest.failures = 0
+                raise _refused()
+            answer = _decode(content) if status == HTTPStatus.OK else None
+        except (TimeoutError, httpx.HTTPError, httpx.InvalidURL, msgspec.DecodeError, UnicodeDecodeError, _TooLong):
+            answer = None
+        if answer is None:
+            self._failed(rest)
+        else:
+            rest.failures = 0
+        return answer
+
+    async def _exchange(self, url: str, body: bytes, limits: TextLimits) -> tuple[int, bytes]:
+        assert self._client is not None  # noqa: S101 - made by who calls
+        bytes_max = limits.tokens * DIGITS_BYTES + ANSWER_SPARE_BYTES
+        # Uncompressed: what is read is what was sent, and cannot grow.
+        headers = {"content-type": "application/json", "accept-encoding": "identity"}
+        async with self._client.stream("POST", url, content=body, headers=headers) as response:
+            parts: list[bytes] = []
+            size = 0
+            async for part in response.aiter_raw():
+                size += len(part)
+                if size > bytes_max:
+                    raise _TooLong
+                parts.append(part)
+        return response.status_code, b"".join(parts)
+
+    def _failed(self, rest: _Rest) -> None:
+        rest.failures += 1
+        beyond = rest.failures - FAILURES_MAX
+        if beyond >= 0:
+            rest.until = self._clock.now() + min(REST_S * 2**beyond, REST_MAX_S)
+
+
+class _TooLong(Exception):
+    """An answer beyond everything that tokens of one prompt can be."""
+
+
+def _question(model: str | None, text: TextPrompt) -> dict[str, object]:
+    """As vLLM takes it; what it does not name in a request to tokenize goes to the template by name."""
+    question: dict[str, object] = {} if model is None else {"model": model}
+    if text.prompt is not None:
+        question["prompt"] = text.prompt
+        question["add_special_tokens"] = True if text.add_special_tokens is None else text.add_special_tokens
+        return question
+    args = dict(text.template_args)
+    goes_on = bool(args.pop("continue_final_message", False))
+    question["messages"] = text.messages
+    question["add_generation_prompt"] = args.pop("add_generation_prompt", not goes_on)
+    question["continue_final_message"] = goes_on
+    question["add_special_tokens"] = bool(text.add_special_tokens)
+    if text.tools is not None:
+        question["tools"] = text.tools
+    if args:
+        question["chat_template_kwargs"] = args
+    return question
+
+
+def _image(answer: _Answer, text: TextPrompt, limits: TextLimits) -> bytes:
+    if len(answer.tokens) > limits.tokens:
+        raise too_many_tokens(text, limits.tokens)
+    return np.array(answer.tokens, dtype="<u4").tobytes()
+
+
+def _refused() -> BadRequestError:
+    rule = "a text that the engine's own tokenizer takes"
+    return BadRequestError("prompt.refused", [FieldIssue("prompt", rule, hint="the engine refuses it, too")])

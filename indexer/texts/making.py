@@ -1,0 +1,252 @@
+"""Cache, single flight, limits and deadline around the making of tokens.
+
+A text is digested, salted, and looked up; equal texts that arrive meanwhile wait for the same work. Who has waited
+until its deadline leaves without tokens; the work goes on if it has begun, and fills the cache. Every limit refuses or
+drops by its name: `limits.text_bytes` (422), `limits.texts_waiting` (429), `limits.text_cache_bytes` (the least lately
+used goes).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+from cachetools import LRUCache
+from xxhash import xxh3_128_digest
+
+from indexer.errors import BadRequestError, FieldIssue, LimitReachedError
+from indexer.ports import Clock
+from indexer.texts.choice import Chosen
+from indexer.texts.engines import Engines, EnginesFailed
+from indexer.texts.local import LocalTokenizer, TextLimits
+from indexer.texts.template import OutOfTime
+from schemas.lookup import TextPrompt
+
+WAITING_BYTES_MAX: Final = 64 * 2**20
+"""Of all texts that are being tokenized or wait for it. Beyond: 429, counted as `texts.waiting_bytes`."""
+ENTRY_BYTES: Final = 256
+"""What a cache entry takes beside its tokens."""
+STOP_WAIT_S: Final = 2.0
+"""At the stop, for engines that were asked."""
+MINUTE_US: Final = 60_000_000
+"""A template that tells the time is believed to tell no more than the minute."""
+_U64_MASK: Final = 2**64 - 1
+_pack: Final = msgspec.msgpack.Encoder().encode
+
+
+class TextOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits (settings `limits.*`)."""
+
+    bytes_max: int
+    tokens_max: int
+    waiting_max: int
+    threads: int
+    cache_bytes: int
+
+
+class Counts(Protocol):
+    """What is told of each text (telemetry)."""
+
+    def came(self, source: str, result: str) -> None:
+        """One text: who was to read it, and what came of that."""
+        ...
+
+    def took(self, source: str, seconds: float) -> None:
+        """So long it took to make the tokens of one, the wait for a thread or a connection included."""
+        ...
+
+    def limit(self, name: str) -> None:
+        """A limit was reached."""
+        ...
+
+
+class Made(NamedTuple):
+    """The little-endian u32 image, and whether the text was known."""
+
+    image: bytes
+    cached: bool
+
+
+@dataclass(slots=True)
+class _Flight:
+    """One text on its way. `until`: the latest deadline of those who wait for it."""
+
+    future: asyncio.Future[bytes]
+    until: float
+    size: int
+    started: float
+    source: str
+
+
+class Making:
+    """Makes tokens, for one event loop."""
+
+    def __init__(self, clock: Clock, options: TextOptions, counts: Counts, salt: int) -> None:
+        self._clock = clock
+        self._options = options
+        self._limits = TextLimits(options.bytes_max, options.tokens_max)
+        self._counts = counts
+        self._salt = salt & _U64_MASK
+        self._pool = ThreadPoolExecutor(options.threads, thread_name_prefix="tokenizer")
+        self._engines = Engines(clock)
+        self._known: LRUCache[bytes, bytes] = LRUCache(options.cache_bytes, getsizeof=_entry_size)
+        self._flights: dict[bytes, _Flight] = {}
+        self._waiting_bytes = 0
+        self._group: asyncio.TaskGroup | None = None
+
+    @property
+    def cache_bytes(self) -> int:
+        """What known texts' tokens take."""
+        return int(self._known.currsize)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Hold the conversations with engines until `stop` is set; before and after, none is begun."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            await stop.wait()
+            self._group = None
+            asked = [flight.future for flight in self._flights.values() if flight.source == "engine"]
+            if asked:
+                await asyncio.wait(asked, timeout=STOP_WAIT_S)
+            await self._engines.close()  # whoever still waits for an answer learns that there is none
+
+    def forget(self) -> None:
+        """Give the cache back."""
+        self._known.clear()
+
+    async def make(self, chosen: Chosen, text: TextPrompt, until: float, engines: EngineQuestion) -> Made | None:
+        """The text's tokens; None where they are not there in time.
+
+        Raises `BadRequestError` for a text that cannot be read, and `LimitReachedError`.
+        """
+        source = chosen.maker.source
+        packed = self._packed(text)
+        key = self._key(chosen, text, packed, engines)
+        image = self._known.get(key)
+        if image is not None:
+            self._counts.came(source, "cached")
+            return Made(image, cached=True)
+        flight = self._flights.get(key)
+        if flight is None:
+            flight = self._begin(key, chosen, text, len(packed), until, engines)
+        else:
+            flight.until = max(flight.until, until)
+        return await self._landed(flight, until)
+
+    async def _landed(self, flight: _Flight, until: float) -> Made | None:
+        """What comes of a flight before this caller's time is over."""
+        future = flight.future
+        if not future.done():
+            await asyncio.wait({future}, timeout=max(0.0, until - self._clock.now()))
+        if not future.done() or future.cancelled():
+            self._counts.came(flight.source, "late")
+            return None
+        error = future.exception()
+        if error is None:
+            self._counts.came(flight.source, "made")
+            return Made(future.result(), cached=False)
+        if isinstance(error, BadRequestError):
+            self._counts.came(flight.source, "refused")
+            raise BadRequestError(error.code, error.issues)
+        if isinstance(error, OutOfTime | EnginesFailed):
+            self._counts.came(flight.source, "late" if isinstance(error, OutOfTime) else "failed")
+            return None
+        raise RuntimeError("a tokenizer failed") from error  # also of what is no Exception: a panic in its library
+
+    def _packed(self, text: TextPrompt) -> bytes:
+        """All that decides the tokens, as bytes: what is digested, and what the limits measure."""
+        field = "messages" if text.prompt is None else "prompt"
+        try:
+            packed = _pack(text)
+        except (UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError):
+            issue = FieldIssue(field, "text in Unicode, without lone surrogates, and what JSON can say")
+            raise BadRequestError(f"{field}.not_text", [issue]) from None
+        if len(packed) > self._options.bytes_max:
+            self._counts.limit("limits.text_bytes")
+            rule = f"at most {self._options.bytes_max} bytes (limits.text_bytes)"
+            raise BadRequestError(f"{field}.too_long", [FieldIssue(field, rule, f"{len(packed)} bytes")])
+        return packed
+
+    def _key(self, chosen: Chosen, text: TextPrompt, packed: bytes, engines: EngineQuestion) -> bytes:
+        """Salted: nobody can prepare two texts that are taken for one."""
+        whose: tuple[str | None, ...] = (chosen.name,)
+        if chosen.maker.source == "engine":
+            whose += (engines.model, engines.tenant)
+        local = chosen.maker
+        if isinstance(local, LocalTokenizer) and local.tells_time(text):
+            whose += (str(self._clock.wall_us() // MINUTE_US),)
+        return xxh3_128_digest(_pack(whose) + packed, seed=self._salt)
+
+    def _begin(
+        self, key: bytes, chosen: Chosen, text: TextPrompt, size: int, until: float, engines: EngineQuestion
+    ) -> _Flight:
+        self._admit(size)
+        loop = asyncio.get_running_loop()
+        now = self._clock.now()
+        flight = _Flight(loop.create_future(), until, size, now, chosen.maker.source)
+        if isinstance(chosen.maker, LocalTokenizer):
+            work = partial(chosen.maker.tokens, text, self._limits, lambda: self._clock.now() > flight.until)
+            flight.future = loop.run_in_executor(self._pool, work)
+        elif self._group is None:
+            flight.future.set_exception(EnginesFailed())
+        else:
+            urls = [chosen.maker.url] if chosen.maker.url is not None else engines.urls()
+            asking = self._engines.tokens(urls, engines.model, text, self._limits, until)
+            self._group.create_task(_settle(flight.future, asking), name="engine-tokenize")
+        self._flights[key] = flight
+        self._waiting_bytes += size
+        flight.future.add_done_callback(lambda _: self._keep(key, flight))
+        return flight
+
+    def _admit(self, size: int) -> None:
+        if len(self._flights) >= self._options.waiting_max:
+            self._counts.limit("limits.texts_waiting")
+            raise LimitReachedError("limits.texts_waiting", self._options.waiting_max, 1.0, code="texts.too_many")
+        if self._waiting_bytes + size > WAITING_BYTES_MAX:
+            self._counts.limit("texts.waiting_bytes")
+            raise LimitReachedError("texts.waiting_bytes", WAITING_BYTES_MAX, 1.0, code="texts.too_many")
+
+    def _keep(self, key: bytes, flight: _Flight) -> None:
+        """A flight is over: what it made is known from now on."""
+        self._flights.pop(key, None)
+        self._waiting_bytes -= flight.size
+        future = flight.future
+        if future.cancelled() or future.exception() is not None:
+            return
+        self._counts.took(flight.source, self._clock.now() - flight.started)
+        image = future.result()
+        if _entry_size(image) <= self._options.cache_bytes:
+            self._known[key] = image
+
+
+class EngineQuestion(Protocol):
+    """What is asked of engines, if they are to be asked."""
+
+    model: str | None
+    tenant: str
+
+    def urls(self) -> Sequence[str]:
+        """Where the model's engines are, the best first."""
+        ...
+
+
+async def _settle(future: asyncio.Future[bytes], work: Coroutine[None, None, bytes]) -> None:
+    """The work's outcome is the future's. A task of a group must not fail: it would end all others."""
+    try:
+        image = await work
+    except asyncio.CancelledError:
+        future.cancel()
+        raise
+    except Exception as error:  # noqa: BLE001 - handed on to whoever waits
+        future.set_exception(error)
+    else:
+        future.set_result(image)
+
+
+def _entry_size(image: bytes) -> int:
+    return len(image) + ENTRY_BYTES
