@@ -32,6 +32,7 @@ from api.rest.hot import LookupRoute
 from api.rest.limits import RestLimits
 from api.rest.lookup_request import LookupRequests
 from api.rest.openapi import openapi_document
+from api.rest.readying import Readying
 from api.rest.replicas import ReplicaRoutes
 from api.rest.request_ids import RequestIds
 from api.rest.service import ServiceRoutes
@@ -53,7 +54,7 @@ def create_app(
     """
     limits, stopping, access = limits or RestLimits(), stopping or asyncio.Event(), access or OpenAccess()
     bodies, request_ids, requests = BodyReader(limits), RequestIds(), LookupRequests(limits.tokens, node.texts)
-    exchange = Exchange(bodies, request_ids)
+    exchange, readying = Exchange(bodies, request_ids), Readying(node, limits, stopping)
     service = ServiceRoutes(node, exchange, openapi_document(node.version().version), stopping)
     sources, replicas = SourceRoutes(node, exchange), ReplicaRoutes(node, exchange)
     table: dict[str, dict[str, Door]] = {
@@ -94,7 +95,7 @@ def create_app(
         routes=[Route(path, _by_method(doors, access), methods=list(doors)) for path, doors in table.items()],
         exception_handlers=_exception_handlers(exchange),
     )
-    return Front(LookupRoute(node, bodies, requests, request_ids, limits, stopping), app, queries)
+    return Front(LookupRoute(node, bodies, requests, request_ids, limits, readying), app, queries)
 
 
 def _by_method(doors: Mapping[str, Door], access: Access) -> Handler:

@@ -7,11 +7,10 @@ lines. Everything else about HTTP is in `app`; all of it is documented in one Op
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from starlette.types import Receive, Scope, Send
@@ -22,16 +21,11 @@ from api.rest.body import BodyReader, CallerGone, is_coded
 from api.rest.limits import RestLimits
 from api.rest.lookup_request import LookupRequests
 from api.rest.media import ANSWER_TYPES, answer_encoding, body_form
+from api.rest.readying import Readying, overload, while_there
 from api.rest.request_ids import RequestIds
 from schemas.lookup import LookupQuery
 
 PATH: Final = "/v1/lookup"
-SEQUENCE_WAIT_MS: Final = 1_000
-"""How long a lookup with `min_sequence` waits where it names no deadline; never longer than `SEQUENCE_WAIT_MS_MAX`."""
-SEQUENCE_WAIT_MS_MAX: Final = 60_000
-
-HASH_BYTES: Final = 40
-"""Of one block hash of a waiting question: a Python int and its place in a list."""
 
 Reply = tuple[int, Headers, bytes]
 """Status, headers, body."""
@@ -53,17 +47,15 @@ class LookupRoute:
         requests: LookupRequests,
         request_ids: RequestIds,
         limits: RestLimits,
-        stopping: asyncio.Event,
+        readying: Readying,
     ) -> None:
         self._node = node
         self._bodies = bodies
         self._requests = requests
         self._request_ids = request_ids
         self._limits = limits
-        self._stopping = stopping
+        self._readying = readying
         self._waiting = 0
-        self._waits = 0
-        self._waits_bytes = 0
 
     def answer_now(self, query_string: bytes, headers: Mapping[bytes, bytes], body: bytes) -> Reply | None:
         """The reply to a whole POST; None where the question has to wait, for events or for the tokens of a text.
@@ -77,7 +69,7 @@ class LookupRoute:
         try:
             self._bodies.check(body)
             query, label, encoding = self._question(query_string, headers, body)
-            if query.min_sequence or query.text is not None:
+            if self._readying.has_to_wait(query):
                 return None
             reply, state = self._answer(query, encoding, started)
         except Exception as error:  # noqa: BLE001 - answers for a fault of ours, too
@@ -100,10 +92,8 @@ class LookupRoute:
             body = await self._bodies.plain(body, headers)
             query, label, encoding = self._question(scope["query_string"], headers, body)
             del body
-            if query.text is not None:
-                query = await self._node.tokenized(query)
-            if query.min_sequence and not query.overdue:
-                await self._wait(query, receive)
+            if self._readying.has_to_wait(query):
+                query = await self._ready(query, receive)
             reply, state = self._answer(query, encoding, started)
         except CallerGone:
             return
@@ -128,7 +118,7 @@ class LookupRoute:
                 headers=[(b"allow", b"POST")],
             )
         if self._waiting > self._limits.lookups_waiting:
-            raise _overload("lookups.too_many", f"{self._limits.lookups_waiting} lookups are under way")
+            raise overload("lookups.too_many", f"{self._limits.lookups_waiting} lookups are under way")
 
     def _question(
         self, query_string: bytes, headers: Mapping[bytes, bytes], body: bytes
@@ -139,39 +129,13 @@ class LookupRoute:
             query.request_id = self._request_ids.of(headers.get(b"x-request-id"))
         return query, label, answer_encoding(headers.get(b"accept"), form)
 
-    async def _wait(self, query: LookupQuery, receive: Receive) -> None:
-        """Give the events the caller knows of the time to arrive; at the server's stop that time is over.
-
-        Raises `CallerGone`. Such lookups have limits of their own, so that plain ones are never refused for them.
-        """
-        wait_ms = SEQUENCE_WAIT_MS if query.timeout_ms is None else min(query.timeout_ms, SEQUENCE_WAIT_MS_MAX)
-        held = len(query.tokens or b"") + HASH_BYTES * len(query.block_hashes or ())
-        if self._waits >= self._limits.sequence_waits:
-            raise _overload("lookups.too_many_waits", f"{self._limits.sequence_waits} lookups wait for a sequence")
-        if self._waits_bytes + held > self._limits.sequence_wait_bytes:
-            raise _overload("lookups.too_many_waits", "lookups that wait for a sequence hold too many bytes of prompts")
+    async def _ready(self, query: LookupQuery, receive: Receive) -> LookupQuery:
+        """Raises `CallerGone`. Who waits here is not among those that plain questions are refused for."""
         self._waiting -= 1
-        self._waits += 1
-        self._waits_bytes += held
         try:
-            await self._applied_or_over(query, receive, wait_ms / 1_000)
+            return await while_there(receive, self._readying.ready(query))
         finally:
             self._waiting += 1
-            self._waits -= 1
-            self._waits_bytes -= held
-
-    async def _applied_or_over(self, query: LookupQuery, receive: Receive, wait_s: float) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            applied = tasks.create_task(self._node.wait_applied(query, wait_s), name="lookup-applied")
-            gone = tasks.create_task(_until_gone(receive), name="lookup-gone")
-            over = tasks.create_task(self._stopping.wait(), name="lookup-over")
-            ends: set[asyncio.Task[Any]] = {applied, gone, over}
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            is_gone = gone.done()
-            for each in ends:
-                each.cancel()
-        if is_gone:
-            raise CallerGone
 
     def _answer(self, query: LookupQuery, encoding: Encoding, started: float) -> tuple[Reply, str]:
         answer = self._node.lookup(query, encoding=encoding)
@@ -181,13 +145,3 @@ class LookupRoute:
 
     def _refusal(self, error: Exception, headers: Mapping[bytes, bytes]) -> Reply:
         return problem_response(refusal_of(error), self._request_ids.of(headers.get(b"x-request-id")))
-
-
-async def _until_gone(receive: Receive) -> None:
-    """Return when the connection is lost."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-def _overload(code: str, detail: str) -> RequestRefused:
-    return RequestRefused(HTTPStatus.TOO_MANY_REQUESTS, code, detail, headers=[(b"retry-after", b"1")])

@@ -1,0 +1,120 @@
+"""What a question waits for before it can be answered: the tokens of its text, and events the caller knows of.
+
+Both end at the question's deadline, after which it is answered with what is known. A question that waits has limits of
+its own, so that plain ones are never refused for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from http import HTTPStatus
+from typing import Any, Final, TypeVar
+
+from starlette.types import Receive
+
+from api.ports import NodePort
+from api.problems import RequestRefused
+from api.rest.body import CallerGone
+from api.rest.limits import RestLimits
+from schemas.lookup import LookupQuery
+
+T = TypeVar("T")
+
+SEQUENCE_WAIT_MS: Final = 1_000
+"""How long a lookup with `min_sequence` waits where it names no deadline; never longer than `SEQUENCE_WAIT_MS_MAX`."""
+SEQUENCE_WAIT_MS_MAX: Final = 60_000
+
+HASH_BYTES: Final = 40
+"""Of one block hash of a waiting question: a Python int and its place in a list."""
+
+
+class Readying:
+    """Of all questions of one server. While `stopping` is set nobody waits for events."""
+
+    def __init__(self, node: NodePort, limits: RestLimits, stopping: asyncio.Event) -> None:
+        self._node = node
+        self._limits = limits
+        self._stopping = stopping
+        self._waits = 0
+        self._waits_bytes = 0
+
+    @staticmethod
+    def has_to_wait(query: LookupQuery) -> bool:
+        """Whether there is anything to wait for."""
+        return query.text is not None or bool(query.min_sequence)
+
+    async def ready(self, query: LookupQuery) -> LookupQuery:
+        """The question as it can be asked. Raises what refuses it."""
+        spent_s = 0.0
+        if query.text is not None:
+            began = time.perf_counter()
+            query = await self._node.tokenized(query)
+            spent_s = time.perf_counter() - began
+        if query.min_sequence and not query.overdue:
+            await self._applied(query, spent_s)
+        return query
+
+    async def _applied(self, query: LookupQuery, spent_s: float) -> None:
+        """Give the events of the question the time to arrive."""
+        wait_ms = SEQUENCE_WAIT_MS if query.timeout_ms is None else min(query.timeout_ms, SEQUENCE_WAIT_MS_MAX)
+        held = len(query.tokens or b"") + HASH_BYTES * len(query.block_hashes or ())
+        if self._waits >= self._limits.sequence_waits:
+            raise overload("lookups.too_many_waits", f"{self._limits.sequence_waits} lookups wait for a sequence")
+        if self._waits_bytes + held > self._limits.sequence_wait_bytes:
+            raise overload("lookups.too_many_waits", "lookups that wait for a sequence hold too many bytes of prompts")
+        self._waits += 1
+        self._waits_bytes += held
+        try:
+            await self._applied_or_over(query, max(0.0, wait_ms / 1_000 - spent_s))
+        finally:
+            self._waits -= 1
+            self._waits_bytes -= held
+
+    async def _applied_or_over(self, query: LookupQuery, wait_s: float) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            applied = tasks.create_task(self._node.wait_applied(query, wait_s), name="lookup-applied")
+            over = tasks.create_task(self._stopping.wait(), name="lookup-over")
+            ends: set[asyncio.Task[Any]] = {applied, over}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for each in ends:
+                each.cancel()
+
+
+async def while_there(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """What the work returns or raises; `CallerGone` where the caller hangs up first, and the work is cancelled.
+
+    For after the body: what is received meanwhile is dropped.
+    """
+
+    async def outcome() -> tuple[T, None] | tuple[None, Exception]:
+        try:
+            return await work, None
+        except Exception as error:  # noqa: BLE001 - raised below, as itself and not in a group
+            return None, error
+
+    async with asyncio.TaskGroup() as tasks:
+        working = tasks.create_task(outcome(), name="lookup-work")
+        gone = tasks.create_task(_until_gone(receive), name="lookup-gone")
+        ends: set[asyncio.Task[Any]] = {working, gone}
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for each in ends:
+            each.cancel()
+    if working.cancelled():
+        raise CallerGone
+    result, error = working.result()
+    if error is not None:
+        raise error
+    return result  # type: ignore[return-value]  # None only beside an error, or where T has it
+
+
+async def _until_gone(receive: Receive) -> None:
+    """Return when the connection is lost."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def overload(code: str, detail: str) -> RequestRefused:
+    """429: later, perhaps."""
+    return RequestRefused(HTTPStatus.TOO_MANY_REQUESTS, code, detail, headers=[(b"retry-after", b"1")])
