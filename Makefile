@@ -6,6 +6,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PYTEST := $(PY) -m pytest -n 2 --dist worksteal
 TYPED := indexer api schemas $(wildcard loadtest)
+PROTOS := schemas/rpc
+BUF := HOME=$(VENV) $(VENV)/bin/buf
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -54,12 +56,15 @@ run-cluster: setup ## three replicas beside such a store: one is killed, one pau
 # --- what every change passes ------------------------------------------------------------------------------------------
 
 .PHONY: check
-check: setup ## format, lint, types, import contracts, spelling; no network
+check: setup ## format, lint, types, import contracts, spelling, protos; no network
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy $(TYPED)
 	$(VENV)/bin/lint-imports --no-logo
 	$(VENV)/bin/codespell
+	$(BUF) lint $(PROTOS)
+	$(BUF) format --diff --exit-code $(PROTOS)
+	$(BUF) breaking $(PROTOS) --against $(PROTOS)/released.binpb
 
 .PHONY: format
 format: setup ## rewrite in the project's format and apply safe lint fixes
@@ -108,6 +113,14 @@ LOCK := $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --g
 lock: setup ## resolve the dependencies anew into the two lock files (add UPGRADE=--upgrade)
 	$(LOCK) $(UPGRADE) pyproject.toml --output-file requirements.lock
 	$(LOCK) $(UPGRADE) pyproject.toml --extra dev --constraint requirements.lock --output-file requirements-dev.lock
+
+.PHONY: schemas
+schemas: setup ## generate the modules of the protos anew
+	$(PY) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. $(PROTOS)/*/v1/*.proto
+
+.PHONY: released-protos
+released-protos: setup ## take the protos as they are for released: from then on no change may break who calls
+	$(BUF) build $(PROTOS) --exclude-source-info -o $(PROTOS)/released.binpb
 
 .PHONY: golden
 golden: setup ## rewrite made golden files; the diff is the review

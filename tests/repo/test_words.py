@@ -17,7 +17,7 @@ NOT_OURS = {".git", ".venv", "dist", "build", "__pycache__", "raw"}
 def _is_written(path: Path) -> bool:
     parts = path.relative_to(ROOT).parts
     hidden = any(part.startswith(".") and part not in {".ci", ".gitignore"} for part in parts)
-    return path.is_file() and not hidden and NOT_OURS.isdisjoint(parts)
+    return path.is_file() and not hidden and NOT_OURS.isdisjoint(parts) and "_pb2" not in path.name  # generated
 
 
 def _texts() -> Iterator[tuple[str, str]]:
