@@ -29,8 +29,10 @@ if TYPE_CHECKING:
         SourceView,
         VersionAnswer,
     )
+    from schemas.watch import SourceStatus
 
-Encoding = Literal["json", "msgpack"]
+Encoding = Literal["json", "msgpack", "proto"]
+"""`proto`: entries as they stand in `LookupResponse`, each with its tag (indexer/entry_wire.py)."""
 
 
 class NodePort(Protocol):
@@ -88,6 +90,10 @@ class NodePort(Protocol):
         after: tuple[str, int] | None = None,
     ) -> list[SourceView]:
         """Sources in the order of (pod, rank), from the first one greater than `after`; `limit` 0 = all."""
+        ...
+
+    async def source_statuses(self) -> list[SourceStatus]:
+        """Of every source what a router must know at once, in no order."""
         ...
 
     # Commands. With a store they are recorded there first: `StoreFailure` where that was not possible. `effect` of the

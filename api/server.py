@@ -1,4 +1,4 @@
-"""[I/O] Serves the faces: sockets up together, down together. So far that is REST, over TCP and a Unix socket.
+"""[I/O] Serves the faces: sockets up together, down together: REST over TCP and a Unix socket, and gRPC.
 
 Signals are none of its business: whoever calls `serve` sets `stop`. From then on `/readyz` says 503, new work is
 refused by closing the listeners, what runs may end within `drain_s`, then everything is cut. Nothing of it is left
@@ -15,22 +15,26 @@ import math
 import socket
 import ssl
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 import uvicorn
 
-from api.access.tls import HANDSHAKE_S, listening_context
+from api.access.tls import HANDSHAKE_S, grpc_credentials, listening_context
 from api.ports import NodePort
 from api.rest.app import create_app
 from api.rest.front import Front
 from api.rest.heads import KnownHeads
 from api.rest.lane import LookupLaneProtocol
 from api.rest.limits import RestLimits
+from api.rpc.limits import RpcLimits
 from indexer.errors import SettingsError
 from indexer.settings import Tls
+
+if TYPE_CHECKING:
+    from api.rpc.server import RpcServer
 
 CUT_WAIT_S = 5
 """From cut connections to cancelled tasks."""
@@ -41,13 +45,15 @@ UDS_MODE = 0o660
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where to listen, and how to end.
 
-    `port` 0 takes a free one. `keep_alive_s`: idle connections of routers are kept longer than their pools keep them.
+    `port` and `grpc_port` 0 take a free one; without the latter there is no gRPC.
+    `keep_alive_s`: idle connections of routers are kept longer than their pools keep them.
     `lame_duck_s`: from `/readyz` 503 to closed listeners, for load balancers that look now and then.
     """
 
     host: str = "127.0.0.1"
     port: int = 8080
     uds: str | None = None
+    grpc_port: int | None = None
     drain_s: float = 5.0
     lame_duck_s: float = 0.0
     keep_alive_s: int = 75
@@ -55,6 +61,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     limits: RestLimits = RestLimits()
     tls: Tls = Tls()
     """For the TCP sockets. The Unix socket stays plain: its file's permissions say who may."""
+    rpc_limits: RpcLimits = RpcLimits()
 
 
 async def serve(
@@ -66,21 +73,46 @@ async def serve(
 ) -> None:
     """Serve until `stop` is set. Raises `SettingsError` when an address or a certificate cannot be had.
 
-    `announce` is called once, when connections are accepted, with the addresses: `http://127.0.0.1:8080`, `unix:/path`.
+    `announce` is called once, when connections are accepted, with the addresses: `http://127.0.0.1:8080`, `unix:/path`,
+    `grpc://127.0.0.1:50051`.
     """
     stopping = asyncio.Event()
     app = create_app(node, settings.limits, stopping=stopping)
     tls = listening_context(settings.tls)
-    with _listeners(settings) as sockets:
-        server = _Server(_config(app, settings), tls, lambda: announce([_address(sock, tls) for sock in sockets]))
+    async with contextlib.AsyncExitStack() as stack:
+        sockets = stack.enter_context(_listeners(settings))
+        rpc, rpc_addresses = await stack.enter_async_context(_rpc(node, settings))
+        addresses = [*(_address(sock, tls) for sock in sockets), *rpc_addresses]
+        server = _Server(_config(app, settings), tls, lambda: announce(addresses))
         try:
             async with asyncio.TaskGroup() as tasks:
                 running = tasks.create_task(server.serve(sockets), name="rest")
                 watching = tasks.create_task(_end(server, stop, stopping, settings), name="rest-stop")
+                if rpc is not None:
+                    tasks.create_task(rpc.run(stop), name="rpc")
                 await running
                 watching.cancel()
         finally:
             server.cut()
+
+
+@contextlib.asynccontextmanager
+async def _rpc(node: NodePort, settings: ServerSettings) -> AsyncIterator[tuple[RpcServer | None, list[str]]]:
+    """The gRPC server, where one is wanted, and its addresses."""
+    if settings.grpc_port is None:
+        yield None, []
+        return
+    from api.rpc.server import RpcSettings, rpc_server  # noqa: PLC0415 - 20 MB and 0.2 s, only where it is served
+
+    wanted = RpcSettings(
+        host=settings.host,
+        port=settings.grpc_port,
+        drain_s=settings.drain_s,
+        lame_duck_s=settings.lame_duck_s,
+        limits=settings.rpc_limits,
+    )
+    async with rpc_server(node, wanted, credentials=grpc_credentials(settings.tls)) as started:
+        yield started
 
 
 async def _end(server: _Server, stop: asyncio.Event, stopping: asyncio.Event, settings: ServerSettings) -> None:

@@ -114,6 +114,7 @@ def _settings(parsed: argparse.Namespace) -> Settings:
     flags = {
         "server.host": parsed.host,
         "server.port": parsed.port,
+        "server.grpc_port": parsed.grpc_port,
         "server.uds": parsed.uds,
         "server.roles": parsed.roles,
         "redis.url": parsed.redis_url,

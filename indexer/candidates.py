@@ -76,13 +76,13 @@ class Scene:
     """Candidates at one moment."""
 
     __slots__ = (
+        "_frames",
         "_nothing",
         "_unscored",
         "_unsure",
         "_view",
         "candidates",
         "epoch",
-        "frames",
         "prepared",
         "until",
         "usable",
@@ -96,8 +96,7 @@ class Scene:
         self._unsure = 0
         self._unscored = 0
         self._view = view
-        self.frames: list[Frame | None] = [None] * len(candidates.listed)
-        """Where made already; else `frame` makes one."""
+        self._frames: dict[Encoding, list[Frame | None]] = {}
         self.prepared: list[Prepared] = [view.prepared(candidate.source, now) for candidate in candidates.listed]
         for index in range(len(self.prepared)):
             self._account(index)
@@ -130,7 +129,8 @@ class Scene:
             if index is None or self.candidates.listed[index].source is not source:
                 continue
             self.prepared[index] = view.prepared(source, now)
-            self.frames[index] = None
+            for frames in self._frames.values():
+                frames[index] = None
             self._account(index)
             for (encoding, prompt_tokens, adapter_unknown), entries in self._nothing.items():
                 entries[index] = self._encode(index, encoding, prompt_tokens, adapter_unknown=adapter_unknown)
@@ -150,10 +150,18 @@ class Scene:
             self.usable |= bit if state.scored else 0
             self._unsure |= bit if state.degrades else 0
 
-    def frame(self, index: int) -> Frame:
+    def frames_in(self, encoding: Encoding) -> list[Frame | None]:
+        """The frames of the listed sources, where made already; else `frame` makes one."""
+        frames = self._frames.get(encoding)
+        if frames is None:
+            frames = self._frames[encoding] = [None] * len(self.prepared)
+        return frames
+
+    def frame(self, index: int, encoding: Encoding) -> Frame:
         """The frame of a listed source, made on first use."""
         source, name, _ = self.candidates.listed[index]
-        frame = self.frames[index] = frame_of(source, self.prepared[index], name, self._view.limits.suspect_weight)
+        weight = self._view.limits.suspect_weight
+        frame = self.frames_in(encoding)[index] = frame_of(source, self.prepared[index], name, weight, encoding)
         return frame
 
     def nothing(self, encoding: Encoding, prompt_tokens: int, *, adapter_unknown: bool) -> list[msgspec.Raw]:

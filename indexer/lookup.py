@@ -21,7 +21,7 @@ from indexer.hashing.chain import SCHEME, chained, root_seed
 from indexer.hashing.extra_keys import query_extras
 from indexer.hashing.memo import CHUNK_TOKENS, ChainMemo, fits
 from indexer.index.walk import walk
-from indexer.lookup_view import FleetView, encode_held_in_gpu, nothing_entry, unknown_entry
+from indexer.lookup_view import FleetView, encode_held_in_gpu, nothing_entry, put_together, unknown_entry
 from indexer.model import DEFAULT_TENANT, TOKEN_BYTES
 from indexer.score.hybrid import hybrid_tokens
 from indexer.score.prefix import DEFAULT_WEIGHTS, blocks_by_tier, reusable_blocks, score_of
@@ -246,8 +246,8 @@ class Lookup:
             entries += self._plain_rest(query, scene, prompt, blocked, adapter_unknown=adapter_unknown)
             pods: list[PodEntry | msgspec.Raw] = list(_best_of_pods(entries) if query.group == "pod" else entries)
         else:
-            if encoding == "json":
-                pods, done = self._encoded(query, scene, prompt)
+            if encoding != "msgpack":
+                pods, done = self._encoded(query, scene, prompt, encoding)
             else:
                 ranked = self._ranked(query, scene, prompt, blocked)
                 pods, done = [match.entry for match in ranked], {match.listed for match in ranked}
@@ -276,20 +276,20 @@ class Lookup:
         return ranked
 
     def _encoded(
-        self, query: LookupQuery, scene: Scene, prompt: Prompt
+        self, query: LookupQuery, scene: Scene, prompt: Prompt, encoding: Encoding
     ) -> tuple[list[PodEntry | msgspec.Raw], set[int]]:
-        """As `_ranked`, in JSON where that is cheap, and their indices.
+        """As `_ranked`, encoded where that is cheap, and their indices.
 
         Most matches are held in GPU memory by several sources alike: what these entries say of the prompt is encoded
         once, and stands in each source's prepared frame.
         """
-        by_slot, frames = scene.candidates.by_slot, scene.frames
+        by_slot, frames = scene.candidates.by_slot, scene.frames_in(encoding)
         ranked: list[tuple[float, int, int, PodEntry | msgspec.Raw]] = []
         alike: tuple[int, int, float] | None = None
         score, part = 0.0, b""
         for slot, (held, runs, last_hash) in prompt.matches.items():
             index = by_slot[slot]
-            head, tail, size, factor, name = frames[index] or scene.frame(index)
+            head, tail, size, factor, name = frames[index] or scene.frame(index, encoding)
             matched = held.matched
             if not head or held.views[0] != matched:
                 match = self._entry(query, scene, index, Match(held, runs, last_hash), prompt.tokens, None)
@@ -297,17 +297,13 @@ class Lookup:
                 continue
             if alike != (matched, size, factor):
                 alike = matched, size, factor
-                score, part = self._held_in_gpu(query, matched, size, factor, prompt.tokens)
-            ranked.append((-score, -xxh3_64_intdigest(name, last_hash), index, msgspec.Raw(head + part + tail)))
+                reusable = reusable_blocks(matched, size, prompt.tokens, partial=query.partial) * size
+                score = score_of((matched, 0, 0, 0, 0), size, prompt.tokens, self._weights, factor)
+                part = encode_held_in_gpu(matched * size, reusable, score, encoding)
+            whole = put_together(head, part, tail, encoding)
+            ranked.append((-score, -xxh3_64_intdigest(name, last_hash), index, whole))
         ranked.sort()
         return [entry for *_, entry in ranked], {index for _, _, index, _ in ranked}
-
-    def _held_in_gpu(
-        self, query: LookupQuery, blocks: int, size: int, factor: float, prompt_tokens: int
-    ) -> tuple[float, bytes]:
-        score = score_of((blocks, 0, 0, 0, 0), size, prompt_tokens, self._weights, factor)
-        reusable = reusable_blocks(blocks, size, prompt_tokens, partial=query.partial)
-        return score, encode_held_in_gpu(blocks * size, reusable * size, score)
 
     def _entry(
         self, query: LookupQuery, scene: Scene, index: int, match: Match, prompt_tokens: int, blocked: Reason | None

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 
+from indexer import entry_wire
 from indexer.index.states import bound_of, degrades, is_scored, next_change, reason_of, state_of
 from schemas.lookup import PodEntry, PrefixTokens, TierTokens
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from indexer.index.states import StateLimits
     from indexer.model import Bound, Reason, SourceState
 
-Encoding = Literal["json", "msgpack"]
+Encoding = Literal["json", "msgpack", "proto"]
 
 QUANTUM_MIN_S: Final = 0.010
 QUANTUM_PER_SOURCE_S: Final = 0.0002
@@ -33,8 +35,12 @@ TOUCHES_KEPT: Final = 16
 FRAGMENTS_MAX: Final = 64
 """Encoded forms kept a source (reasons times names the callers use)."""
 
-_encoders: Final = {"json": msgspec.json.Encoder().encode, "msgpack": msgspec.msgpack.Encoder().encode}
-_json_encode: Final = _encoders["json"]
+_json_encode: Final = msgspec.json.Encoder().encode
+_encoders: Final[dict[Encoding, Callable[[PodEntry], bytes]]] = {
+    "json": _json_encode,
+    "msgpack": msgspec.msgpack.Encoder().encode,
+    "proto": entry_wire.entry,
+}
 _BEFORE_HELD: Final = b',"matched_tokens":'
 _BEHIND_HELD: Final = b',"state":'
 _NO_TIERS: Final = TierTokens()
@@ -42,11 +48,12 @@ _NO_PREFIX: Final = PrefixTokens()
 
 
 class Frame(NamedTuple):
-    """What a source's JSON entry has around the part that the prompt decides, and what that part is made with."""
+    """What a source's entry has around the part that the prompt decides, and what that part is made with."""
 
     head: bytes
     """Empty where the entry has to be made whole: what a hybrid source reuses is a matter of its own."""
     tail: bytes
+    """Only in JSON, where the order of fields is fixed."""
     block_size: int
     factor: float
     """Of the score."""
@@ -151,28 +158,34 @@ def encode_nothing(
     return fragment
 
 
-def frame_of(source: SourceIndex, view: Prepared, name: str | None, suspect_weight: float) -> Frame:
+def frame_of(source: SourceIndex, view: Prepared, name: str | None, suspect_weight: float, encoding: Encoding) -> Frame:
     """The frame of a source as it is now, for a caller that calls it `name` (None: by its own)."""
     head, tail = b"", b""
     if not source.rules:
         reason: Reason | None = "hybrid_window" if source.facts.rule_missing else None
-        encoded = _json_encode(nothing_entry(source, view, reason, name))
-        at = encoded.index(_BEFORE_HELD)  # no string can hold it: its quotes would be escaped
-        head, tail = encoded[: at + 1], encoded[encoded.index(_BEHIND_HELD, at) :]
+        nothing = nothing_entry(source, view, reason, name)
+        if encoding == "proto":
+            head = entry_wire.frame_part(nothing)
+        else:
+            encoded = _json_encode(nothing)
+            at = encoded.index(_BEFORE_HELD)  # no string can hold it: its quotes would be escaped
+            head, tail = encoded[: at + 1], encoded[encoded.index(_BEHIND_HELD, at) :]
     factor = suspect_weight if view.state == "suspect" else 1.0
     return Frame(head, tail, source.block_size or 1, factor, source.rendezvous_name)
 
 
-def encode_held_in_gpu(matched: int, reusable: int, score: float) -> bytes:
-    """The JSON between a frame's head and tail of a source that holds so many tokens, all in GPU memory."""
-    part = HeldPart(
-        matched_tokens=matched,
-        reusable_tokens=reusable,
-        tiers=TierTokens(matched),
-        prefix=PrefixTokens(matched, matched, matched, matched),
-        score=score,
-    )
+def encode_held_in_gpu(matched: int, reusable: int, score: float, encoding: Encoding) -> bytes:
+    """The part that goes into the frame of a source that holds so many tokens, all in GPU memory."""
+    tiers, prefix = TierTokens(matched), PrefixTokens(matched, matched, matched, matched)
+    if encoding == "proto":
+        return entry_wire.held_part(matched, reusable, tiers, prefix, score)
+    part = HeldPart(matched_tokens=matched, reusable_tokens=reusable, tiers=tiers, prefix=prefix, score=score)
     return _json_encode(part)[1:-1]
+
+
+def put_together(head: bytes, part: bytes, tail: bytes, encoding: Encoding) -> msgspec.Raw:
+    """A whole entry out of frame and part."""
+    return msgspec.Raw(entry_wire.framed(head, part) if encoding == "proto" else head + part + tail)
 
 
 def nothing_entry(source: SourceIndex, view: Prepared, reason: Reason | None, name: str | None) -> PodEntry:

@@ -36,7 +36,7 @@ from indexer.roster import Roster
 from indexer.settings import replica_name
 from indexer.slices import Slices
 from indexer.source_log import SourceLog
-from indexer.source_views import block_views, source_view
+from indexer.source_views import block_views, source_status, source_view
 from indexer.store.address import parse
 from indexer.store.breaker import BreakerOptions
 from indexer.store.client import Client, ClientOptions
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         SourcesReplaced,
         SourceView,
     )
+    from schemas.watch import SourceStatus
 
 LAYOUT: Final = "1"
 TIDY_PAUSE_S: Final = 0.002
@@ -300,6 +301,15 @@ class Node:
             if limit and len(views) == limit:
                 break
         return views
+
+    async def source_statuses(self) -> list[SourceStatus]:
+        """Of every source what a router must know at once."""
+        slices = Slices(self.clock)
+        statuses: list[SourceStatus] = []
+        for source in list(self.registry.sources.values()):
+            await slices.turn()
+            statuses.append(source_status(source, self._lookup.view.prepared(source, self.clock.now())))
+        return statuses
 
     async def source_history(
         self, pod: str, dp_rank: int | None, *, limit: int, after: tuple[int, int, int] | None

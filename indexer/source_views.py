@@ -10,6 +10,7 @@ from indexer.model import TIER_NAMES
 from indexer.source_words import reason_in_words, warnings_of
 from indexer.telemetry import blocks_by_tier
 from schemas.rest import BlockView, GroupView, SourceView
+from schemas.watch import SourceStatus
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -66,6 +67,23 @@ def source_view(
         labels=dict(described.labels),
         cordoned=source.facts.cordoned,
         warnings=list(warnings_of(source, registry).values()),
+    )
+
+
+def source_status(source: SourceIndex, view: Prepared) -> SourceStatus:
+    """What a router must know of a source at once."""
+    described = source.descriptor
+    return SourceStatus(
+        described.pod,
+        described.dp_rank,
+        view.state,
+        view.bound,
+        view.generation,
+        source.facts.cordoned,
+        described.model,
+        described.address,
+        described.role,
+        described.tenant,
     )
 
 

@@ -3,8 +3,12 @@
 And which stores the contract suite runs against: one in make test, all that are there in make test-matrix.
 """
 
+import os
+
 import pytest
 from hypothesis import HealthCheck, settings
+
+os.environ["KVINDEXER_SERVER__GRPC_PORT"] = "0"  # services that tests start take a free one
 
 # No deadline and no check of speed: a shared machine is slow whenever it likes, and no test asserts on time.
 _UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

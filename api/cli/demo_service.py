@@ -39,6 +39,7 @@ def main(port: int, store_url: str, replica: str, sources: Sequence[str]) -> int
             environment={},
             flags={
                 "server.port": port,
+                "server.grpc_port": 0,
                 "events.probe_interval_s": 1.0,
                 "redis.url": store_url or None,
                 "redis.replica": replica,

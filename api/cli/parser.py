@@ -63,6 +63,12 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", type=Path, help="settings in YAML")
     parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=int, help="port to listen on, 0 for a free one (default 8080)")
+    parser.add_argument(
+        "--grpc-port",
+        type=_port_or_off,
+        metavar="N|off",
+        help="port for gRPC, 0 for a free one (default 50051)",
+    )
     parser.add_argument("--uds", metavar="PATH", help="Unix socket to listen on, beside the port")
     parser.add_argument(
         "--redis-url",
@@ -91,6 +97,11 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         metavar="tcp://*:PORT",
         help="bind here for engines that connect; may be repeated",
     )
+
+
+def _port_or_off(text: str) -> int | bool:
+    """`off` as YAML reads it."""
+    return False if text == "off" else int(text)
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from api.rest.limits import RestLimits
+from api.rpc.limits import RpcLimits
 from api.server import ServerSettings, serve
 from indexer.clock import SystemClock
 from indexer.errors import LimitReachedError, SettingsError, SourceConflictError
@@ -92,11 +93,18 @@ def server_settings(settings: Settings) -> ServerSettings:
         host=server.host,
         port=server.port,
         uds=server.uds,
+        grpc_port=server.grpc_port,
         drain_s=server.drain_s,
         lame_duck_s=server.lame_duck_s,
         keep_alive_s=server.keep_alive_s,
         limits=RestLimits(body_bytes=limits.body_bytes, tokens=limits.tokens, lookups_waiting=limits.lookups_waiting),
         tls=settings.auth.tls,
+        rpc_limits=RpcLimits(
+            body_bytes=limits.body_bytes,
+            tokens=limits.tokens,
+            lookups_waiting=limits.lookups_waiting,
+            batch=limits.batch,
+        ),
     )
 
 

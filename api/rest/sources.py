@@ -57,7 +57,7 @@ class SourceRoutes:
             state=filters.state,
             model=filters.model,
             limit=limit + 1 if limit else 0,  # one more tells whether there is more
-            after=None if filters.after is None else _cursor(filters.after),
+            after=None if filters.after is None else cursor_of(filters.after),
         )
         shown = views[:limit] if limit else views
         more = len(views) > len(shown)
@@ -139,7 +139,8 @@ def _named(request: Request) -> tuple[str, int | None]:
     return path_name(request), options_from_query(request.scope["query_string"], RankFilter).dp_rank
 
 
-def _cursor(after: str) -> tuple[str, int]:
+def cursor_of(after: str) -> tuple[str, int]:
+    """Pod and rank behind which a list goes on."""
     pod, mark, rank = after.rpartition("#")
     if mark and rank.isascii() and rank.isdigit() and len(rank) < 10:  # noqa: PLR2004 - else part of a name
         return pod, int(rank)

@@ -51,6 +51,8 @@ class Server(Section, frozen=True):
     """Loopback unless told otherwise: there is no access control on an open port by itself."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 8080
     """0 takes a free one; the log names it."""
+    grpc_port: Annotated[int, Meta(ge=0, le=65535)] | None = 50051
+    """On the same host. 0 takes a free one; null: no gRPC."""
     uds: Text | None = None
     """Path of a Unix socket, served beside the port."""
     ready_wait_s: Seconds = 30.0

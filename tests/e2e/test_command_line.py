@@ -333,7 +333,7 @@ def test_help_and_version() -> None:
     for command in ("replay", "lookup", "sources", "partitions", "drain", "redis reset"):
         assert f"kvindexer {command} " in run(*command.split(), "--help").stdout.partition("examples:")[2]
     for arguments in (
-        ["serve", "--grpc-port", "1"],
+        ["serve", "--grpc-port", "x"],
         ["serve", "--epp-port", "1"],
         ["serve", "--sourc", "x"],
         ["x"],

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from api.ports import Encoding
+from indexer import entry_wire
 from indexer.errors import (
     BadRequestError,
     DrainRefusedError,
@@ -52,7 +53,9 @@ from schemas.rest import (
     SourceView,
     VersionAnswer,
 )
+from schemas.watch import SourceStatus
 
+_ENCODE = {"json": msgspec.json.encode, "msgpack": msgspec.msgpack.encode, "proto": entry_wire.entry}
 SOURCES_MAX = 1_000
 REFUSED = 7
 """As `max_removals`: one too few."""
@@ -103,7 +106,7 @@ class FakeNode:
             sequence=7,
             reason="no_match",
         )
-        encode = msgspec.json.encode if encoding == "json" else msgspec.msgpack.encode
+        encode = _ENCODE[encoding]
         assert query.request_id is not None
         return LookupAnswer(
             request_id=query.request_id,
@@ -111,6 +114,7 @@ class FakeNode:
             lora_name=query.lora_name,
             resolved_by=None,
             prompt_tokens=prompt_tokens,
+            tokenizer=query.tokenizer or msgspec.UNSET,
             state="exact",
             reason=None,
             pods=[msgspec.Raw(encode(entry))],
@@ -162,6 +166,11 @@ class FakeNode:
         ]
         views = [view for view in views if state is None or view.state == state]
         return views[:limit] if limit else views
+
+    async def source_statuses(self) -> list[SourceStatus]:
+        self._fail()
+        views = map(self._view, self.sources)
+        return [SourceStatus(*(getattr(view, name) for name in SourceStatus._fields)) for view in views]
 
     async def add_source(self, descriptor: Descriptor) -> SourceRegistered:
         self._fail()

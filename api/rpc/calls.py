@@ -1,0 +1,106 @@
+"""What the methods have in common: who calls, how long it waits, how it is refused. One instance a server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Final, cast
+
+from api.access.caller import ANYONE, require
+from api.problems import refusal_of
+from api.rpc.statuses import refuse
+from api.rpc.waits import too_many
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from api.access.access import Access
+    from api.access.caller import Caller, Scope
+    from api.rest.request_ids import RequestIds
+    from api.rpc.statuses import Context
+
+ANSWER_MS: Final = 10
+"""Of a deadline, kept for the way back."""
+TRUSTED: Final = 0.99
+"""Of the time that is left: gRPC writes a deadline in three digits, rounded up, so the caller's own clock is ahead."""
+
+
+class Calls:
+    """Lets callers in, and counts them while they are."""
+
+    def __init__(self, access: Access, request_ids: RequestIds) -> None:
+        self._access = access
+        self.request_ids = request_ids
+        self._under_way = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+
+    def caller(self, context: Context, scope: Scope) -> Caller:
+        """Who calls. Raises `RequestRefused` 401 and 403."""
+        if not self._access.controlled:
+            return ANYONE
+        authorization = None
+        for key, value in context.invocation_metadata() or ():
+            if key == "authorization":
+                authorization = value.encode("latin-1", "replace") if isinstance(value, str) else bytes(value)
+        caller = self._access.caller(authorization)
+        require(caller, scope)
+        return caller
+
+    def enter(self) -> None:
+        """A call begins: from now on the server's end waits for it."""
+        self._under_way += 1
+        self._quiet.clear()
+
+    def leave(self) -> None:
+        """It is answered."""
+        self._under_way -= 1
+        if not self._under_way:
+            self._quiet.set()
+
+    @contextlib.contextmanager
+    def counted(self) -> Iterator[None]:
+        """Both."""
+        self.enter()
+        try:
+            yield
+        finally:
+            self.leave()
+
+    async def quiet(self) -> None:
+        """Return when no call is under way."""
+        await self._quiet.wait()
+
+    async def refuse(self, context: Context, error: Exception) -> None:
+        """End the call with what that error means."""
+        await refuse(context, refusal_of(error), self.request_ids.of(None))
+
+
+class Places:
+    """So many at once, and no more."""
+
+    def __init__(self, code: str, most: int, what: str) -> None:
+        self._code = code
+        self._most = most
+        self._what = what
+        self._taken = 0
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[None]:
+        """A place while this lasts. Raises `RequestRefused` 429 where none is left."""
+        if self._taken >= self._most:
+            raise too_many(self._code, f"{self._most} {self._what}")
+        self._taken += 1
+        try:
+            yield
+        finally:
+            self._taken -= 1
+
+
+def deadline_ms(context: Context, told_ms: int | None) -> int | None:
+    """The time until an answer must be on its way: the caller's own word or gRPC's, whichever is shorter."""
+    remaining = cast("float | None", context.time_remaining())  # the stubs know no call without a deadline
+    if remaining is None:
+        return told_ms
+    left = max(0, int(remaining * TRUSTED * 1_000) - ANSWER_MS)
+    return left if told_ms is None else min(left, told_ms)

@@ -1,0 +1,54 @@
+"""What callers of the gRPC face may take: every number, and what happens there (style rule 7)."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class RpcLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of one server. The first four are settings (`limits.*`); the others have no reason to differ.
+
+    Beyond each of them: RESOURCE_EXHAUSTED, unless it says otherwise.
+    """
+
+    body_bytes: int = 16 * 2**20
+    """Of one message."""
+    tokens: int = 2_097_152
+    """Of one prompt told by ids. Beyond: INVALID_ARGUMENT."""
+    lookups_waiting: int = 1_024
+    """Single lookups and batches at once."""
+    batch: int = 256
+    """Lookups in one batch. Beyond: INVALID_ARGUMENT."""
+    sequence_waits: int = 1_024
+    """Lookups that wait for a `min_sequence`."""
+    sequence_wait_bytes: int = 64 * 2**20
+    """Of the prompts of those that wait."""
+    streams: int = 256
+    """Lookup streams at once. Each holds one question at a time."""
+    stream_idle_s: float = 300.0
+    """A stream that is neither written to nor read from for so long ends: ABORTED."""
+    watchers: int = 128
+    """Watchers of sources at once."""
+    watch_stall_s: float = 30.0
+    """A watcher that reads nothing for so long ends: ABORTED."""
+    listed: int = 1_000
+    """Sources in one answer; the rest is on the next page."""
+    metadata_bytes: int = 16 * 2**10
+    """Of one call's headers."""
+    connection_streams: int = 128
+    """Calls at once on one connection; more wait at the caller."""
+    other_calls: int = 64
+    """Calls at once of all other methods: health, reflection, lists."""
+    keepalive_s: float = 30.0
+    """A silent connection is asked so often whether it lives."""
+    keepalive_wait_s: float = 10.0
+    """Without a reply for so long its calls end."""
+    ping_min_s: float = 5.0
+    """A caller that pings more often without need loses its connection."""
+    handshake_s: float = 10.0
+    """From a new connection to its first frame. Beyond: it is closed."""
+
+    @property
+    def calls(self) -> int:
+        """All calls at once."""
+        return self.lookups_waiting + self.streams + self.watchers + self.other_calls

@@ -1,0 +1,167 @@
+"""`Lookup`, `LookupStream` and `LookupBatch`: the same question, alone, one after the other, and several at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, cast
+
+from api.access.caller import tenant_of
+from api.problems import RequestRefused, refusal_of
+from api.rpc.answers import answer_bytes, batch_bytes, result_of_answer, result_of_problem
+from api.rpc.calls import Places, deadline_ms
+from api.rpc.questions import parsed
+from api.rpc.statuses import problem_of
+from indexer.errors import BadRequestError, FieldIssue
+from schemas.rpc.kvindexer.v1.kvindexer_pb2 import LookupBatchRequest, LookupRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from api.access.caller import Caller
+    from api.ports import NodePort
+    from api.rpc.calls import Calls
+    from api.rpc.limits import RpcLimits
+    from api.rpc.questions import Questions
+    from api.rpc.statuses import Context
+    from api.rpc.waits import SequenceWaits
+    from schemas.lookup import LookupQuery
+
+_OK: Final = 200
+
+
+class Lookups:
+    """Handlers. Messages come and go as bytes."""
+
+    def __init__(
+        self,
+        node: NodePort,
+        calls: Calls,
+        questions: Questions,
+        waits: SequenceWaits,
+        limits: RpcLimits,
+        stopping: asyncio.Event,
+    ) -> None:
+        self._node = node
+        self._calls = calls
+        self._questions = questions
+        self._waits = waits
+        self._limits = limits
+        self._stopping = stopping
+        self._alone = Places("lookups.too_many", limits.lookups_waiting, "lookups are under way")
+        self._streams = Places("streams.too_many", limits.streams, "lookup streams are open")
+        self._idle: set[asyncio.Timeout] = set()
+
+    async def lookup(self, data: bytes, context: Context) -> bytes:
+        """`Lookup`."""
+        calls = self._calls
+        calls.enter()
+        try:
+            with self._alone.one():
+                return await self._answer(data, context, calls.caller(context, "lookup"))
+        except Exception as error:  # noqa: BLE001 - answers for a fault of ours, too
+            await calls.refuse(context, error)
+            return b""  # never comes to it
+        finally:
+            calls.leave()
+
+    async def lookup_batch(self, data: bytes, context: Context) -> bytes:
+        """`LookupBatch`."""
+        try:
+            with self._calls.counted(), self._alone.one():
+                caller = self._calls.caller(context, "lookup")
+                results = []
+                for item in self._items(data):
+                    results.append(await self._result(item, context, caller))
+                    await asyncio.sleep(0)
+                return batch_bytes(results)
+        except Exception as error:  # noqa: BLE001 - as above
+            await self._calls.refuse(context, error)
+            return b""
+
+    def _items(self, data: bytes) -> Sequence[LookupRequest]:
+        items = parsed(LookupBatchRequest, data).items
+        if len(items) > self._limits.batch:
+            issue = FieldIssue("items", f"at most {self._limits.batch} (limits.batch)", str(len(items)))
+            raise BadRequestError("batch.too_many", [issue])
+        return items
+
+    async def lookup_stream(self, _requests: object, context: Context) -> None:
+        """`LookupStream`: the next question is read when the answer before it is on its way."""
+        try:
+            with self._streams.one():
+                caller = self._calls.caller(context, "lookup")
+                async with asyncio.timeout(self._limits.stream_idle_s) as patience:
+                    while (data := await self._next(context, patience)) is not None:
+                        with self._calls.counted():
+                            await context.write(await self._result(data, context, caller))
+        except TimeoutError:
+            await self._calls.refuse(context, self._ended())
+        except Exception as error:  # noqa: BLE001 - as above
+            await self._calls.refuse(context, error)
+
+    def end_idle_streams(self) -> None:
+        """The server stops: streams on which nothing is asked end now, the others behind their answer."""
+        now = asyncio.get_running_loop().time()
+        for patience in self._idle:
+            patience.reschedule(now)
+
+    async def _next(self, context: Context, patience: asyncio.Timeout) -> bytes | None:
+        """The next question; None: the caller has no more. Raises `TimeoutError`, `RequestRefused` at the stop."""
+        if self._stopping.is_set():
+            raise self._ended()
+        patience.reschedule(asyncio.get_running_loop().time() + self._limits.stream_idle_s)
+        self._idle.add(patience)
+        try:
+            data = cast("object", await context.read())  # or the mark of the end, which the stubs do not know
+        finally:
+            self._idle.discard(patience)
+        return data if isinstance(data, bytes) else None
+
+    def _ended(self) -> RequestRefused:
+        if self._stopping.is_set():
+            return RequestRefused(HTTPStatus.SERVICE_UNAVAILABLE, "server.stopping", "this replica stops; ask another")
+        detail = f"nothing was asked, or no answer read, for {self._limits.stream_idle_s:g} s"
+        return RequestRefused(HTTPStatus.REQUEST_TIMEOUT, "stream.idle", detail)
+
+    async def _result(self, asked: bytes | LookupRequest, context: Context, caller: Caller) -> bytes:
+        """An answer, or why there is none."""
+        try:
+            return result_of_answer(await self._answer(asked, context, caller))
+        except Exception as error:  # noqa: BLE001 - as above
+            return result_of_problem(problem_of(refusal_of(error), self._calls.request_ids.of(None)))
+
+    async def _answer(self, asked: bytes | LookupRequest, context: Context, caller: Caller) -> bytes:
+        """One answer, counted. Raises `RequestRefused`."""
+        started = time.perf_counter()
+        label = "unknown"
+        try:
+            message = parsed(LookupRequest, asked) if isinstance(asked, bytes) else asked
+            query, label = self._questions.read(message)
+            query.tenant = tenant_of(caller, query.tenant)
+            if query.text is not None or query.min_sequence:
+                query = await self._waited(query, context)
+            answer = self._node.lookup(query, encoding="proto")
+            answer.took_us = int((time.perf_counter() - started) * 1e6)
+            content = answer_bytes(answer)
+        except Exception as error:  # noqa: BLE001 - as above
+            refusal = refusal_of(error)
+            self._observe(label, refusal.status.value, "", started)
+            raise refusal from None
+        self._observe(label, _OK, answer.state, started)
+        return content
+
+    async def _waited(self, query: LookupQuery, context: Context) -> LookupQuery:
+        """The question when its text is tokens and its sequences are applied, or its time is over."""
+        query.timeout_ms = deadline_ms(context, query.timeout_ms)
+        if query.text is not None:
+            query = await self._node.tokenized(query)
+        if query.min_sequence and not query.overdue:
+            query.timeout_ms = deadline_ms(context, query.timeout_ms)
+            await self._waits.until_applied(query)
+        return query
+
+    def _observe(self, label: str, code: int, state: str, started: float) -> None:
+        seconds = time.perf_counter() - started
+        self._node.observe_lookup(api="grpc", input=label, code=code, state=state, seconds=seconds)

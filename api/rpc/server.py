@@ -1,0 +1,203 @@
+"""[I/O] The gRPC server: sockets up, sockets down, and what is served on them.
+
+Messages are handed to the methods as bytes, and taken from them as bytes: what is said often is encoded once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else every broken connection writes to stderr; read at the import
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from api.access.access import Access, OpenAccess
+from api.ports import NodePort
+from api.rest.lookup_request import LookupRequests
+from api.rest.request_ids import RequestIds
+from api.rpc.calls import Calls
+from api.rpc.health import Health
+from api.rpc.limits import RpcLimits
+from api.rpc.lookups import Lookups
+from api.rpc.pod_scores import PodScores
+from api.rpc.questions import Questions
+from api.rpc.sources import SourceLists
+from api.rpc.waits import SequenceWaits
+from api.rpc.watching import Watching
+from indexer.errors import SettingsError
+from schemas.rpc.indexer.v1 import indexer_pb2
+from schemas.rpc.kvindexer.v1 import kvindexer_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+SERVICE: Final = kvindexer_pb2.DESCRIPTOR.services_by_name["KvIndexer"].full_name
+POD_SCORES_SERVICE: Final = indexer_pb2.DESCRIPTOR.services_by_name["IndexerService"].full_name
+SEND_S: Final = 0.1
+"""At the end of a stop, for what is answered and not yet sent; who only listens is cut then."""
+
+
+class RpcSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to listen, and how to end. `port` 0 takes a free one."""
+
+    host: str = "127.0.0.1"
+    port: int = 50_051
+    drain_s: float = 5.0
+    lame_duck_s: float = 0.0
+    pod_scores: bool = True
+    """Whether the other project's interface is served, which asks no caller who it is."""
+    limits: RpcLimits = RpcLimits()
+
+
+class RpcServer:
+    """One server. `run` after `start`."""
+
+    def __init__(self, node: NodePort, settings: RpcSettings, *, access: Access | None = None) -> None:
+        limits = settings.limits
+        request_ids = RequestIds()
+        self._settings = settings
+        self._stopping = stopping = asyncio.Event()
+        self._calls = Calls(access or OpenAccess(), request_ids)
+        questions = Questions(LookupRequests(limits.tokens, node.texts), request_ids, limits.tokens)
+        waits = SequenceWaits(node, limits, stopping)
+        self._lookups = Lookups(node, self._calls, questions, waits, limits, stopping)
+        self._watching = Watching(node, self._calls, limits, stopping)
+        lists = SourceLists(node, self._calls, limits)
+        methods: dict[str, dict[str, grpc.RpcMethodHandler[bytes, bytes]]] = {
+            SERVICE: {
+                "Lookup": _unary(self._lookups.lookup),
+                "LookupStream": grpc.stream_stream_rpc_method_handler(self._lookups.lookup_stream),
+                "LookupBatch": _unary(self._lookups.lookup_batch),
+                "ListSources": _unary(lists.list_sources),
+                "WatchSources": grpc.unary_stream_rpc_method_handler(self._watching.watch_sources),
+            }
+        }
+        if settings.pod_scores:
+            methods[POD_SCORES_SERVICE] = {"GetPodScores": _unary(PodScores(node, self._calls).get_pod_scores)}
+        self._health = Health(node, tuple(methods))
+        self._server = grpc.aio.server(options=_options(limits), maximum_concurrent_rpcs=limits.calls)
+        for service, handlers in methods.items():
+            self._server.add_registered_method_handlers(service, handlers)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, self._server)
+        health = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+        reflection.enable_server_reflection((*methods, health, reflection.SERVICE_NAME), self._server)
+
+    async def start(self, credentials: grpc.ServerCredentials | None = None) -> list[str]:
+        """Listen, and say where. Raises `SettingsError` where the port cannot be had."""
+        addresses = self._listen(credentials)
+        await self._health.tell(ready=False)
+        await self._server.start()
+        return addresses
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set, then end: at once for who only listens, behind the answer for who asked."""
+        async with asyncio.TaskGroup() as tasks:
+            following = tasks.create_task(self._health.follow(), name="rpc-health")
+            watching = tasks.create_task(self._watching.run(), name="rpc-watching")
+            await stop.wait()
+            following.cancel()
+            await self._health.tell(ready=False)
+            await asyncio.sleep(self._settings.lame_duck_s)
+            self._stopping.set()
+            watching.cancel()
+            self._watching.end()
+            self._lookups.end_idle_streams()
+            await self._drained(tasks)
+
+    async def close(self) -> None:
+        """Cut what is left."""
+        await self._server.stop(None)
+
+    async def _drained(self, tasks: asyncio.TaskGroup) -> None:
+        """No new calls from now on; return when the last question is answered, or `drain_s` is over."""
+        refusing = tasks.create_task(self._server.stop(self._settings.drain_s), name="rpc-stop")
+        quiet = tasks.create_task(self._calls.quiet(), name="rpc-quiet")
+        await asyncio.wait([refusing, quiet], return_when=asyncio.FIRST_COMPLETED)
+        quiet.cancel()
+        await self._server.stop(SEND_S)
+        await refusing
+
+    def _listen(self, credentials: grpc.ServerCredentials | None) -> list[str]:
+        scheme = "grpc" if credentials is None else "grpcs"
+        port, addresses = self._settings.port, []
+        for host in _hosts(self._settings.host):
+            _check_free(host, port)
+            try:
+                if credentials is None:
+                    port = self._server.add_insecure_port(f"{host}:{port}")
+                else:
+                    port = self._server.add_secure_port(f"{host}:{port}", credentials)
+            except RuntimeError:
+                raise SettingsError("server.grpc_port", f"{port} on {host} cannot be had") from None
+            addresses.append(f"{scheme}://{host}:{port}")
+        return addresses
+
+
+@contextlib.asynccontextmanager
+async def rpc_server(
+    node: NodePort,
+    settings: RpcSettings,
+    *,
+    access: Access | None = None,
+    credentials: grpc.ServerCredentials | None = None,
+) -> AsyncIterator[tuple[RpcServer, list[str]]]:
+    """A server that listens, and where; nothing of it is left afterwards."""
+    server = RpcServer(node, settings, access=access)
+    try:
+        yield server, await server.start(credentials)
+    finally:
+        await server.close()
+
+
+def _unary(handler: Any) -> grpc.RpcMethodHandler[bytes, bytes]:  # noqa: ANN401 - as the stubs have it
+    return grpc.unary_unary_rpc_method_handler(handler)
+
+
+def _options(limits: RpcLimits) -> list[tuple[str, int]]:
+    return [
+        ("grpc.so_reuseport", 0),  # else a second process would take half of the calls without a word
+        ("grpc.max_receive_message_length", limits.body_bytes),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_concurrent_streams", limits.connection_streams),
+        ("grpc.max_metadata_size", limits.metadata_bytes),
+        ("grpc.absolute_max_metadata_size", 2 * limits.metadata_bytes),
+        ("grpc.keepalive_time_ms", int(limits.keepalive_s * 1_000)),
+        ("grpc.keepalive_timeout_ms", int(limits.keepalive_wait_s * 1_000)),
+        ("grpc.http2.min_ping_interval_without_data_ms", int(limits.ping_min_s * 1_000)),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.server_handshake_timeout_ms", int(limits.handshake_s * 1_000)),
+    ]
+
+
+def _hosts(host: str) -> list[str]:
+    """The host's addresses, as gRPC writes them."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError):
+        raise SettingsError("server.host", f"{host} is no address or name known here") from None
+    named = dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found)
+    return [f"[{address}]" if family == socket.AF_INET6 else address for family, address in named]
+
+
+def _check_free(host: str, port: int) -> None:
+    """Raise `SettingsError`, with the reason, which gRPC does not tell."""
+    family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host.strip("[]"), port))
+        except OSError as error:
+            why = {
+                errno.EADDRINUSE: f"{port} on {host} is in use by another process",
+                errno.EACCES: f"{port} is not open to this user; take one above 1023",
+            }.get(error.errno or 0, f"{host}: {error.strerror}")
+            raise SettingsError("server.grpc_port", why) from None
