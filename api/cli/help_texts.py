@@ -68,6 +68,8 @@ examples:
   kvindexer lookup --tokens ids.txt --model llama
   echo '[1, 2, 3]' | kvindexer lookup --tokens - --json
   kvindexer lookup --tokens ids.u32 --binary --pods 10.0.0.1:8000,10.0.0.2:8000
+  kvindexer lookup --prompt "The quick brown fox" --model llama
+  kvindexer lookup --messages @request.json      a chat request as it goes to the engine
 """
 
 SOURCES: Final = """\

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from api.cli import output
 from api.cli.client import CommandFailed, ServiceClient, decoded
+from api.cli.texts import read_messages, read_prompt
 from api.cli.tokens import read_tokens
 
 
@@ -42,7 +43,7 @@ class Shown(msgspec.Struct, kw_only=True):
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask and print. Raises `CommandFailed`."""
-    question: dict[str, object] = {"token_ids": read_tokens(arguments.tokens, binary=arguments.binary)}
+    question = _prompt(arguments)
     for name in ("model", "lora_name", "pods"):
         value = getattr(arguments, name)
         if value is not None:
@@ -57,6 +58,15 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandFailed(f"the answer is none of a lookup ({error}): is this the service?") from error
     print_answer(shown, output.console())
     return 0
+
+
+def _prompt(arguments: argparse.Namespace) -> dict[str, object]:
+    """The fields that tell the prompt, in whichever form it was given."""
+    if arguments.messages is not None:
+        return read_messages(arguments.messages)
+    if arguments.prompt is not None:
+        return {"prompt": read_prompt(arguments.prompt)}
+    return {"token_ids": read_tokens(arguments.tokens, binary=arguments.binary)}
 
 
 def print_answer(shown: Shown, console: Console) -> None:

@@ -179,11 +179,15 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
 
 def _add_lookup(parser: argparse.ArgumentParser) -> None:
     _add_client(parser)
-    parser.add_argument(
+    prompt = parser.add_mutually_exclusive_group(required=True)
+    prompt.add_argument(
         "--tokens",
-        required=True,
         metavar="FILE|-",
         help="token ids: a JSON list, or whole numbers with blanks, commas or line ends between them",
+    )
+    prompt.add_argument("--prompt", metavar="TEXT|@FILE", help="the prompt as text; @- reads standard input")
+    prompt.add_argument(
+        "--messages", metavar="@FILE", help="a chat request in JSON, or its messages alone; @- reads standard input"
     )
     parser.add_argument("--binary", action="store_true", help="the file is raw little-endian u32")
     parser.add_argument("--model", help="model or adapter")

@@ -1,0 +1,56 @@
+"""A prompt as people type it or keep it in files: text, or the messages of a chat request."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from api.cli.client import CommandFailed
+
+FILE_BYTES_MAX: Final = 256 * 1024 * 1024
+CHAT_FIELDS: Final = (
+    *("messages", "tools", "documents", "chat_template_kwargs"),
+    *("add_generation_prompt", "continue_final_message", "add_special_tokens"),
+)
+"""Of a chat request that is given whole: what decides its tokens. `model` is taken where no flag names one."""
+
+
+def read_prompt(told: str) -> str:
+    """The text that a flag tells, or the file behind `@` (`@-`: standard input). Raises `CommandFailed`."""
+    raw = _read("--prompt", told[1:]) if told.startswith("@") else told.encode(errors="surrogateescape")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise CommandFailed(f"--prompt: text in UTF-8 wanted, byte {error.start} is none", 2) from None
+
+
+def read_messages(told: str) -> dict[str, object]:
+    """Fields of a question, from a file with an array of messages or a whole chat request. Raises `CommandFailed`."""
+    if not told.startswith("@"):
+        raise CommandFailed("--messages: @FILE wanted, or @- for standard input", 2)
+    try:
+        given = msgspec.json.decode(_read("--messages", told[1:]))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise CommandFailed("--messages: JSON wanted", 2) from None
+    if isinstance(given, list):
+        return {"messages": given}
+    if not isinstance(given, dict) or "messages" not in given:
+        raise CommandFailed("--messages: an array of messages, or an object with one, wanted", 2)
+    return {name: given[name] for name in (*CHAT_FIELDS, "model") if name in given}
+
+
+def _read(flag: str, path: str) -> bytes:
+    try:
+        if path == "-":
+            raw = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
+        else:
+            with Path(path).open("rb") as file:
+                raw = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise CommandFailed(f"{flag}: {path}: {(error.strerror or str(error)).lower()}", 2) from error
+    if len(raw) > FILE_BYTES_MAX:
+        raise CommandFailed(f"{flag}: at most {FILE_BYTES_MAX} bytes", 2)
+    return raw
