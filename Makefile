@@ -90,6 +90,10 @@ test-matrix: setup ## the store's tests against every kind of server that is the
 test-engine: ## against a real vLLM on CPU with a tiny random model; own environment, downloads a lot
 	bash tests/engine/run.sh
 
+.PHONY: test-dynamo
+test-dynamo: ## beside Dynamo's own indexer: the same events and questions; own environment, downloads 100 MB
+	bash tests/dynamo/run.sh
+
 .PHONY: soak
 soak: setup ## long property suites with a printed seed, then millions of blocks through a bounded live set
 	$(PYTEST) tests/property -m "slow or not slow" --hypothesis-profile long --timeout 3600
