@@ -87,9 +87,8 @@ class QueryRoute:
     async def handle(self, request: Request) -> Response:
         """The same for a request that comes in parts."""
         headers = dict(request.headers.raw)
-        body = await self._bodies.read(request.receive, headers)
         try:
-            body = await self._bodies.plain(body, headers)
+            body = await self._bodies.plain(await self._bodies.read(request.receive, headers), headers)
         except RequestRefused as error:
             return as_response(refused(error, None))
         return as_response(self._answer(headers, body))

@@ -32,7 +32,7 @@ class Indexer:
     def __init__(self, name: str, command: Sequence[str], port: int, health: str, logs: Path) -> None:
         self.name = name
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10.0)
-        self._process = Process(command, logs / f"{name}.log", {"DYN_LOG": "warn"})
+        self._process = Process(command, logs / f"{name}.log", {"DYN_LOG": "warn", "KVINDEXER_SERVER__GRPC_PORT": "0"})
         wait_until(f"{name} is healthy", lambda: self._is_healthy(health), deadline_s=START_DEADLINE_S)
 
     def close(self) -> None:
