@@ -119,7 +119,14 @@ def fault() -> RequestRefused:
 
 def problem_response(refusal: RequestRefused, request_id: str) -> tuple[int, Headers, bytes]:
     """Status, headers and body of a refusal."""
-    problem = Problem(
+    body = _encode(problem_of(refusal, request_id))
+    headers = [(b"content-type", PROBLEM_TYPE), (b"content-length", b"%d" % len(body)), *refusal.headers]
+    return refusal.status.value, headers, body
+
+
+def problem_of(refusal: RequestRefused, request_id: str) -> Problem:
+    """What a caller is told of a refusal."""
+    return Problem(
         title=refusal.status.phrase,
         status=refusal.status.value,
         code=refusal.code,
@@ -127,9 +134,6 @@ def problem_response(refusal: RequestRefused, request_id: str) -> tuple[int, Hea
         errors=[ProblemItem(field=i.field, rule=i.rule, got=i.got, hint=i.hint) for i in refusal.issues],
         request_id=request_id,
     )
-    body = _encode(problem)
-    headers = [(b"content-type", PROBLEM_TYPE), (b"content-length", b"%d" % len(body)), *refusal.headers]
-    return refusal.status.value, headers, body
 
 
 def log_fault(error: BaseException) -> None:

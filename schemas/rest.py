@@ -142,6 +142,12 @@ class PackedLookupBody(PromptTexts, kw_only=True, forbid_unknown_fields=True):
     block_hashes: list[BlockHashValue] | None = None
 
 
+class BatchBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Body of `POST /v1/lookup/batch`; each item is decoded by itself."""
+
+    items: list[LookupBody]
+
+
 class HashResult(msgspec.Struct, frozen=True, kw_only=True):
     """The core's answer to a hash request: one 64-bit token hash for each whole block."""
 

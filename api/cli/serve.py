@@ -97,7 +97,12 @@ def server_settings(settings: Settings) -> ServerSettings:
         drain_s=server.drain_s,
         lame_duck_s=server.lame_duck_s,
         keep_alive_s=server.keep_alive_s,
-        limits=RestLimits(body_bytes=limits.body_bytes, tokens=limits.tokens, lookups_waiting=limits.lookups_waiting),
+        limits=RestLimits(
+            body_bytes=limits.body_bytes,
+            tokens=limits.tokens,
+            batch=limits.batch,
+            lookups_waiting=limits.lookups_waiting,
+        ),
         tls=settings.auth.tls,
         rpc_limits=RpcLimits(
             body_bytes=limits.body_bytes,

@@ -23,6 +23,7 @@ from api.faces.doors import face_caller, face_doors, query_routes
 from api.faces.query import QueryRoute
 from api.ports import NodePort
 from api.problems import RequestRefused, fault
+from api.rest.batch import BatchRoute
 from api.rest.body import BodyReader, CallerGone
 from api.rest.door import Door, Handler
 from api.rest.exchange import CALLER, Exchange
@@ -58,6 +59,7 @@ def create_app(
     service = ServiceRoutes(node, exchange, openapi_document(node.version().version), stopping)
     sources, replicas = SourceRoutes(node, exchange), ReplicaRoutes(node, exchange)
     table: dict[str, dict[str, Door]] = {
+        "/v1/lookup/batch": {"POST": Door("lookup", BatchRoute(node, exchange, requests, limits, readying).batch)},
         "/v1/hash": {"POST": Door("lookup", HashRoute(node, exchange, requests).hash)},
         "/v1/sources": {
             "GET": Door("lookup", sources.list_sources),

@@ -57,10 +57,13 @@ class Exchange:
         encoding = answer_encoding(headers.get(b"accept"), form)  # type: ignore[arg-type]
         return Response(_ENCODE[encoding](content), status, media_type=ANSWER_TYPES[encoding].decode())
 
+    def request_id(self, request: Request) -> str:
+        """The caller's, or a new one."""
+        return self._request_ids.of(dict(request.headers.raw).get(b"x-request-id"))
+
     def refuse(self, request: Request, error: Exception) -> Response:
         """The problem that says why not."""
-        request_id = self._request_ids.of(dict(request.headers.raw).get(b"x-request-id"))
-        status, headers, body = problem_response(refusal_of(error), request_id)
+        status, headers, body = problem_response(refusal_of(error), self.request_id(request))
         return Response(body, status, {name.decode(): value.decode() for name, value in headers})
 
 

@@ -70,6 +70,8 @@ HASHED: Final = frozenset({"token_ids", "block_size", "lora_name", "cache_salt",
 
 FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
     "LookupBody": _LOOKUP,
+    "BatchBody": {"items": "Lookups, at most 256 unless `limits.batch` says otherwise."},
+    "BatchAnswer": {"items": "In the order of the lookups."},
     "HashBody": _LOOKUP
     | dict.fromkeys(_LOOKUP.keys() - HASHED - TEXTS, "Without effect here: a lookup's options may stay in the body.")
     | {"block_size": "Tokens a block: one hash for each whole one."}

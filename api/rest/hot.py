@@ -102,11 +102,11 @@ class LookupRoute:
         finally:
             self._waiting -= 1
         status, out, content = reply
-        await send({"type": "http.response.start", "status": status, "headers": out})
-        await send({"type": "http.response.body", "body": content})
         self._node.observe_lookup(
             api="rest", input=label, code=status, state=state, seconds=time.perf_counter() - started
         )
+        await send({"type": "http.response.start", "status": status, "headers": out})
+        await send({"type": "http.response.body", "body": content})
 
     def _admit(self, method: str) -> None:
         """Raise what can be told before the body is read."""

@@ -12,6 +12,10 @@ class RestLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Of one body, before and after decompression. Beyond: 413."""
     tokens: int = 2_097_152
     """Of one prompt told by ids. Beyond: 422."""
+    batch: int = 256
+    """Lookups in one batch. Beyond: 422. Their prompts together may hold `tokens`; items beyond: 422, each alone."""
+    batches_waiting: int = 32
+    """Batches at once. Beyond: 429 with Retry-After."""
     lookups_waiting: int = 1_024
     """Lookups at once, those whose body still arrives included. Beyond: 429 with Retry-After."""
     sequence_waits: int = 1_024

@@ -28,9 +28,16 @@ _GIVEN_TWICE: Final = (
 
 _WITH_HASHES: Final = ("block_size", "prompt_tokens", "scheme")
 """Options that stand only beside `block_hashes`."""
+_BATCH: Final = (
+    "One item that is refused fails no other. Headers hold for every item. The prompts together may be as long as one "
+    "prompt may be; items are asked in their order, those that wait for events or a tokenizer all at once. An item "
+    "whose deadline passes before its turn is answered `no_signal`, `reason: deadline`."
+)
+
 REF: Final = "#/components/schemas/"
 ROOTS: Final = (
     rest.LookupBody,
+    rest.BatchBody,
     LookupAnswer,
     rest.HashAnswer,
     rest.SourceBody,
@@ -81,6 +88,7 @@ def _schemas() -> Json:
     with_hashes["required"].append("block_size")
     with_hashes["properties"] |= {"block_size": {"type": "integer"}}
     schemas["HashBody"] = _hash_body(body)
+    schemas["BatchAnswer"] = _batch_answer()
     entry = schemas["PodEntry"]["properties"]
     for name, kind in (("state", model.SourceState), ("bound", model.Bound)):
         entry[name] = {"enum": list(get_args(kind))}
@@ -104,6 +112,17 @@ def _told_by(name: str, only_elsewhere: tuple[str, ...] = ()) -> Json:
     others |= set() if name == "block_hashes" else set(only_elsewhere)
     told = {name: {"type": "string" if name == "prompt" else "array"}}
     return {"required": [name], "properties": told | {other: {"type": "null"} for other in sorted(others)}}
+
+
+def _batch_answer() -> Json:
+    items = [{"$ref": REF + name} for name in ("LookupAnswer", "Problem")]
+    return {
+        "title": "BatchAnswer",
+        "description": "Answer of `POST /v1/lookup/batch`. A problem is told by its `status` and `code`.",
+        "type": "object",
+        "properties": {"items": {"type": "array", "items": {"oneOf": items}}},
+        "required": ["items"],
+    }
 
 
 def _described(schema: Json, text: str) -> Json:
@@ -155,6 +174,17 @@ def _paths() -> Json:
                 body=_prompt_body("LookupBody"),
                 parameters=[*_query_parameters(PARAMETERS[False]), *_prompt_headers()],
                 description=_GIVEN_TWICE,
+            )
+        },
+        "/v1/lookup/batch": {
+            "post": _operation(
+                "lookup_batch",
+                "lookup",
+                "Several lookups at once, each answered or refused by itself",
+                _answers("BatchAnswer"),
+                body=_body({"$ref": REF + "BatchBody"}),
+                parameters=_prompt_headers(),
+                description=_BATCH,
             )
         },
         "/v1/hash": {

@@ -7,7 +7,6 @@ its own, so that plain ones are never refused for it.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Coroutine
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
@@ -47,16 +46,13 @@ class Readying:
 
     async def ready(self, query: LookupQuery) -> LookupQuery:
         """The question as it can be asked. Raises what refuses it."""
-        spent_s = 0.0
         if query.text is not None:
-            began = time.perf_counter()
-            query = await self._node.tokenized(query)
-            spent_s = time.perf_counter() - began
+            query = await self._node.tokenized(query)  # leaves it what is left of its time
         if query.min_sequence and not query.overdue:
-            await self._applied(query, spent_s)
+            await self._applied(query)
         return query
 
-    async def _applied(self, query: LookupQuery, spent_s: float) -> None:
+    async def _applied(self, query: LookupQuery) -> None:
         """Give the events of the question the time to arrive."""
         wait_ms = SEQUENCE_WAIT_MS if query.timeout_ms is None else min(query.timeout_ms, SEQUENCE_WAIT_MS_MAX)
         held = len(query.tokens or b"") + HASH_BYTES * len(query.block_hashes or ())
@@ -67,7 +63,7 @@ class Readying:
         self._waits += 1
         self._waits_bytes += held
         try:
-            await self._applied_or_over(query, max(0.0, wait_ms / 1_000 - spent_s))
+            await self._applied_or_over(query, wait_ms / 1_000)
         finally:
             self._waits -= 1
             self._waits_bytes -= held

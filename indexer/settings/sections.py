@@ -198,8 +198,8 @@ class Limits(Section, frozen=True):
     """Of a request, before and after decompression. Beyond: 413."""
     tokens: Count = 2_097_152
     """Of one prompt."""
-    batch: Count = 256
-    """Lookups in one `/v1/lookup/batch`."""
+    batch: Annotated[int, Meta(ge=1, le=16_384)] = 256
+    """Lookups in one `/v1/lookup/batch`; beyond: 422. Their prompts together may hold `limits.tokens`."""
     sources: Count = 4_096
     orphans: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 65_536
     """Blocks a source, parked because their parent is not known."""
