@@ -25,10 +25,12 @@ import uvicorn
 from api.access.tls import HANDSHAKE_S, grpc_credentials, listening_context
 from api.ports import NodePort
 from api.rest.app import create_app
+from api.rest.arrivals import Arrivals
 from api.rest.front import Front
 from api.rest.heads import KnownHeads
 from api.rest.lane import LookupLaneProtocol
 from api.rest.limits import RestLimits
+from api.rest.reads import reading
 from api.rpc.limits import RpcLimits
 from indexer.errors import SettingsError
 from indexer.settings import Tls
@@ -162,10 +164,13 @@ class _Server(uvicorn.Server):
 
 
 def _config(app: Front, settings: ServerSettings) -> uvicorn.Config:
-    lane = functools.partial(LookupLaneProtocol, lookups=app.lookups, heads=KnownHeads())
+    limits = settings.limits
+    lane = functools.partial(
+        LookupLaneProtocol, answers=app.answers, heads=KnownHeads(), arrivals=Arrivals(limits.pending_bytes)
+    )
     return uvicorn.Config(
         app,
-        http=cast("type[asyncio.Protocol]", lane),
+        http=cast("type[asyncio.Protocol]", reading(lane)),
         ws="none",
         lifespan="off",
         log_config=None,

@@ -24,7 +24,7 @@ class FrontWithNull(Front):
 
     def __init__(self, front: Front, limits: RestLimits) -> None:
         super().__init__(front.lookups, front)
-        self._front = front
+        self._front, self.answers = front, front.answers
         self._bodies = BodyReader(limits)
         self._answers: dict[bytes, bytes] = {}
 

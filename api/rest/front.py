@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from api.faces.query import QueryRoute
 from api.problems import log_fault
 from api.rest import hot
+from api.rest.heads import AnswerNow
 
 SOURCES: Final = "/v1/sources/"
 
@@ -22,7 +23,10 @@ class Front:
 
     def __init__(self, lookups: hot.LookupRoute, app: ASGIApp, queries: Mapping[str, QueryRoute] | None = None) -> None:
         self.lookups = lookups
-        self.queries = queries or {}
+        self.answers: dict[bytes, AnswerNow] = {
+            hot.PATH.encode(): lookups.answer_now,
+            **{path.encode(): route.answer_now for path, route in (queries or {}).items()},
+        }
         """By path. For a server that has a lane for them."""
         self._app = app
 

@@ -1,25 +1,35 @@
-"""Heads of lookups that the HTTP parser has judged before, byte for byte. Pure.
+"""Heads of lookups that the HTTP parser has judged before, byte for byte but for the length of the body. Pure.
 
 A router's connection sends the same request line and headers thousands of times; parsing them costs more than walking
-the index. The same bytes have the same meaning, so a head that was accepted once need not be parsed again. Kept are
-heads alone, never a body, only of questions that were answered, and none that carries a secret (P10) or changes with
-every request.
+the index. The same bytes have the same meaning, so a head that was accepted once need not be parsed again; its body's
+length, which differs with every prompt, is read from it. Kept are heads alone, never a body, only of questions that
+were answered, and none that carries a secret (P10) or changes with every request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from api.problems import Headers
+
 HEADS_MAX: Final = 2_048
-"""Heads kept; then all are forgotten and learnt anew. Lengths of JSON bodies vary by hundreds, so a caller has many."""
+"""Heads kept; then all are forgotten and learnt anew."""
 HEAD_BYTES_MAX: Final = 1_024
 """The longest head kept: 2 MB of keys, and about as much of parsed headers, at the most."""
 
+Reply = tuple[int, Headers, bytes]
+"""Status, headers, body."""
+AnswerNow = Callable[[bytes, Mapping[bytes, bytes], bytes], Reply | None]
+"""From query string, headers and body to the reply; None where the request has to take the general way."""
+
+_LENGTH: Final = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: (0|[1-9][0-9]{0,8})\r\n")
+_CONTENT_LENGTH: Final = b"content-length"
 _KEPT_HEADERS: Final = frozenset(
     {
         *(b"host", b"accept", b"accept-encoding", b"accept-language", b"connection", b"user-agent"),
-        *(b"content-type", b"content-length"),
+        *(b"content-type", _CONTENT_LENGTH),
         *(b"x-kvindexer-timeout-ms", b"x-envoy-expected-rq-timeout-ms"),
     }
 )
@@ -27,11 +37,11 @@ _KEPT_HEADERS: Final = frozenset(
 
 
 class Head(NamedTuple):
-    """What a head says. `length`: of the body, in bytes."""
+    """What a head says beside the length of the body."""
 
-    url: bytes
+    answer: AnswerNow
+    query_string: bytes
     headers: dict[bytes, bytes]
-    length: int
 
 
 class KnownHeads:
@@ -39,13 +49,28 @@ class KnownHeads:
 
     def __init__(self) -> None:
         self._heads: dict[bytes, Head] = {}
-        self.get = self._heads.get
 
-    def learn(self, head: bytes, url: bytes, headers: Mapping[bytes, bytes]) -> None:
-        """Keep a head that the parser accepted, whose request was answered, and whose body ended as it said."""
-        length = headers.get(b"content-length")
-        if length is None or len(head) > HEAD_BYTES_MAX or not _KEPT_HEADERS.issuperset(headers):
+    def find(self, head: bytes) -> tuple[Head, int] | None:
+        """What this head says, and the length of its body in bytes; None where the parser has to judge."""
+        told = _LENGTH.search(head)
+        if told is None:
+            return None
+        begin, end = told.span(1)
+        known = self._heads.get(head[:begin] + head[end:])
+        return None if known is None else (known, int(told[1]))
+
+    def learn(self, head: bytes, answer: AnswerNow, query_string: bytes, headers: Mapping[bytes, bytes]) -> None:
+        """Keep a head that the parser accepted, whose request was answered, and whose body ended as it said.
+
+        `headers`: all of them, none given twice.
+        """
+        told = _LENGTH.search(head)
+        if told is None or told[1] != headers.get(_CONTENT_LENGTH):
+            return
+        if len(head) > HEAD_BYTES_MAX or not _KEPT_HEADERS.issuperset(headers):
             return
         if len(self._heads) >= HEADS_MAX:
             self._heads.clear()
-        self._heads[head] = Head(url, dict(headers), int(length))
+        begin, end = told.span(1)
+        kept = {name: value for name, value in headers.items() if name != _CONTENT_LENGTH}
+        self._heads[head[:begin] + head[end:]] = Head(answer, query_string, kept)

@@ -1,7 +1,7 @@
 """`POST /v1/lookup`: what a router asks before each of its requests must not pay for a framework.
 
-Two ways lead here. A request that lies whole in one read is answered by the protocol itself (lane.py, `answer_now`):
-no task, no scope, one write. Any other comes as bare ASGI (`__call__`). Both parse, ask and encode by the same three
+Two ways lead here. A request whose body comes quickly is answered by the protocol itself (lane.py, `answer_now`): no
+task, no scope, one write. Any other comes as bare ASGI (`__call__`). Both parse, ask and encode by the same three
 lines. Everything else about HTTP is in `app`; all of it is documented in one OpenAPI document.
 """
 
@@ -16,8 +16,9 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from api.ports import Encoding, NodePort
-from api.problems import Headers, RequestRefused, problem_response, refusal_of
+from api.problems import RequestRefused, problem_response, refusal_of
 from api.rest.body import BodyReader, CallerGone, is_coded
+from api.rest.heads import Reply
 from api.rest.limits import RestLimits
 from api.rest.lookup_request import LookupRequests
 from api.rest.media import ANSWER_TYPES, answer_encoding, body_form
@@ -26,9 +27,6 @@ from api.rest.request_ids import RequestIds
 from schemas.lookup import LookupQuery
 
 PATH: Final = "/v1/lookup"
-
-Reply = tuple[int, Headers, bytes]
-"""Status, headers, body."""
 
 _ENCODERS: Final[dict[Encoding, Callable[[object], bytes]]] = {
     "json": msgspec.json.Encoder().encode,

@@ -1,31 +1,34 @@
-"""The HTTP protocol with a lane of its own for lookups: a request that lies whole in one read is answered at once.
+"""The HTTP protocol with a lane of its own for lookups: a request whose body is whole is answered at once.
 
 [I/O] One object a connection. What the general way spends on such a request (scope, task, event, checked headers, two
-writes) costs more than the question itself. Left to the general way: whatever comes in pieces, waits, upgrades, expects
+writes) costs more than the question itself. Left to the general way: whatever comes slowly, waits, upgrades, expects
 a 100, or ends its connection; and all but the first request of one read, so that one caller cannot hold the loop.
 
-A read that is one head known from before and a body of its length does not even meet the parser (heads.py). That takes
-a parser between two messages, which `_between` tells.
+A request that begins with a head known from before does not even meet the parser (heads.py). That takes a parser
+between two messages, which `_between` tells. A body that takes several reads is received where it stays (arrivals.py).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, cast
 
+import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
 from api.problems import Headers
-from api.rest.heads import KnownHeads
-from api.rest.hot import LookupRoute, Reply
+from api.rest.arrivals import Arrival, Arrivals
+from api.rest.heads import HEAD_BYTES_MAX, AnswerNow, Head, KnownHeads, Reply
 from api.rest.protocol import BoundedHttpProtocol
 
-PATH: Final = b"/v1/lookup"
-_QUERY: Final = PATH + b"?"
+HAND_OVER_S: Final = 1.0
+"""A body that takes longer goes the general way, which waits as long as is allowed, and says so when that is over."""
 _HEAD_END: Final = b"\r\n\r\n"
+_OCTETS: Final = b"application/octet-stream"
 
 
 class LookupLaneProtocol(BoundedHttpProtocol):
@@ -38,37 +41,156 @@ class LookupLaneProtocol(BoundedHttpProtocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
-        lookups: LookupRoute,
+        answers: Mapping[bytes, AnswerNow],
         heads: KnownHeads,
+        arrivals: Arrivals,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._lookups = lookups
+        self._answers = answers
         self._heads = heads
+        self._arrivals = arrivals
+        self._arrival: Arrival | None = None
+        self._hand_over: asyncio.TimerHandle | None = None
+        self._answer: AnswerNow | None = None
         self._lane: list[bytes] | None = None
         self._lane_taken = False
         self._answered_well = False
         self._stamped: Headers = []
         self._stamp = b""
 
+    # -- reads ---------------------------------------------------------------------------------------------------------
+
     def data_received(self, data: bytes) -> None:
-        """One read. A request that is not whole at its end leaves the lane."""
-        end = data.find(_HEAD_END) + len(_HEAD_END)
-        head = self._heads.get(data[:end])
-        if head is not None and head.length == len(data) - end and self._between and self._is_idle():
-            reply = self._lookups.answer_now(head.url[len(_QUERY) :], head.headers, data[end:])
-            if reply is not None:
-                self._answered_known(reply)
+        """One read."""
+        if self._arrival is not None:
+            taken = self.arriving.take(data)
+            self.arrived()
+            if taken == len(data):
                 return
+            data = data[taken:]
+        if not self.take_known(data, len(data)):
+            self.parse(data)
+
+    @property
+    def arriving(self) -> Arrival:
+        """The body that is on its way."""
+        assert self._arrival is not None  # noqa: S101  asked for by who knows
+        return self._arrival
+
+    @property
+    def arriving_into(self) -> memoryview | None:
+        """Where the next bytes belong, if to a body that is on its way."""
+        return None if self._arrival is None else self._arrival.rest
+
+    def take_known(self, data: bytes | bytearray, count: int) -> bool:
+        """Whether the first `count` bytes were a request that begins with a known head, and nothing more."""
+        if not self._between:
+            return False
+        begin = data.find(_HEAD_END, 0, min(count, HEAD_BYTES_MAX)) + len(_HEAD_END)
+        text = bytes(data[:begin])
+        found = self._heads.find(text)
+        if found is None or not self._is_idle():
+            return False
+        head, length = found
+        if length != count - begin:
+            return length > count - begin and self._receive(head, text, length, memoryview(data)[begin:count])
+        reply = head.answer(head.query_string, head.headers, bytes(memoryview(data)[begin:count]))
+        if reply is None:
+            return False
+        self._answered_known(reply)
+        return True
+
+    def parse(self, data: bytes) -> None:
+        """Show one read to the parser. A request for the lane that is not whole at its end is waited for, or leaves."""
         began_between = self._between
         self._lane_taken = self._answered_well = False
         answered = self.server_state.total_requests
         super().data_received(data)
         if self._lane is not None:
-            self._leave_lane()
+            if not (began_between and self._receive_fresh(data)):
+                self._leave_lane()
         elif (
             self._answered_well and began_between and self._between and self.server_state.total_requests == answered + 1
         ):
-            self._learn(data, end)
+            self._learn(data[: data.find(_HEAD_END) + len(_HEAD_END)], len(data))
+
+    # -- a body in several reads ---------------------------------------------------------------------------------------
+
+    def _receive(self, head: Head, text: bytes, length: int, data: memoryview, *, fresh: bool = False) -> bool:
+        """Begin to receive a body, of which `data` is there; whether there is room."""
+        arrival = self._arrivals.begin(head, text, length, fresh=fresh)
+        if arrival is None:
+            return False
+        arrival.take(data)
+        self._arrival = arrival
+        self._hand_over = self.loop.call_later(HAND_OVER_S, self._leave_arrival)
+        self._stay()
+        return True
+
+    def _receive_fresh(self, data: bytes) -> bool:
+        """The same behind a head that the parser judged just now: what is left is known by its length alone."""
+        begin = data.find(_HEAD_END) + len(_HEAD_END)
+        headers = dict(self.headers)
+        length = headers.get(b"content-length", b"")
+        whole = len(headers) == len(self.headers) and self._starts(data)
+        if self._answer is None or not (whole and length.isdigit() and len(length) < len(str(2**31))):
+            return False
+        head = Head(self._answer, self._query_string(), headers)
+        if not self._receive(head, data[:begin], int(length), memoryview(data)[begin:], fresh=True):
+            return False
+        self._lane = None
+        self.parser = httptools.HttpRequestParser(self)  # as before the message: it does not see its end
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._between = True
+        return True
+
+    def arrived(self) -> None:
+        """More of a body has come: answer if that was all."""
+        arrival = self.arriving
+        if arrival.rest:
+            return
+        self._end_arrival()
+        head, body = arrival.head, cast("bytes", arrival.body)  # nobody writes to it any more
+        if head.headers.get(b"content-type") != _OCTETS:
+            body = bytes(body)  # parsers want the real thing; token images are read as any buffer is
+        reply = head.answer(head.query_string, head.headers, body)
+        if reply is None:
+            self._go_generally(arrival.received())
+            return
+        self._answered_known(reply)
+        if arrival.fresh and reply[0] == HTTPStatus.OK:
+            self._heads.learn(arrival.text, head.answer, head.query_string, head.headers)
+
+    def _leave_arrival(self) -> None:
+        """Show the general way a request as far as it has come."""
+        arrival = self.arriving
+        self._end_arrival()
+        self._go_generally(arrival.received())
+
+    def _go_generally(self, data: bytes) -> None:
+        self._lane_taken = True
+        super().data_received(data)
+
+    def _end_arrival(self) -> None:
+        if self._arrival is not None:
+            self._arrivals.end(self._arrival)
+            self._arrival = None
+        if self._hand_over is not None:
+            self._hand_over.cancel()
+            self._hand_over = None
+
+    def shutdown(self) -> None:
+        """The server ends; who has begun to ask gets an answer."""
+        if self._arrival is not None:
+            self._leave_arrival()
+        super().shutdown()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing of ours outlives the connection."""
+        self._end_arrival()
+        super().connection_lost(exc)
+
+    # -- answers -------------------------------------------------------------------------------------------------------
 
     def _answered_known(self, reply: Reply) -> None:
         status, headers, content = reply
@@ -76,17 +198,25 @@ class LookupLaneProtocol(BoundedHttpProtocol):
         self.server_state.total_requests += 1
         self._stay()
 
-    def _learn(self, data: bytes, end: int) -> None:
-        """This read was one request for the lane, from its first byte on, and was answered.
+    def _learn(self, text: bytes, count: int) -> None:
+        """The read of `count` bytes was one request for the lane, from its first byte on, and was answered.
 
         A refused one may hold anything. And what is kept decides what the same bytes mean on every connection, so it
         must be all that decided it here.
         """
         headers = dict(self.headers)
-        if not data.startswith(b"POST %b HTTP/1.1\r\n" % self.url):
+        if self._answer is None or not self._starts(text) or len(headers) != len(self.headers):
             return
-        if len(headers) == len(self.headers) and headers.get(b"content-length") == b"%d" % (len(data) - end):
-            self._heads.learn(data[:end], self.url, headers)
+        if headers.get(b"content-length") == b"%d" % (count - len(text)):
+            self._heads.learn(text, self._answer, self._query_string(), headers)
+
+    def _starts(self, data: bytes) -> bool:
+        return data.startswith(b"POST %b HTTP/1.1\r\n" % self.url)
+
+    def _query_string(self) -> bytes:
+        return self.url.partition(b"?")[2]
+
+    # -- the parser's events -------------------------------------------------------------------------------------------
 
     def on_headers_complete(self) -> None:
         """Take the lane, if this may be a request for it."""
@@ -107,12 +237,12 @@ class LookupLaneProtocol(BoundedHttpProtocol):
     def on_message_complete(self) -> None:
         """Answer what is in the lane."""
         self._between = True
-        if self._lane is None:
+        if self._lane is None or self._answer is None:
             super().on_message_complete()
             return
         parts = self._lane
         body = parts[0] if len(parts) == 1 else b"".join(parts)
-        reply = self._lookups.answer_now(self.url[len(_QUERY) :], dict(self.headers), body)
+        reply = self._answer(self._query_string(), dict(self.headers), body)
         if reply is None:
             self._leave_lane()
             super().on_message_complete()
@@ -124,9 +254,9 @@ class LookupLaneProtocol(BoundedHttpProtocol):
         self.on_response_complete()
 
     def _is_lookup(self) -> bool:
-        url = self.url
+        self._answer = self._answers.get(self.url.partition(b"?")[0])
         return (
-            (url == PATH or url.startswith(_QUERY))
+            self._answer is not None
             and self.parser.get_method() == b"POST"
             and self._is_idle()
             and self.parser.should_keep_alive()

@@ -6,7 +6,7 @@ import json
 import re
 import socket
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api import server
-from api.rest import protocol
-from api.rest.heads import KnownHeads
+from api.rest import lane, protocol
+from api.rest.heads import AnswerNow, KnownHeads
 from api.rest.limits import RestLimits
 from api.server import UDS_MODE, ServerSettings, serve
 from indexer.errors import SettingsError
@@ -143,9 +143,9 @@ def test_only_heads_of_answered_questions_are_kept(monkeypatch: pytest.MonkeyPat
     kept: list[bytes] = []
 
     class Heads(KnownHeads):
-        def learn(self, head: bytes, url: bytes, headers: Mapping[bytes, bytes]) -> None:
-            kept.append(url)
-            super().learn(head, url, headers)
+        def learn(self, head: bytes, answer: AnswerNow, query_string: bytes, headers: Mapping[bytes, bytes]) -> None:
+            kept.append(query_string)
+            super().learn(head, answer, query_string, headers)
 
     monkeypatch.setattr(server, "KnownHeads", Heads)
     last = b"GET /healthz HTTP/1.1\r\nconnection: close\r\n\r\n"
@@ -156,7 +156,97 @@ def test_only_heads_of_answered_questions_are_kept(monkeypatch: pytest.MonkeyPat
                 _read_until(connection, b"", 1)
                 connection.sendall(last)
 
-    assert [b"/v1/lookup?limit=1"] == kept
+    assert [b"limit=1"] == kept
+
+
+# --- bodies of several reads -----------------------------------------------------------------------------------------
+
+_IMAGE = struct.pack("<150000I", *range(150_000))
+_LONG = {
+    "bytes": (_IMAGE, "application/octet-stream", "/v1/lookup?model=m"),
+    "json": (b'{"token_ids":[1]' + b" " * 600_000 + b"}", JSON, "/v1/lookup"),
+    "waits": (b'{"token_ids":[1],"min_sequence":{"p":1}' + b" " * 600_000 + b"}", JSON, "/v1/lookup"),
+    "wrong": (b'{"token_ids":[-1]' + b" " * 600_000 + b"}", JSON, "/v1/lookup"),
+    "odd": (_IMAGE + b"1", "application/octet-stream", "/v1/lookup?model=m"),
+    "face": (b'{"token_ids":[1],"model_name":"m"' + b" " * 600_000 + b"}", JSON, "/query"),
+    "larger": (b" " * 3_000_000 + b'{"token_ids":[1]}', JSON, "/v1/lookup"),
+}
+
+
+@pytest.fixture(scope="module")
+def roomy() -> Iterator[Address]:
+    """One server that takes long prompts."""
+    with served_in_thread(FakeNode(), ServerSettings(port=0)) as bound:
+        yield bound
+
+
+@pytest.mark.parametrize("name", sorted(_LONG))
+def test_a_long_body_is_read_where_it_stays(roomy: Address, name: str) -> None:
+    """Behind a head that is new, and one that is known; what follows in the same read is the next request."""
+    body, content_type, path = _LONG[name]
+    expected = _told(exchange(roomy, _raw(body, content_type=content_type, path=path)))
+    sent = _raw(body, content_type=content_type, path=path, close=False)
+    with socket.create_connection(roomy, timeout=DEADLINE_S) as connection:
+        answers = b""
+        for count in (1, 2):
+            connection.sendall(sent)
+            answers = _read_until(connection, answers, count)
+        connection.sendall(sent + sent)
+        answers = _read_until(connection, answers, 4)
+
+    assert expected * 4 == _told(answers)
+
+
+@pytest.mark.parametrize("name", sorted(_LONG))
+def test_a_slow_body_takes_the_general_way(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Which has a limit for that. Its connection stays what it was."""
+    monkeypatch.setattr(lane, "HAND_OVER_S", 0.0)
+    body, content_type, path = _LONG[name]
+    sent = _raw(body, content_type=content_type, path=path, close=False)
+    with served_in_thread(FakeNode(), ServerSettings(port=0)) as bound:
+        expected = _told(exchange(bound, _raw(body, content_type=content_type, path=path)))
+        with socket.create_connection(bound, timeout=DEADLINE_S) as connection:
+            answers = b""
+            for count in (1, 2):
+                connection.sendall(sent[:300_000])
+                exchange(bound, b"GET /healthz HTTP/1.1\r\nconnection: close\r\n\r\n")  # the loop has gone round
+                connection.sendall(sent[300_000:])
+                answers = _read_until(connection, answers, count)
+
+    assert expected * 2 == _told(answers)
+
+
+def test_who_has_begun_to_ask_is_answered_at_the_end() -> None:
+    """The server stops while half of a long body is there."""
+    body, content_type, path = _LONG["bytes"]
+    sent = _raw(body, content_type=content_type, path=path, close=False)
+
+    async def ask() -> bytes:
+        stop, bound = asyncio.Event(), asyncio.Event()
+        addresses: list[str] = []
+
+        def announce(told: Sequence[str]) -> None:
+            addresses.extend(told)
+            bound.set()
+
+        async with asyncio.TaskGroup() as tasks:
+            serving = serve(FakeNode(), ServerSettings(port=0), stop, announce=announce)
+            running = tasks.create_task(serving, name="serve")
+            await bound.wait()
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(addresses[0].rpartition(":")[2]))
+            writer.write(sent)
+            await writer.drain()
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(sent[:300_000])
+            await writer.drain()
+            stop.set()
+            writer.write(sent[300_000:])
+            answers = await reader.read()
+            await running
+            writer.close()
+            return answers
+
+    assert b'"prompt_tokens":150000' in asyncio.run(ask()).partition(b"HTTP/1.1 200 OK")[2]
 
 
 def _read_until(connection: socket.socket, answers: bytes, count: int) -> bytes:

@@ -1,19 +1,48 @@
-"""Known heads: kept byte for byte, within bounds, and never one that carries more than how to read a body."""
+"""Known heads: kept byte for byte but for the body's length, within bounds, and never one that carries more."""
 
 import pytest
 
-from api.rest.heads import HEAD_BYTES_MAX, HEADS_MAX, KnownHeads
+from api.rest.heads import HEAD_BYTES_MAX, HEADS_MAX, KnownHeads, Reply
 
-PLAIN = {b"host": b"x", b"content-type": b"application/json", b"content-length": b"7"}
+PLAIN = {b"host": b"x", b"content-type": b"application/json"}
+
+
+def _answer(_query: bytes, _headers: object, _body: bytes) -> Reply:
+    return 200, [], b""
+
+
+def _text(name: bytes = b"content-length", length: bytes = b"7", *, path: bytes = b"/v1/lookup") -> bytes:
+    return b"POST %b HTTP/1.1\r\nhost: x\r\n%b: %b\r\ncontent-type: application/json\r\n\r\n" % (path, name, length)
+
+
+def _heads(text: bytes = _text(), headers: dict[bytes, bytes] = PLAIN, length: bytes = b"7") -> KnownHeads:
+    heads = KnownHeads()
+    heads.learn(text, _answer, b"limit=1", {**headers, b"content-length": length})
+    return heads
 
 
 def test_what_was_learnt_comes_back() -> None:
-    """Under the same bytes, and no others."""
-    heads = KnownHeads()
-    heads.learn(b"head", b"/v1/lookup", PLAIN)
+    """Under the same bytes with any length, and no others."""
+    heads = _heads()
 
-    assert (b"/v1/lookup", PLAIN, 7) == heads.get(b"head")
-    assert heads.get(b"Head") is None
+    assert ((_answer, b"limit=1", PLAIN), 7) == heads.find(_text())
+    assert ((_answer, b"limit=1", PLAIN), 123_456) == heads.find(_text(length=b"123456"))
+    assert heads.find(_text(b"Content-Length")) is None
+    assert heads.find(_text(path=b"/v1/Lookup")) is None
+
+
+@pytest.mark.parametrize("length", [b"", b"-1", b"+7", b"07", b"7 ", b" 7", b"7,7", b"0x7", b"1" * 10, b"7\r\n 7"])
+def test_a_length_is_digits_alone(length: bytes) -> None:
+    """Anything else is the parser's to judge."""
+    assert _heads().find(_text(length=length)) is None
+
+
+def test_a_second_length_is_not_passed_over() -> None:
+    """Neither one in the place of the first, nor behind it."""
+    twice = _text().replace(b"host: x", b"content-length: 9")
+
+    assert _heads().find(twice) is None
+    assert _heads().find(_text() + b"content-length: 9\r\n") is None
 
 
 @pytest.mark.parametrize(
@@ -25,27 +54,25 @@ def test_what_was_learnt_comes_back() -> None:
 )
 def test_secrets_and_what_changes_are_not_kept(name: str) -> None:
     """Nor what makes the body more than the bytes behind the head."""
-    heads = KnownHeads()
-    heads.learn(b"head", b"/v1/lookup", {**PLAIN, name.encode(): b"1"})
-
-    assert heads.get(b"head") is None
+    assert _heads(headers={**PLAIN, name.encode(): b"1"}).find(_text()) is None
 
 
 def test_a_head_without_a_length_is_not_kept() -> None:
-    """Its body ends elsewhere."""
+    """Its body ends elsewhere. Nor one whose length the parser read differently."""
     heads = KnownHeads()
-    heads.learn(b"head", b"/v1/lookup", {b"host": b"x"})
+    heads.learn(_text(), _answer, b"", PLAIN)
 
-    assert heads.get(b"head") is None
+    assert heads.find(_text()) is None
+    assert _heads(length=b"8").find(_text()) is None
 
 
 def test_memory_is_bounded() -> None:
     """In number and in length; when full all are forgotten."""
-    heads = KnownHeads()
-    heads.learn(b"x" * (HEAD_BYTES_MAX + 1), b"/v1/lookup", PLAIN)
-    assert heads.get(b"x" * (HEAD_BYTES_MAX + 1)) is None
+    long = _text(path=b"/" + b"x" * HEAD_BYTES_MAX)
+    heads = _heads(long)
+    assert heads.find(long) is None
 
     for number in range(HEADS_MAX + 1):
-        heads.learn(b"%d" % number, b"/v1/lookup", PLAIN)
-    assert heads.get(b"0") is None
-    assert heads.get(b"%d" % HEADS_MAX) is not None
+        heads.learn(_text(path=b"/%d" % number), _answer, b"", {**PLAIN, b"content-length": b"7"})
+    assert heads.find(_text(path=b"/0")) is None
+    assert heads.find(_text(path=b"/%d" % HEADS_MAX)) is not None
