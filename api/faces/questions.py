@@ -163,6 +163,11 @@ def tenant_told(tenant_id: str | None, routing_group: str | None) -> str | None:
     return names.pop() if names else None
 
 
+def tenant_meant(tenant_id: str | None, routing_group: str | None) -> str | None:
+    """The same where naming none means all: `default` is a name then."""
+    return tenant_told(tenant_id, routing_group) or (DEFAULT_TENANT if tenant_id or routing_group else None)
+
+
 def _image(token_ids: list[int] | bytes, tokens_max: int) -> bytes:
     if isinstance(token_ids, bytes):
         if len(token_ids) % TOKEN_BYTES:

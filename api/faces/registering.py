@@ -14,7 +14,7 @@ import msgspec
 
 from api.access.caller import tenant_of
 from api.faces.endpoints import require_may_change, require_may_register
-from api.faces.questions import Unreadable, decoded, tenant_told, told_apart
+from api.faces.questions import Unreadable, decoded, tenant_meant, tenant_told, told_apart
 from api.faces.refusals import JSON, MSGPACK, FaceRefused, as_response, refused, reply
 from api.faces.shapes import Register, Unregister
 from api.faces.workers import BLOCK_SIZE_LABEL, WorkersFilters, listed
@@ -77,7 +77,7 @@ class RegisterRoutes:
         try:
             filters = options_from_query(request.scope["query_string"], WorkersFilters)
             views = await self._node.source_views(model=filters.model_name)
-            tenant = tenant_of(self._caller, tenant_told(filters.tenant_id, filters.routing_group))
+            tenant = tenant_of(self._caller, tenant_meant(filters.tenant_id, filters.routing_group))
             shown = [view for view in views if tenant is None or view.tenant == tenant]
             return as_response(reply(HTTPStatus.OK, JSON, msgspec.json.encode(listed(shown))))
         except IndexerError as error:
@@ -152,7 +152,7 @@ class RegisterRoutes:
                 protocol,
                 _pod(body.instance_id, protocol),
                 body.model_name or body.modelname or None,
-                tenant_of(self._caller, tenant_told(body.tenant_id, body.routing_group)),
+                tenant_of(self._caller, tenant_meant(body.tenant_id, body.routing_group)),
                 _rank(body.dp_rank, protocol),
             )
             found = await self._found(wanted)
@@ -169,8 +169,8 @@ class RegisterRoutes:
         """The ranks that are meant. Raises as the originals do where it is not they that are registered."""
         views = await self._node.source_views(after=(wanted.pod, -1), limit=RANKS_MAX)
         ranks = [view for view in views if view.pod == wanted.pod]
-        if wanted.tenant is not None or wanted.protocol == "mooncake" or self._caller.tenant is not None:
-            tenant = wanted.tenant or DEFAULT_TENANT
+        tenant = wanted.tenant or (DEFAULT_TENANT if wanted.protocol == "mooncake" else None)
+        if tenant is not None:
             ranks = [view for view in ranks if view.tenant == tenant]
         found = [
             view for view in ranks if wanted.dp_rank in {None, view.dp_rank} and wanted.model in {None, view.model}
