@@ -31,7 +31,7 @@ WAITING_BYTES_MAX: Final = 64 * 2**20
 """Of all texts that are being tokenized or wait for it. Beyond: 429, counted as `texts.waiting_bytes`."""
 ENTRY_BYTES: Final = 256
 """What a cache entry takes beside its tokens."""
-STOP_WAIT_S: Final = 2.0
+STOP_WAIT_S: Final = 1.0
 """At the stop, for engines that were asked."""
 MINUTE_US: Final = 60_000_000
 """A template that tells the time is believed to tell no more than the minute."""
