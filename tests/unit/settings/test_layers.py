@@ -106,8 +106,10 @@ def test_environment_values_are_yaml_where_the_setting_is_no_text() -> None:
         ),
         (
             "server: {zzz: 1}",
-            "server.zzz: unknown key in kvindexer.yaml (known: host, port, grpc_port, uds, ready_wait_s, drain_s, "
-            "lame_duck_s, ",
+            (
+                "server.zzz: unknown key in kvindexer.yaml (known: host, port, grpc_port, uds, ready_wait_s, drain_s, "
+                "lame_duck_s, "
+            ),
         ),
         ("server: 5", "server: unknown key in kvindexer.yaml (server is a section, its keys are wanted)"),
         ("events: {rcvhwm: 0}", "events.rcvhwm: expected a whole number >= 1, got 0 (kvindexer.yaml)"),
