@@ -1,4 +1,4 @@
-"""Run by `make wheel` in an environment that holds the built wheel: are the three packages ours alone?
+"""Run by `make wheel` in an environment that holds the built wheel: are the packages ours alone?
 
 Names as short as `api` are taken silently by whoever installs last, and an editable install does not show it.
 """
@@ -14,7 +14,7 @@ def main() -> int:
     owners = metadata.packages_distributions()
     installed_in = Path(sysconfig.get_path("purelib")).resolve()
     wrong = 0
-    for package in ("api", "indexer", "schemas"):
+    for package in ("api", "indexer", "schemas", "kvindexer_client"):
         file = Path(str(import_module(package).__file__)).resolve()
         ours = set(owners.get(package, ())) == {"kvindexer"} and file.is_relative_to(installed_in)
         print(f"{package}: {', '.join(owners.get(package, ['nobody']))}, {file}{'' if ours else '  WRONG'}")

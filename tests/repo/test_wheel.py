@@ -1,4 +1,4 @@
-"""What travels in the wheel: the three packages with all their data, and nothing else. Built without a network."""
+"""What travels in the wheel: three packages with all their data, the client, nothing else. Built without a network."""
 
 import subprocess
 import sys
@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("api", "indexer", "schemas")
+CLIENT = "kvindexer_client.py"
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +34,11 @@ def _metadata(wheel: zipfile.ZipFile, name: str) -> str:
     return wheel.read(path).decode()
 
 
-def test_only_the_three_packages_travel(wheel: zipfile.ZipFile) -> None:
+def test_only_the_packages_and_the_client_travel(wheel: zipfile.ZipFile) -> None:
     """Tests, load tests and manifests stay at home."""
     tops = {name.split("/")[0] for name in wheel.namelist()}
 
-    assert set(PACKAGES) == {top for top in tops if not top.endswith(".dist-info")}
+    assert {*PACKAGES, CLIENT} == {top for top in tops if not top.endswith(".dist-info")}
     assert 1 == len([top for top in tops if top.endswith(".dist-info")])
 
 

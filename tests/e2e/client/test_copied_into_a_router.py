@@ -1,0 +1,262 @@
+"""The client as a router has it: one file and httpx, nothing else of ours, against a real service, and without one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import socket
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.bare_router import run_bare
+from tests.support.served_fleet import MODEL, PODS, ServedFleet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+HERE = Path(__file__).parent
+STRANGER = "10.0.0.9:8000"
+
+ASKS = """
+import array, asyncio, json, sys
+import kvindexer_client as k
+
+url, asked = sys.argv[1], json.loads(sys.argv[2])
+ids, options = asked["ids"], {"model": asked["model"], "cache_salt": None}
+held = lambda answer: {entry.pod: entry.reusable_tokens for entry in answer.pods}
+image = array.array("I", ids).tobytes()
+out = {}
+
+with k.Client(url, "unused") as index:
+    hashes = index.hash(ids, block_size=16)
+    out["sync"] = [held(index.lookup(form, **options)) for form in (ids, tuple(ids), image, array.array("I", ids))]
+    by_hash = index.lookup(block_hashes=hashes["hashes"], block_size=16, prompt_tokens=len(ids), **options)
+    out["hashes"] = held(by_hash)
+    out["rank"] = index.rank(asked["pods"], ids, model=asked["model"], timeout_s=20.0).pods
+    out["sources"] = [source["pod"] for source in index.sources()]
+    out["version"] = sorted(index.version())
+    out["mode"] = index.partitions()["mode"]
+    try:
+        index.lookup(ids, model="x" * 1000)
+    except k.Refused as refused:
+        out["refused"] = [refused.status, refused.code, refused.fields[0].field]
+    try:
+        index.remove_source(asked["pods"][-1])
+    except k.Refused as refused:
+        out["conflict"] = [refused.status, refused.code]
+    new = {"pod": "new", "endpoint": "tcp://127.0.0.1:9", "model": "other"}
+    out["managed"] = [
+        index.register_source(new)["result"], index.cordon_source("new")["sources"],
+        index.cordon_source("new", cordoned=False)["sources"], index.clear_source("new", dp_rank=0)["sources"],
+        index.replace_sources([new])["kept"], index.remove_source("new")["sources"],
+    ]
+
+async def asynchronously():
+    async with k.AsyncClient(url) as index:
+        many = await asyncio.gather(*(index.lookup(ids, **options, timeout_s=20.0) for _ in range(100)))
+        out["async"] = [held(answer) for answer in many]
+        out["ranked"] = (await index.rank(asked["pods"], image, model=asked["model"], timeout_s=20.0)).pods
+        out["default"] = many[0].pods_or(["elsewhere"])[-1]
+
+asyncio.run(asynchronously())
+print(json.dumps(out))
+"""
+
+
+def _asked(fleet: ServedFleet, bare: Path, url: str) -> tuple[dict[str, Any], dict[str, int]]:
+    tokens, cached = next((tokens, cached) for tokens, cached in fleet.probed(20) if any(cached.values()))
+    question = {"ids": list(tokens), "model": MODEL, "pods": [STRANGER, *reversed(PODS)]}
+    return json.loads(run_bare(bare, ASKS, url, json.dumps(question))), cached
+
+
+@pytest.mark.parametrize("door", ["tcp", "unix"])
+def test_it_asks_in_every_form_and_gets_the_same_answer(fleet: ServedFleet, bare: Path, door: str) -> None:
+    """Sync and async, over a port and a Unix socket; the answers are what the engines said themselves."""
+    url = fleet.url if door == "tcp" else f"unix:{fleet.service.args[-1]}"  # type: ignore[index]
+    out, cached = _asked(fleet, bare, url)
+    by_tokens = sorted(pod for pod, tokens in cached.items() if tokens == max(cached.values()))
+
+    assert [cached] * 4 == out["sync"]
+    assert [cached] * 100 == out["async"]
+    assert set(cached) == set(out["hashes"])
+    for order in (out["rank"], out["ranked"]):
+        assert {STRANGER, *PODS} == set(order)
+        assert order[0] in by_tokens
+        assert cached[order[0]] > 0
+        assert STRANGER in order[sum(tokens > 0 for tokens in cached.values()) :]
+    assert PODS == out["sources"]
+    assert {"version", "hash_scheme", "layout"} <= set(out["version"])
+    assert ("memory", "elsewhere") == (out["mode"], out["default"])
+    assert [422, "model.not_allowed", "model"] == out["refused"]
+    assert [409, "source.conflict"] == out["conflict"]
+    assert ["created", 1, 1, 1, 1, 1] == out["managed"]
+
+
+def test_the_ten_lines_of_a_router(fleet: ServedFleet, bare: Path) -> None:
+    """As they are shown to readers, but for address and model; asked until an answer came in time."""
+    tokens, cached = next((tokens, cached) for tokens, cached in fleet.probed(20) if any(cached.values()))
+    shown = (HERE / "from_a_router.py").read_text()
+    code = shown.replace("http://127.0.0.1:8080", fleet.url).replace('"llama"', f'"{MODEL}"')
+    pods = [STRANGER, *PODS]
+    told = run_bare(bare, f"{code}\n{ASKS_ON.format(tokens=list(tokens), pods=pods)}").split()
+
+    assert code != shown
+    assert cached[told[-1]] > 0
+    assert {STRANGER} >= set(told[:-1])
+
+
+ASKS_ON = """
+import asyncio
+async def ask_on():
+    while (pod := await pod_for({tokens}, {pods})) == {pods}[0]:
+        print(pod)
+        await asyncio.sleep(0.5)
+    print(pod)
+    await index.close()
+asyncio.run(ask_on())
+"""
+WITHOUT = """
+import asyncio, json, sys
+import kvindexer_client as k
+
+url, pods, out = sys.argv[1], ["b", "a"], {}
+
+def failed(ask):
+    try:
+        ask()
+    except k.KvindexerError as error:
+        return type(error).__name__
+    return "answered"
+
+with k.Client(url) as index:
+    out["sync"] = [index.rank(pods, [1, 2, 3], timeout_s=0.1).pods for _ in range(5)]
+    out["rests"] = index.rank(pods, [1, 2, 3], timeout_s=0.1).failure
+    out["lookup"] = failed(lambda: index.lookup([1, 2, 3], timeout_s=0.1))
+    out["bad"] = [index.rank(pods, [-1]).pods, index.rank(pods, None, timeout_s=0.1).pods, index.rank(pods, 7).pods]
+
+async def asynchronously():
+    async with k.AsyncClient(url) as index:
+        out["async"] = [(await index.rank(pods, b"1234", timeout_s=0.1)).pods for _ in range(5)]
+        out["together"] = [
+            ranking.pods for ranking in await asyncio.gather(*(index.rank(pods, [1], timeout_s=0.1) for _ in range(50)))
+        ]
+
+asyncio.run(asynchronously())
+print(json.dumps(out))
+"""
+ORDER = ["b", "a"]
+
+
+@contextlib.contextmanager
+def _answering(answer: Callable[[socket.socket, threading.Event], None]) -> Iterator[str]:
+    """A server that does that with every connection."""
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0), backlog=256) as listener, contextlib.ExitStack() as stack:
+
+        def accept() -> None:
+            with contextlib.suppress(OSError):
+                while not over.is_set():
+                    connection, _ = listener.accept()
+                    stack.callback(connection.close)
+                    thread = threading.Thread(target=turn, args=(connection,))
+                    thread.start()
+                    stack.callback(thread.join)
+
+        def turn(connection: socket.socket) -> None:
+            with contextlib.suppress(OSError):
+                answer(connection, over)
+
+        accepting = threading.Thread(target=accept)
+        accepting.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            over.set()
+            listener.shutdown(socket.SHUT_RDWR)
+            accepting.join()
+
+
+def _trickling(connection: socket.socket, over: threading.Event) -> None:
+    """A header that never ends, a byte at a time: no single read ever waits for long."""
+    connection.sendall(b"HTTP/1.1 200 OK\r\nx-endless: ")
+    while not over.wait(0.01):
+        connection.sendall(b"x")
+
+
+def _trickling_body(connection: socket.socket, over: threading.Event) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
+    while not over.wait(0.01):
+        connection.sendall(b" ")
+
+
+def _saying(said: bytes) -> Callable[[socket.socket, threading.Event], None]:
+    def answer(connection: socket.socket, _over: threading.Event) -> None:
+        connection.recv(65_536)
+        connection.sendall(said)
+        connection.shutdown(socket.SHUT_RDWR)
+
+    return answer
+
+
+def _ok(body: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+
+
+def _fails_open(bare: Path, url: str, *errors: str) -> None:
+    out = json.loads(run_bare(bare, WITHOUT, url))
+
+    assert [ORDER] * 5 == out["sync"] == out["async"]
+    assert [ORDER] * 50 == out["together"]
+    assert [ORDER] * 3 == out["bad"]
+    assert "left alone" in out["rests"]
+    assert out["lookup"] in errors
+
+
+def test_a_dead_index_costs_nothing_but_knowledge(bare: Path) -> None:
+    """Nobody listens."""
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        _fails_open(bare, f"http://127.0.0.1:{reserved.getsockname()[1]}", "Unreachable")
+
+
+def test_a_frozen_index_is_left_at_the_deadline(fleet: ServedFleet, bare: Path) -> None:
+    """Stopped as a whole: its kernel still takes connections and requests."""
+    fleet.service.send_signal(signal.SIGSTOP)
+    try:
+        _fails_open(bare, fleet.url, "DeadlinePassed")
+    finally:
+        fleet.service.send_signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("slow", [_trickling, _trickling_body])
+def test_an_index_that_never_ends_its_answer_is_left_at_the_deadline(
+    bare: Path, slow: Callable[[socket.socket, threading.Event], None]
+) -> None:
+    """Although every byte comes in time."""
+    with _answering(slow) as url:
+        _fails_open(bare, url, "DeadlinePassed")
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "Unreachable"),
+        (b"", "Unreachable"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{", "Unreachable"),
+        (_ok(b"<html>"), "BadAnswer"),
+        (_ok(b"[]"), "BadAnswer"),
+        (_ok(b'{"state": "exact", "pods": [{"pod": 3}]}'), "BadAnswer"),
+        (_ok(b'{"state": "exact", "pods": [{"pod": "a", "score": "much"}]}'), "BadAnswer"),
+        (b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n", "Refused"),
+        (b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n", "Refused"),
+        (b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 30\r\ncontent-length: 0\r\n\r\n", "Refused"),
+    ],
+)
+def test_garbage_is_no_answer(bare: Path, said: bytes, error: str) -> None:
+    """Another protocol, an end in the middle, another service, a gateway that has nobody behind it."""
+    with _answering(_saying(said)) as url:
+        _fails_open(bare, url, error)

@@ -1,0 +1,91 @@
+"""Recorded engines on real sockets and a `kvindexer serve` that listens to them, with what they hold as the truth."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from importlib.resources import files
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from api.demo.fleet import TraceFleet
+from api.demo.trace import Trace, Truth, read_truth
+from tests.support.redis_servers import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from api.demo.trace import Probe
+
+COMMAND: Final = [sys.executable, "-m", "indexer"]
+GRPC: Final = "KVINDEXER_SERVER__GRPC_PORT"
+ENVIRONMENT: Final = {
+    name: value for name, value in os.environ.items() if not name.startswith("KVINDEXER_") or name == GRPC
+}
+PODS: Final = [f"10.0.0.{n}:8000" for n in (1, 2, 3)]
+MODEL: Final = "tiny-llama"
+DEADLINE_S: Final = 30.0
+_PACKAGE: Final = files("api.demo")
+
+
+class ServedFleet:
+    """A context manager: the service is killed at its end, if it has not ended before."""
+
+    def __init__(self, *flags: str, **environment: str) -> None:
+        self.trace = Trace(_PACKAGE / "demo.kvt.gz")
+        self.truth: Truth = read_truth(_PACKAGE / "demo.truth.gz")
+        self.fleet = TraceFleet(self.trace.header, "tcp://127.0.0.1:0", "tcp://127.0.0.1:0")
+        self.fleet.start()
+        self.service = subprocess.Popen(
+            [*COMMAND, "serve", "--port", "0", *(f"--source={flag}" for flag in self.fleet.source_flags()), *flags],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**ENVIRONMENT, **environment},
+        )
+        assert self.service.stdout is not None
+        self.banner = self.service.stdout.readline()
+        found = re.search(r"http://[0-9.:]+", self.banner)
+        assert found, self.banner + self._errors()
+        self.url = found[0]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.service.send_signal(signal.SIGCONT)
+        self.service.kill()
+        self.service.communicate()
+        self.fleet.close()
+
+    def facts(self) -> list[dict[str, Any]]:
+        """All sources as the service tells of them."""
+        with urllib.request.urlopen(f"{self.url}/v1/sources", timeout=DEADLINE_S) as answer:  # noqa: S310
+            listed: list[dict[str, Any]] = json.loads(answer.read())["sources"]
+        return listed
+
+    def play_to_first_probe(self) -> Probe:
+        """Publish up to the first question that the engines were asked, and wait until all of it is indexed."""
+        for message in islice(self.trace.messages(), self.truth.probes[0].n):
+            self.fleet.publish(message)
+        sent = [engine.sequence for engine in self.fleet.engines.values()]
+        wait_for(
+            lambda: sent == [facts["sequence"] for facts in self.facts() if facts["state"] == "live"],
+            f"all sources at {sent}",
+        )
+        return self.truth.probes[0]
+
+    def probed(self, count: int = 3) -> list[tuple[Sequence[int], dict[str, int]]]:
+        """Prompts of the first probe, and how many tokens of each the engines said they would reuse, by pod."""
+        return [
+            (self.truth.prompts[probe.prompt].tokens, dict(zip(PODS, probe.cached, strict=True)))
+            for probe in self.truth.probes[:count]
+        ]
+
+    def _errors(self) -> str:
+        return self.service.communicate()[1]

@@ -1,0 +1,116 @@
+"""What the client sends: the cheapest form that can carry the question, and nothing that a URL must not show."""
+
+from __future__ import annotations
+
+import array
+import ast
+import json
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvindexer_client
+from kvindexer_client import _question, token_bytes
+
+IDS = [0, 1, 65_536, 2**32 - 1]
+IMAGE = struct.pack("<4I", *IDS)
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        IDS,
+        tuple(IDS),
+        IMAGE,
+        bytearray(IMAGE),
+        memoryview(IMAGE),
+        array.array("I", IDS),
+        array.array("Q", IDS),
+        np.array(IDS, dtype=np.uint32),
+        np.array(IDS, dtype=np.int64),
+        np.array(IDS, dtype=">u4"),
+        np.array([id_ for each in IDS for id_ in (each, 7)], dtype=np.uint32)[::2],
+    ],
+    ids=lambda tokens: f"{type(tokens).__name__}-{getattr(tokens, 'dtype', getattr(tokens, 'typecode', ''))}",
+)
+def test_token_ids_in_any_container_are_the_same_bytes(tokens: Any) -> None:  # noqa: ANN401 - any container
+    """Lists, arrays of 4 or 8 bytes in either order, with steps, and what is bytes already."""
+    assert IMAGE == token_bytes(tokens)
+
+
+@pytest.mark.parametrize(
+    "tokens", [[-1], [2**32], [1.5], ["a"], [None], b"abc", np.array([-1]), np.array([1.5]), 7, "text"]
+)
+def test_what_is_no_token_id_is_told_before_it_is_sent(tokens: Any) -> None:  # noqa: ANN401 - any container
+    """By one class of error, whose text has nothing of the prompt."""
+    with pytest.raises(ValueError, match="token ids") as caught:
+        token_bytes(tokens)
+    assert "1.5" not in str(caught.value)
+
+
+def test_token_ids_go_as_bytes_and_the_rest_beside_them() -> None:
+    """Lists by repeating the key, objects as JSON, what is None not at all."""
+    call = _question(
+        "/v1/lookup",
+        IDS,
+        {
+            "model": "a b",
+            "pods": ["10.0.0.1:8000", "b"],
+            "partial": True,
+            "limit": 0,
+            "min_sequence": {"b": 3},
+            "mm_items": [{"hash": "f", "offset": 0, "length": 2}],
+            "tenant": None,
+        },
+    )
+
+    assert ("POST", IMAGE) == (call.method, call.body)
+    assert (("content-type", "application/octet-stream"),) == call.headers
+    assert call.path == (
+        "/v1/lookup?model=a+b&pods=10.0.0.1%3A8000&pods=b&partial=true&limit=0&min_sequence=%7B%22b%22%3A3%7D"
+        "&mm_items=%7B%22hash%22%3A%22f%22%2C%22offset%22%3A0%2C%22length%22%3A2%7D"
+    )
+
+
+def test_a_salt_is_never_in_a_url() -> None:
+    """In a header, and where it does not fit into one, in a JSON body."""
+    plain = _question("/v1/lookup", IDS, {"cache_salt": "hush"})
+    odd = _question("/v1/lookup", IDS, {"cache_salt": "hüsh\n"})
+
+    assert ("/v1/lookup", ("x-kvindexer-cache-salt", "hush")) == (plain.path, plain.headers[-1])
+    assert odd.path == "/v1/lookup"
+    assert json.loads(odd.body or b"") == {"cache_salt": "hüsh\n", "token_ids": IDS}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "options"),
+    [
+        (None, {"prompt": "Once"}),
+        (None, {"messages": [{"role": "user", "content": "Once"}], "tools": []}),
+        (None, {"block_hashes": ["9f3c"], "block_size": 16}),
+        (IDS, {"pods": [f"10.0.{n}.1:8000" for n in range(1_000)]}),
+    ],
+)
+def test_what_does_not_fit_beside_bytes_goes_as_json(tokens: object, options: dict[str, Any]) -> None:
+    """Text, hashes, and more options than a URL should hold."""
+    call = _question("/v1/lookup", tokens, options)
+
+    assert call.path == "/v1/lookup"
+    assert json.loads(call.body or b"") == {**options, **({} if tokens is None else {"token_ids": tokens})}
+
+
+def test_what_it_is_written_in_is_understood_by_older_interpreters() -> None:
+    """As far as the grammar goes; and its imports are those it promises."""
+    tree = ast.parse(Path(kvindexer_client.__file__).read_text(), feature_version=(3, 9))
+    imported = {
+        name.split(".")[0]
+        for node in tree.body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""])
+    }
+
+    assert {"httpx"} == imported - sys.stdlib_module_names
