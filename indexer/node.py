@@ -441,17 +441,19 @@ class Node:
     def _on_texts(self, chance: random.Random) -> tuple[Making, Asking]:
         """What makes tokens of prompts told as text. Raises `SettingsError` where a file cannot be had."""
         limits, view = self.settings.limits, self._lookup.view
+        tokenizers = read_tokenizers(self.settings.models, self.clock)
         options = TextOptions(
             bytes_max=limits.text_bytes,
             tokens_max=limits.tokens,
             waiting_max=limits.texts_waiting,
             threads=limits.text_threads,
             cache_bytes=limits.text_cache_bytes,
+            asks_engines=tokenizers.ask_engines,
         )
         making = Making(self.clock, options, self.telemetry.texts, chance.getrandbits(64))
         asking = Asking(
             self.clock,
-            read_tokenizers(self.settings.models, self.clock),
+            tokenizers,
             making,
             candidates=self._lookup.candidates,
             state=lambda source: view.prepared(source, self.clock.now()).state,

@@ -35,6 +35,11 @@ class Tokenizers:
         """The tokenizer for a base model; None: there is none."""
         return self._default if model is None else self._by_model.get(model, self._default)
 
+    @property
+    def ask_engines(self) -> bool:
+        """Whether any of them is the engines' own."""
+        return any(each and each.maker.source == "engine" for each in (self._default, *self._by_model.values()))
+
     def of_all(self, models: Iterable[str | None]) -> set[Chosen | None]:
         """The different ones among those of several models."""
         return {self.of(model) for model in models}

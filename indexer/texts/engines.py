@@ -100,6 +100,13 @@ class Engines:
                 return _image(answer, text, limits)
         raise EnginesFailed
 
+    def prepare(self) -> httpx.AsyncClient:
+        """Make ready to ask, which reads certificates: some 20 ms that no question should wait for."""
+        bounds = httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX)
+        client = httpx.AsyncClient(trust_env=False, follow_redirects=False, limits=bounds, timeout=None)  # noqa: S113 - each question has its own
+        self._client = client
+        return client
+
     async def close(self) -> None:
         """End all connections."""
         client, self._client = self._client, None
@@ -118,9 +125,6 @@ class Engines:
 
     async def _ask(self, url: str, body: bytes, limits: TextLimits, within_s: float) -> _Answer | None:
         """One engine's answer; None where it failed, which is noted. Raises `BadRequestError` for its refusal."""
-        if self._client is None:
-            bounds = httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX)
-            self._client = httpx.AsyncClient(trust_env=False, follow_redirects=False, limits=bounds, timeout=None)  # noqa: S113 - each question has its own
         rest = self._rests.setdefault(url, _Rest())
         try:
             async with asyncio.timeout(within_s):
@@ -138,11 +142,11 @@ class Engines:
         return answer
 
     async def _exchange(self, url: str, body: bytes, limits: TextLimits) -> tuple[int, bytes]:
-        assert self._client is not None  # noqa: S101 - made by who calls
+        client = self._client or self.prepare()
         bytes_max = limits.tokens * DIGITS_BYTES + ANSWER_SPARE_BYTES
         # Uncompressed: what is read is what was sent, and cannot grow.
         headers = {"content-type": "application/json", "accept-encoding": "identity"}
-        async with self._client.stream("POST", url, content=body, headers=headers) as response:
+        async with client.stream("POST", url, content=body, headers=headers) as response:
             parts: list[bytes] = []
             size = 0
             async for part in response.aiter_raw():

@@ -47,6 +47,8 @@ class TextOptions(msgspec.Struct, frozen=True, kw_only=True):
     waiting_max: int
     threads: int
     cache_bytes: int
+    asks_engines: bool = False
+    """Whether any model's text goes to its engines."""
 
 
 class Counts(Protocol):
@@ -106,6 +108,8 @@ class Making:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Hold the conversations with engines until `stop` is set; before and after, none is begun."""
+        if self._options.asks_engines:
+            self._engines.prepare()
         async with asyncio.TaskGroup() as group:
             self._group = group
             await stop.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import cache
 from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -30,6 +31,11 @@ def published_tokenizer() -> Path:
 
 def small_tokenizer() -> Tokenizer:
     """Byte-level BPE that begins a prompt with `<s>`, as Llama's does; any text comes back out of its tokens."""
+    return Tokenizer.from_str(_small())
+
+
+@cache
+def _small() -> str:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -43,7 +49,7 @@ def small_tokenizer() -> Tokenizer:
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{BOS} $A", pair=f"{BOS} $A {BOS} $B", special_tokens=[(BOS, 0)]
     )
-    return tokenizer
+    return str(tokenizer.to_str())
 
 
 def published(folder: Path, *, template: object = CHATML, **config: object) -> Path:
