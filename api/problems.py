@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Final
 
@@ -32,6 +32,12 @@ from indexer.store.failures import StoreFailure
 from schemas.rest import Problem, ProblemItem
 
 PROBLEM_TYPE: Final = b"application/problem+json"
+_LIMITS: Final = {
+    "token_ids.too_many": "limits.tokens",
+    "block_hashes.too_many": "lookup.block_hashes",
+    "block_size.too_many_blocks": "hash.blocks",
+}
+"""Codes of refusals by the limit that was reached."""
 Headers = list[tuple[bytes, bytes]]
 
 _log = logging.getLogger(__name__)
@@ -115,6 +121,13 @@ def fault() -> RequestRefused:
     return RequestRefused(
         HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "the service failed to answer; its log says where"
     )
+
+
+def count_limit(refusal: RequestRefused, reached: Callable[[str], None]) -> None:
+    """Count the limit that a request was refused for, where only the refusal tells. Others are counted where met."""
+    limit = _LIMITS.get(refusal.code)
+    if limit is not None:
+        reached(limit)
 
 
 def problem_response(refusal: RequestRefused, request_id: str) -> tuple[int, Headers, bytes]:

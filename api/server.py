@@ -26,6 +26,7 @@ from api.access.tls import HANDSHAKE_S, grpc_credentials, listening_context
 from api.ports import NodePort
 from api.rest.app import create_app
 from api.rest.arrivals import Arrivals
+from api.rest.connections import Connections
 from api.rest.front import Front
 from api.rest.heads import KnownHeads
 from api.rest.lane import LookupLaneProtocol
@@ -58,7 +59,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     grpc_port: int | None = None
     drain_s: float = 5.0
     lame_duck_s: float = 0.0
-    keep_alive_s: int = 75
+    keep_alive_s: float = 75
     backlog: int = 2_048
     limits: RestLimits = RestLimits()
     tls: Tls = Tls()
@@ -85,7 +86,7 @@ async def serve(
         sockets = stack.enter_context(_listeners(settings))
         rpc, rpc_addresses = await stack.enter_async_context(_rpc(node, settings))
         addresses = [*(_address(sock, tls) for sock in sockets), *rpc_addresses]
-        server = _Server(_config(app, settings), tls, lambda: announce(addresses))
+        server = _Server(_config(app, settings, node.limit_reached), tls, lambda: announce(addresses))
         try:
             async with asyncio.TaskGroup() as tasks:
                 running = tasks.create_task(server.serve(sockets), name="rest")
@@ -163,10 +164,14 @@ class _Server(uvicorn.Server):
             connection.transport.abort()
 
 
-def _config(app: Front, settings: ServerSettings) -> uvicorn.Config:
+def _config(app: Front, settings: ServerSettings, reached: Callable[[str], None] = lambda _: None) -> uvicorn.Config:
     limits = settings.limits
     lane = functools.partial(
-        LookupLaneProtocol, answers=app.answers, heads=KnownHeads(), arrivals=Arrivals(limits.pending_bytes)
+        LookupLaneProtocol,
+        answers=app.answers,
+        heads=KnownHeads(),
+        arrivals=Arrivals(limits.pending_bytes),
+        places=Connections(limits, reached),
     )
     return uvicorn.Config(
         app,
@@ -178,7 +183,7 @@ def _config(app: Front, settings: ServerSettings) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,  # a caller is who connects, not who it says it is
         server_header=False,
-        timeout_keep_alive=settings.keep_alive_s,
+        timeout_keep_alive=settings.keep_alive_s,  # type: ignore[arg-type]  # it takes any time
         timeout_graceful_shutdown=math.ceil(settings.drain_s) + CUT_WAIT_S,
         backlog=settings.backlog,
     )

@@ -8,6 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+import msgspec
 import uvloop
 
 from api.rest.limits import RestLimits
@@ -97,19 +98,9 @@ def server_settings(settings: Settings) -> ServerSettings:
         drain_s=server.drain_s,
         lame_duck_s=server.lame_duck_s,
         keep_alive_s=server.keep_alive_s,
-        limits=RestLimits(
-            body_bytes=limits.body_bytes,
-            tokens=limits.tokens,
-            batch=limits.batch,
-            lookups_waiting=limits.lookups_waiting,
-        ),
+        limits=msgspec.convert(msgspec.to_builtins(limits), RestLimits),
         tls=settings.auth.tls,
-        rpc_limits=RpcLimits(
-            body_bytes=limits.body_bytes,
-            tokens=limits.tokens,
-            lookups_waiting=limits.lookups_waiting,
-            batch=limits.batch,
-        ),
+        rpc_limits=msgspec.convert(msgspec.to_builtins(limits), RpcLimits),
     )
 
 

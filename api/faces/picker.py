@@ -15,6 +15,7 @@ from msgspec import Meta
 from api.access.caller import tenant_of
 from api.faces.questions import Unreadable, decoded
 from api.faces.refusals import JSON, FaceRefused, as_response, refused, reply
+from api.rest.exchange import sharer_of
 from api.rest.media import body_form
 from api.rest.query_options import options_from_query
 from indexer.errors import IndexerError
@@ -60,7 +61,9 @@ class PickerRoutes:
         """`POST /lookup`: the instance that holds most of the prompt; no name where nobody holds any."""
         headers = dict(request.headers.raw)
         try:
-            content = await self._bodies.plain(await self._bodies.read(request.receive, headers), headers)
+            sharer = sharer_of(request.scope)
+            received = await self._bodies.read(request.receive, headers, sharer)
+            content = await self._bodies.plain(received, headers, sharer)
             body = decoded(body_form(headers.get(b"content-type"), ids_allowed=False), content, PickerBody)
             query = LookupQuery(
                 model=body.model or None,

@@ -15,6 +15,7 @@ from api.faces.questions import Unreadable, by_hashes, by_tokens, plain_options
 from api.faces.refusals import JSON, MSGPACK, as_response, refused, reply
 from api.problems import RequestRefused
 from api.rest.body import is_coded
+from api.rest.exchange import sharer_of
 from api.rest.media import body_form
 from api.rest.plain_json import PlainJson
 from indexer.model import DEFAULT_TENANT
@@ -87,8 +88,10 @@ class QueryRoute:
     async def handle(self, request: Request) -> Response:
         """The same for a request that comes in parts."""
         headers = dict(request.headers.raw)
+        sharer = sharer_of(request.scope)
         try:
-            body = await self._bodies.plain(await self._bodies.read(request.receive, headers), headers)
+            received = await self._bodies.read(request.receive, headers, sharer)
+            body = await self._bodies.plain(received, headers, sharer)
         except RequestRefused as error:
             return as_response(refused(error, None))
         return as_response(self._answer(headers, body))

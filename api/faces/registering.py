@@ -18,6 +18,7 @@ from api.faces.questions import Unreadable, decoded, tenant_meant, tenant_told, 
 from api.faces.refusals import JSON, MSGPACK, FaceRefused, as_response, refused, reply
 from api.faces.shapes import Register, Unregister
 from api.faces.workers import BLOCK_SIZE_LABEL, WorkersFilters, listed
+from api.rest.exchange import sharer_of
 from api.rest.explain import explain
 from api.rest.media import body_form
 from api.rest.query_options import options_from_query
@@ -88,7 +89,9 @@ class RegisterRoutes:
     ) -> Response:
         headers = dict(request.headers.raw)
         try:
-            body = await self._bodies.plain(await self._bodies.read(request.receive, headers), headers)
+            sharer = sharer_of(request.scope)
+            received = await self._bodies.read(request.receive, headers, sharer)
+            body = await self._bodies.plain(received, headers, sharer)
             told = await answer(request, body_form(headers.get(b"content-type"), ids_allowed=False), body)
         except Unreadable as error:
             told = refused(error.why, error.protocol)

@@ -54,8 +54,9 @@ def create_app(
     `faces`: whether other services' APIs are spoken, whose clients show no token; None: where nobody has to show one.
     """
     limits, stopping, access = limits or RestLimits(), stopping or asyncio.Event(), access or OpenAccess()
-    bodies, request_ids, requests = BodyReader(limits), RequestIds(), LookupRequests(limits.tokens, node.texts)
-    exchange, readying = Exchange(bodies, request_ids), Readying(node, limits, stopping)
+    bodies, request_ids = BodyReader(limits, node.limit_reached), RequestIds()
+    requests, exchange = LookupRequests(limits.tokens, node.texts), Exchange(bodies, request_ids, node.limit_reached)
+    readying = Readying(node, limits, stopping)
     service = ServiceRoutes(node, exchange, openapi_document(node.version().version), stopping)
     sources, replicas = SourceRoutes(node, exchange), ReplicaRoutes(node, exchange)
     table: dict[str, dict[str, Door]] = {

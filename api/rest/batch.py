@@ -19,10 +19,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.access.caller import Caller, tenant_of
+from api.admission import Shares
 from api.ports import Encoding, NodePort
 from api.problems import fault, problem_of, refusal_of
 from api.rest.batch_body import BatchBodies
-from api.rest.exchange import Exchange, caller_of
+from api.rest.exchange import Exchange, caller_of, sharer_of
 from api.rest.limits import RestLimits
 from api.rest.lookup_request import TOKEN_BYTES, LookupRequests
 from api.rest.media import ANSWER_TYPES, BodyForm, answer_encoding, body_form
@@ -71,18 +72,14 @@ class BatchRoute:
         self._readying = readying
         self._limits = limits
         self._bodies = BatchBodies(limits.batch)
-        self._waiting = 0
+        self._waiting = Shares("rest.batches_waiting", limits.batches_waiting, reached=node.limit_reached)
 
     async def batch(self, request: Request) -> Response:
         """`POST /v1/lookup/batch`."""
-        if self._waiting >= self._limits.batches_waiting:
-            self._node.limit_reached("batches_waiting")
-            raise overload("batch.too_many_waiting", f"{self._limits.batches_waiting} batches are under way")
-        self._waiting += 1
-        try:
+        with self._waiting.place(sharer_of(request.scope)) as granted:
+            if not granted:
+                raise overload("batch.too_many_waiting", "too many batches are under way, of all or of this caller")
             return await self._answered(request)
-        finally:
-            self._waiting -= 1
 
     async def _answered(self, request: Request) -> Response:
         headers = dict(request.headers.raw)
@@ -105,7 +102,7 @@ class BatchRoute:
             answers[i] = self._answer(items[i], encoding, began)
             await slices.turn()
         if waiting:
-            await while_there(request.receive, self._all_ready([items[i] for i in waiting]))
+            await while_there(request.receive, self._all_ready([items[i] for i in waiting], sharer_of(request.scope)))
         for i in waiting:
             tokens_left -= self._taken(items[i], tokens_left) if items[i].label == "text" else 0
             answers[i] = self._answer(items[i], encoding, None)
@@ -130,12 +127,12 @@ class BatchRoute:
         tokens = len(item.query.tokens or b"") // TOKEN_BYTES + len(item.query.start) * CHUNK_TOKENS
         if tokens <= tokens_left:
             return tokens
-        self._node.limit_reached("batch_tokens")
+        self._node.limit_reached("limits.tokens")
         rule = f"at most {self._limits.tokens} tokens in all prompts of a batch together (limits.tokens)"
         item.refuse(BadRequestError("batch.too_many_tokens", [FieldIssue("token_ids", rule)]))
         return 0
 
-    async def _all_ready(self, items: list[_Item]) -> None:
+    async def _all_ready(self, items: list[_Item], sharer: str) -> None:
         texts = asyncio.Semaphore(TEXTS_AT_ONCE)
 
         async def ready(item: _Item, query: LookupQuery) -> None:
@@ -143,7 +140,7 @@ class BatchRoute:
                 if query.text is not None:
                     async with texts:
                         query = await self._node.tokenized(query)
-                item.query = await self._readying.ready(query)
+                item.query = await self._readying.ready(query, sharer)
             except Exception as error:  # noqa: BLE001 - as in reading
                 item.refuse(error)
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Final
 
 from starlette.types import Receive
 
+from api.admission import LOCAL, Shares
 from api.problems import RequestRefused
 from api.rest.inflating import STEP_BYTES, Pieces, inflater
 from api.rest.limits import RestLimits
@@ -36,34 +37,45 @@ class CallerGone(Exception):
 class BodyReader:
     """Reads bodies of all requests of one server; lives on one event loop."""
 
-    def __init__(self, limits: RestLimits) -> None:
+    def __init__(self, limits: RestLimits, reached: Callable[[str], None] = lambda _: None) -> None:
         self._limits = limits
-        self._pending = 0
+        self._reached = reached
+        self._pending = Shares("limits.pending_bytes", limits.pending_bytes, reached=reached)
 
-    async def read(self, receive: Receive, headers: Mapping[bytes, bytes]) -> bytes:
+    async def read(self, receive: Receive, headers: Mapping[bytes, bytes], caller: str = LOCAL) -> bytes:
         """The whole body as it was sent. Raises `RequestRefused` or `CallerGone`.
 
-        What is refused for its size is still received, up to a bound, and dropped: a caller that has not finished
-        sending does not read the answer, and one whose connection closes meanwhile never sees it.
+        `caller` is whose share of the bytes that are held it counts to. What is refused for its size is still received,
+        up to a bound, and dropped: a caller that has not finished sending does not read the answer, and one whose
+        connection closes meanwhile never sees it.
         """
         try:
-            return await self._read(receive, headers)
+            return await self._read(receive, headers, caller)
         except RequestRefused as refused:
             if refused.status in _SIZE_STATUSES and b"expect" not in headers:
                 await self._drop(receive)
             raise
 
-    async def _read(self, receive: Receive, headers: Mapping[bytes, bytes]) -> bytes:
-        limit = self._limits.body_bytes
+    async def _read(self, receive: Receive, headers: Mapping[bytes, bytes], caller: str) -> bytes:
         length = headers.get(b"content-length")
-        if length is not None and length.isdigit() and int(length[:20]) > limit:
-            raise _too_large(limit)
-        message = await receive()
-        if message["type"] != "http.request":
-            raise CallerGone
-        body: bytes = message["body"]
-        if message["more_body"]:
-            body = await self._rest(receive, body)
+        if length is not None and length.isdigit() and int(length[:20]) > self._limits.body_bytes:
+            raise self._too_large()
+        try:
+            async with asyncio.timeout(self._limits.body_wait_s):  # also of the first part: a head alone is a request
+                message = await receive()
+                if message["type"] != "http.request":
+                    raise CallerGone
+                body: bytes = message["body"]
+                if message["more_body"]:
+                    body = await self._rest(receive, body, caller)
+        except TimeoutError:
+            self._reached("limits.body_wait_s")
+            raise RequestRefused(
+                HTTPStatus.REQUEST_TIMEOUT,
+                "body.timeout",
+                f"the body was not complete within {self._limits.body_wait_s:g} s",
+                headers=[(b"connection", b"close")],
+            ) from None
         if not body and b"upgrade" in headers:
             raise _lost()  # the parser takes what follows such a head for another protocol
         return body
@@ -71,25 +83,24 @@ class BodyReader:
     def check(self, body: bytes) -> None:
         """Raise `RequestRefused` for a whole body that is too large."""
         if len(body) > self._limits.body_bytes:
-            raise _too_large(self._limits.body_bytes)
+            raise self._too_large()
 
-    async def plain(self, body: bytes, headers: Mapping[bytes, bytes]) -> bytes:
+    async def plain(self, body: bytes, headers: Mapping[bytes, bytes], caller: str = LOCAL) -> bytes:
         """What a whole body holds, decompressed where it has to be, in slices. Raises `RequestRefused`."""
         self.check(body)
         if not is_coded(headers):
             return body
-        return await self._inflated(inflater(headers[b"content-encoding"])(body), len(body))
+        return await self._inflated(inflater(headers[b"content-encoding"])(body), len(body), caller)
 
-    async def _inflated(self, pieces: Pieces, size: int) -> bytes:
+    async def _inflated(self, pieces: Pieces, size: int, caller: str) -> bytes:
         inflated_max = max(FREE_BYTES, INFLATION_MAX * size)
         parts: list[bytes] = []
         total, slice_cost = 0, 0
         try:
             for piece in pieces:
-                parts.append(piece)
+                self._take(total, len(piece), caller)
                 total += len(piece)
-                self._pending += len(piece)
-                self._check(total)
+                parts.append(piece)
                 if total > inflated_max:
                     raise _inflates()
                 slice_cost += len(piece) + STEP_COST
@@ -98,30 +109,24 @@ class BodyReader:
                     await asyncio.sleep(0)
             return b"".join(parts)
         finally:
-            self._pending -= total
+            if total:
+                self._pending.give_back(caller, total)
 
-    async def _rest(self, receive: Receive, first: bytes) -> bytes:
-        parts, size = [first], 0
+    async def _rest(self, receive: Receive, first: bytes, caller: str) -> bytes:
+        parts, size, more = [first], 0, True
         try:
-            async with asyncio.timeout(self._limits.body_wait_s):
-                while True:
-                    size += len(parts[-1])
-                    self._pending += len(parts[-1])
-                    self._check(size)
-                    message = await receive()
-                    if message["type"] != "http.request":
-                        raise CallerGone
-                    parts.append(message["body"])
-                    if not message["more_body"]:
-                        return b"".join(parts)
-        except TimeoutError:
-            raise RequestRefused(
-                HTTPStatus.REQUEST_TIMEOUT,
-                "body.timeout",
-                f"the body was not complete within {self._limits.body_wait_s:g} s",
-            ) from None
+            while more:
+                self._take(size, len(parts[-1]), caller)
+                size += len(parts[-1])
+                message = await receive()
+                if message["type"] != "http.request":
+                    raise CallerGone
+                parts.append(message["body"])
+                more = message["more_body"]
+            return b"".join(parts)
         finally:
-            self._pending -= size
+            if size:
+                self._pending.give_back(caller, size)
 
     async def _drop(self, receive: Receive) -> None:
         left = DROPPED_BYTES_MAX
@@ -133,10 +138,11 @@ class BodyReader:
                         return
                     left -= len(message["body"])
 
-    def _check(self, size: int) -> None:
-        if size > self._limits.body_bytes:
-            raise _too_large(self._limits.body_bytes)
-        if self._pending > self._limits.pending_bytes:
+    def _take(self, before: int, amount: int, caller: str) -> None:
+        """Count more of a body as held."""
+        if before + amount > self._limits.body_bytes:
+            raise self._too_large()
+        if amount and not self._pending.take(caller, amount):
             raise RequestRefused(
                 HTTPStatus.TOO_MANY_REQUESTS,
                 "body.pending_bytes",
@@ -144,13 +150,13 @@ class BodyReader:
                 headers=[(b"retry-after", b"1")],
             )
 
-
-def _too_large(limit: int) -> RequestRefused:
-    return RequestRefused(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        "body.too_large",
-        f"the body is larger than {limit} bytes (limits.body_bytes)",
-    )
+    def _too_large(self) -> RequestRefused:
+        self._reached("limits.body_bytes")
+        return RequestRefused(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            "body.too_large",
+            f"the body is larger than {self._limits.body_bytes} bytes (limits.body_bytes)",
+        )
 
 
 def _lost() -> RequestRefused:

@@ -10,10 +10,12 @@ from urllib.parse import unquote
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
-from api.access.caller import Caller
+from api.access.caller import ANYONE, Caller
+from api.admission import LOCAL, peer_of
 from api.ports import Encoding
-from api.problems import RequestRefused, problem_response, refusal_of
+from api.problems import RequestRefused, count_limit, problem_response, refusal_of
 from api.rest.body import BodyReader
 from api.rest.media import ANSWER_TYPES, answer_encoding, body_form
 from api.rest.request_ids import RequestIds
@@ -30,14 +32,18 @@ _ENCODE: Final[dict[Encoding, Callable[[object], bytes]]] = {
 class Exchange:
     """Bodies in, answers out."""
 
-    def __init__(self, bodies: BodyReader, request_ids: RequestIds) -> None:
+    def __init__(
+        self, bodies: BodyReader, request_ids: RequestIds, reached: Callable[[str], None] = lambda _: None
+    ) -> None:
         self._bodies = bodies
         self._request_ids = request_ids
+        self._reached = reached
 
     async def raw_body(self, request: Request) -> bytes:
         """The body as bytes, within the limits."""
         headers = dict(request.headers.raw)
-        return await self._bodies.plain(await self._bodies.read(request.receive, headers), headers)
+        sharer = sharer_of(request.scope)
+        return await self._bodies.plain(await self._bodies.read(request.receive, headers, sharer), headers, sharer)
 
     async def body(self, request: Request, expected: type[T]) -> T:
         """The body as that type, from JSON or MessagePack. Raises `RequestRefused`, `BadRequestError`."""
@@ -63,7 +69,9 @@ class Exchange:
 
     def refuse(self, request: Request, error: Exception) -> Response:
         """The problem that says why not."""
-        status, headers, body = problem_response(refusal_of(error), self.request_id(request))
+        refusal = refusal_of(error)
+        count_limit(refusal, self._reached)
+        status, headers, body = problem_response(refusal, self.request_id(request))
         return Response(body, status, {name.decode(): value.decode() for name, value in headers})
 
 
@@ -75,6 +83,15 @@ def caller_of(request: Request) -> Caller:
     """Who asks, where the path has a scope."""
     caller: Caller = request.scope[CALLER]
     return caller
+
+
+def sharer_of(scope: Scope) -> str:
+    """To whose share of a limit a request counts: its token's, else its address's."""
+    caller: Caller | None = scope.get(CALLER)
+    if caller is not None and caller is not ANYONE:
+        return f"token {caller.name}"
+    client = scope.get("client")
+    return peer_of(client[0]) if client else LOCAL
 
 
 _OF: Final = {"pod": "source", "hash": "block", "name": "replica"}

@@ -15,9 +15,11 @@ from typing import Final
 import msgspec
 from starlette.types import Receive, Scope, Send
 
+from api.admission import Shares
 from api.ports import Encoding, NodePort
-from api.problems import RequestRefused, problem_response, refusal_of
+from api.problems import RequestRefused, count_limit, problem_response, refusal_of
 from api.rest.body import BodyReader, CallerGone, is_coded
+from api.rest.exchange import sharer_of
 from api.rest.heads import Reply
 from api.rest.limits import RestLimits
 from api.rest.lookup_request import LookupRequests
@@ -53,7 +55,7 @@ class LookupRoute:
         self._request_ids = request_ids
         self._limits = limits
         self._readying = readying
-        self._waiting = 0
+        self._waiting = Shares("limits.lookups_waiting", limits.lookups_waiting, reached=node.limit_reached)
 
     def answer_now(self, query_string: bytes, headers: Mapping[bytes, bytes], body: bytes) -> Reply | None:
         """The reply to a whole POST; None where the question has to wait, for events or for the tokens of a text.
@@ -82,23 +84,22 @@ class LookupRoute:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         label, state = "unknown", ""
         started = time.perf_counter()
-        self._waiting += 1
+        sharer = sharer_of(scope)
         try:
-            self._admit(scope["method"])
-            body = await self._bodies.read(receive, headers)
-            started = time.perf_counter()  # a slow caller's network is not our time
-            body = await self._bodies.plain(body, headers)
-            query, label, encoding = self._question(scope["query_string"], headers, body)
-            del body
-            if self._readying.has_to_wait(query):
-                query = await self._ready(query, receive)
+            with self._waiting.place(sharer) as granted:
+                self._admit(scope["method"], granted=granted)
+                body = await self._bodies.read(receive, headers, sharer)
+                started = time.perf_counter()  # a slow caller's network is not our time
+                body = await self._bodies.plain(body, headers, sharer)
+                query, label, encoding = self._question(scope["query_string"], headers, body)
+                del body
+            if self._readying.has_to_wait(query):  # not among those that plain questions are refused for
+                query = await while_there(receive, self._readying.ready(query, sharer))
             reply, state = self._answer(query, encoding, started)
         except CallerGone:
             return
         except Exception as error:  # noqa: BLE001 - answers for a fault of ours, too
             reply = self._refusal(error, headers)
-        finally:
-            self._waiting -= 1
         status, out, content = reply
         self._node.observe_lookup(
             api="rest", input=label, code=status, state=state, seconds=time.perf_counter() - started
@@ -106,7 +107,7 @@ class LookupRoute:
         await send({"type": "http.response.start", "status": status, "headers": out})
         await send({"type": "http.response.body", "body": content})
 
-    def _admit(self, method: str) -> None:
+    def _admit(self, method: str, *, granted: bool) -> None:
         """Raise what can be told before the body is read."""
         if method != "POST":
             raise RequestRefused(
@@ -115,8 +116,8 @@ class LookupRoute:
                 "this path takes POST",
                 headers=[(b"allow", b"POST")],
             )
-        if self._waiting > self._limits.lookups_waiting:
-            raise overload("lookups.too_many", f"{self._limits.lookups_waiting} lookups are under way")
+        if not granted:
+            raise overload("lookups.too_many", "too many lookups are under way, of all callers or of this one")
 
     def _question(
         self, query_string: bytes, headers: Mapping[bytes, bytes], body: bytes
@@ -127,14 +128,6 @@ class LookupRoute:
             query.request_id = self._request_ids.of(headers.get(b"x-request-id"))
         return query, label, answer_encoding(headers.get(b"accept"), form)
 
-    async def _ready(self, query: LookupQuery, receive: Receive) -> LookupQuery:
-        """Raises `CallerGone`. Who waits here is not among those that plain questions are refused for."""
-        self._waiting -= 1
-        try:
-            return await while_there(receive, self._readying.ready(query))
-        finally:
-            self._waiting += 1
-
     def _answer(self, query: LookupQuery, encoding: Encoding, started: float) -> tuple[Reply, str]:
         answer = self._node.lookup(query, encoding=encoding)
         answer.took_us = int((time.perf_counter() - started) * 1e6)
@@ -142,4 +135,6 @@ class LookupRoute:
         return (200, [_TYPE_HEADERS[encoding], (b"content-length", b"%d" % len(content))], content), answer.state
 
     def _refusal(self, error: Exception, headers: Mapping[bytes, bytes]) -> Reply:
-        return problem_response(refusal_of(error), self._request_ids.of(headers.get(b"x-request-id")))
+        refusal = refusal_of(error)
+        count_limit(refusal, self._node.limit_reached)
+        return problem_response(refusal, self._request_ids.of(headers.get(b"x-request-id")))

@@ -22,6 +22,7 @@ from uvicorn.server import ServerState
 
 from api.problems import Headers
 from api.rest.arrivals import Arrival, Arrivals
+from api.rest.connections import Connections
 from api.rest.heads import HEAD_BYTES_MAX, AnswerNow, Head, KnownHeads, Reply
 from api.rest.protocol import BoundedHttpProtocol
 
@@ -44,8 +45,9 @@ class LookupLaneProtocol(BoundedHttpProtocol):
         answers: Mapping[bytes, AnswerNow],
         heads: KnownHeads,
         arrivals: Arrivals,
+        places: Connections,
     ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+        super().__init__(config, server_state, app_state, _loop, places=places)
         self._answers = answers
         self._heads = heads
         self._arrivals = arrivals
@@ -124,7 +126,7 @@ class LookupLaneProtocol(BoundedHttpProtocol):
         arrival.take(data)
         self._arrival = arrival
         self._hand_over = self.loop.call_later(HAND_OVER_S, self._leave_arrival)
-        self._stay()
+        self._unset_keepalive_if_required()
         return True
 
     def _receive_fresh(self, data: bytes) -> bool:
@@ -142,6 +144,7 @@ class LookupLaneProtocol(BoundedHttpProtocol):
         self.parser = httptools.HttpRequestParser(self)  # as before the message: it does not see its end
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._between = True
+        self._stop_open_timer()  # that of arrivals runs
         return True
 
     def arrived(self) -> None:
@@ -158,6 +161,7 @@ class LookupLaneProtocol(BoundedHttpProtocol):
             self._go_generally(arrival.received())
             return
         self._answered_known(reply)
+        self.timeout_keep_alive_handler()
         if arrival.fresh and reply[0] == HTTPStatus.OK:
             self._heads.learn(arrival.text, head.answer, head.query_string, head.headers)
 

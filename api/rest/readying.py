@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from starlette.types import Receive
 
+from api.admission import LOCAL, Shares
 from api.ports import NodePort
 from api.problems import RequestRefused
 from api.rest.body import CallerGone
@@ -34,39 +35,35 @@ class Readying:
 
     def __init__(self, node: NodePort, limits: RestLimits, stopping: asyncio.Event) -> None:
         self._node = node
-        self._limits = limits
         self._stopping = stopping
-        self._waits = 0
-        self._waits_bytes = 0
+        self._waits = Shares("limits.sequence_waits", limits.sequence_waits, reached=node.limit_reached)
+        self._waits_bytes = Shares("limits.sequence_wait_bytes", limits.sequence_wait_bytes, reached=node.limit_reached)
 
     @staticmethod
     def has_to_wait(query: LookupQuery) -> bool:
         """Whether there is anything to wait for."""
         return query.text is not None or bool(query.min_sequence)
 
-    async def ready(self, query: LookupQuery) -> LookupQuery:
-        """The question as it can be asked. Raises what refuses it."""
+    async def ready(self, query: LookupQuery, sharer: str = LOCAL) -> LookupQuery:
+        """The question as it can be asked; `sharer` is to whose share its waiting counts. Raises what refuses it."""
         if query.text is not None:
             query = await self._node.tokenized(query)  # leaves it what is left of its time
         if query.min_sequence and not query.overdue:
-            await self._applied(query)
+            await self._applied(query, sharer)
         return query
 
-    async def _applied(self, query: LookupQuery) -> None:
+    async def _applied(self, query: LookupQuery, sharer: str) -> None:
         """Give the events of the question the time to arrive."""
         wait_ms = SEQUENCE_WAIT_MS if query.timeout_ms is None else min(query.timeout_ms, SEQUENCE_WAIT_MS_MAX)
         held = len(query.tokens or b"") + HASH_BYTES * len(query.block_hashes or ())
-        if self._waits >= self._limits.sequence_waits:
-            raise overload("lookups.too_many_waits", f"{self._limits.sequence_waits} lookups wait for a sequence")
-        if self._waits_bytes + held > self._limits.sequence_wait_bytes:
-            raise overload("lookups.too_many_waits", "lookups that wait for a sequence hold too many bytes of prompts")
-        self._waits += 1
-        self._waits_bytes += held
-        try:
+        with self._waits.place(sharer) as granted, self._waits_bytes.place(sharer, held) as fits:
+            if not granted:
+                detail = "too many lookups wait for a sequence, of all callers or of this one"
+                raise overload("lookups.too_many_waits", detail)
+            if not fits:
+                detail = "lookups that wait for a sequence hold too many bytes of prompts, of all or of this caller"
+                raise overload("lookups.too_many_waits", detail)
             await self._applied_or_over(query, wait_ms / 1_000)
-        finally:
-            self._waits -= 1
-            self._waits_bytes -= held
 
     async def _applied_or_over(self, query: LookupQuery, wait_s: float) -> None:
         async with asyncio.TaskGroup() as tasks:

@@ -206,8 +206,27 @@ class Limits(Section, frozen=True):
     max_clears_per_minute: Count = 120
     """Pods that callers clear, or remove while blocks of them are known: a discovery that has gone wrong must not empty
     the index. `PUT /v1/sources?max_removals=N` says instead how many sources may go."""
+    connections: Count = 4_096
+    """HTTP connections open at once; beyond: 429 to the first request, and the connection ends."""
+    connections_per_caller: Count = 1_024
+    """The same from one address (IPv6: one /64): raise it where all callers come through one gateway."""
+    head_bytes: Bytes = 64 * 1024
+    """Request line and headers of a request; beyond: 431."""
     lookups_waiting: Count = 1_024
-    """Requests at once; beyond: 429."""
+    """Lookups at once whose bodies arrive in pieces; beyond: 429. Like the three below it is shared: one caller alone
+    gets four fifths of it, and something is left for whoever has nothing."""
+    sequence_waits: Count = 1_024
+    """Lookups at once that wait for a `min_sequence`; beyond: 429."""
+    sequence_wait_bytes: Bytes = 64 * MIB
+    """Of the prompts of those."""
+    pending_bytes: Bytes = 256 * MIB
+    """Of bodies that are not complete, over all requests; beyond: 429."""
+    head_wait_s: Seconds = 10.0
+    """A request's head arrives within this time, or the connection ends."""
+    body_wait_s: Seconds = 30.0
+    """And its body within this; beyond: 408."""
+    unread_wait_s: Seconds = 30.0
+    """A caller takes some of an answer within this time, or the connection ends."""
     text_bytes: Bytes = 4 * MIB
     """Of one prompt told as text, and of what a chat template makes of messages. Beyond: 422."""
     text_timeout_ms: Annotated[int, Meta(ge=1, le=60_000)] = 1_000

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api import server
-from api.rest import lane, protocol
+from api.rest import lane
 from api.rest.heads import AnswerNow, KnownHeads
 from api.rest.limits import RestLimits
 from api.server import UDS_MODE, ServerSettings, serve
@@ -388,10 +388,10 @@ def test_a_head_beyond_the_limit_is_answered(address: Address) -> None:
     assert answer.startswith(b"HTTP/1.1 431 ")
 
 
-def test_a_head_that_never_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_head_that_never_ends_is_cut_off() -> None:
     """And so is a connection that says nothing."""
-    monkeypatch.setattr(protocol, "HEAD_WAIT_S", 0.05)
-    with served_in_thread(FakeNode(), ServerSettings(port=0, keep_alive_s=1)) as address:
+    settings = ServerSettings(port=0, keep_alive_s=1, limits=RestLimits(head_wait_s=0.05))
+    with served_in_thread(FakeNode(), settings) as address:
         assert b"" == exchange(address, b"GET / HTTP/1.1\r\n")
         assert b"" == exchange(address, b"")
 

@@ -34,7 +34,7 @@ def _read(messages: Iterable[dict[str, object]], length: int | None = None, **li
     try:
         return asyncio.run(reader.read(receive, headers))
     finally:
-        assert reader._pending == 0
+        assert reader._pending.total == 0
 
 
 @pytest.mark.parametrize("cuts", [[b"abc"], [b"a", b"bc"], [b"", b"a", b"b", b"c"], [b"abc", b""]])
@@ -116,7 +116,7 @@ def _plain(body: bytes, headers: dict[bytes, bytes], limits: RestLimits) -> byte
     try:
         return asyncio.run(reader.plain(body, headers))
     finally:
-        assert reader._pending == 0
+        assert reader._pending.total == 0
 
 
 def _checked(body: bytes, coding: bytes | None = None) -> bytes:
