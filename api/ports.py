@@ -65,6 +65,10 @@ class NodePort(Protocol):
         """
         ...
 
+    def address_of(self, pod: str, tenant: str | None) -> str | None:
+        """Where a pod of that name and tenant was said to be reached; None where it is not known or nobody said."""
+        ...
+
     @property
     def texts(self) -> TextMemo:
         """What faces remember of prompts told as text: it shares its salt with the memory of the prompts' hashes."""

@@ -17,6 +17,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from indexer.allocator import return_freed_memory
+from indexer.candidates import of_tenant
 from indexer.collect.fleet import Fleet
 from indexer.collect.options import CollectOptions
 from indexer.demands import SequenceWaits, tell_unmet
@@ -29,7 +30,7 @@ from indexer.index.registry import Registry
 from indexer.index.states import StateLimits
 from indexer.ingest import Ingest
 from indexer.lookup import Lookup, hash_block_size
-from indexer.model import TOKEN_BYTES, Descriptor, SourceId, Tier
+from indexer.model import DEFAULT_TENANT, TOKEN_BYTES, Descriptor, SourceId, Tier
 from indexer.partitions.parts import Nonces, Pace, Parts, ReplicaOptions
 from indexer.partitions.replica import Replica
 from indexer.roster import Roster
@@ -214,6 +215,11 @@ class Node:
             hashes=self._lookup.hashes(query, size).tolist(),
             prompt_tokens=len(query.tokens or b"") // TOKEN_BYTES,
         )
+
+    def address_of(self, pod: str, tenant: str | None) -> str | None:
+        """Where a pod was said to be reached."""
+        addresses = (each.descriptor.address for each in of_tenant(self.registry, pod, tenant or DEFAULT_TENANT))
+        return next((address for address in addresses if address), None)
 
     async def tokenized(self, query: LookupQuery) -> LookupQuery:
         """The same question with tokens in the place of a text."""

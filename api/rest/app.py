@@ -21,6 +21,7 @@ from api.access.access import Access, OpenAccess
 from api.access.caller import require
 from api.faces.doors import face_caller, face_doors, query_routes
 from api.faces.query import QueryRoute
+from api.pick.route import METHODS, PickRoute
 from api.ports import NodePort
 from api.problems import RequestRefused, fault
 from api.rest.batch import BatchRoute
@@ -59,8 +60,11 @@ def create_app(
     readying = Readying(node, limits, stopping)
     service = ServiceRoutes(node, exchange, openapi_document(node.version().version), stopping)
     sources, replicas = SourceRoutes(node, exchange), ReplicaRoutes(node, exchange)
+    pick = PickRoute(node, exchange, bodies, limits, readying, access)
     table: dict[str, dict[str, Door]] = {
         "/v1/lookup/batch": {"POST": Door("lookup", BatchRoute(node, exchange, requests, limits, readying).batch)},
+        "/v1/pick": {"POST": Door("lookup", pick.pick)},
+        "/v1/pick/{path:path}": dict.fromkeys(METHODS, Door(None, pick.pick_and_let_pass)),
         "/v1/hash": {"POST": Door("lookup", HashRoute(node, exchange, requests).hash)},
         "/v1/sources": {
             "GET": Door("lookup", sources.list_sources),

@@ -34,6 +34,13 @@ _BATCH: Final = (
     "whose deadline passes before its turn is answered `no_signal`, `reason: deadline`."
 )
 
+_PICK: Final = (
+    "The body is a request for `/v1/completions` or `/v1/chat/completions` exactly as the client sent it; unknown keys "
+    "are ignored. 204 says: balance as you would without this service. That is the answer to whatever is not "
+    "understood, not known or not ready in time, and where nobody holds anything. Below `/v1/pick/` (Envoy's ext_authz "
+    "with this as its path prefix) every method and path is answered so, and always with 200."
+)
+
 REF: Final = "#/components/schemas/"
 ROOTS: Final = (
     rest.LookupBody,
@@ -185,6 +192,17 @@ def _paths() -> Json:
                 body=_body({"$ref": REF + "BatchBody"}),
                 parameters=_prompt_headers(),
                 description=_BATCH,
+            )
+        },
+        "/v1/pick": {
+            "post": _operation(
+                "pick",
+                "lookup",
+                "For scripts in gateways: which pods to send this OpenAI request to",
+                _pick_answers(),
+                body=_pick_body(),
+                parameters=_pick_headers(),
+                description=_PICK,
             )
         },
         "/v1/hash": {
@@ -349,6 +367,36 @@ def _answers(schema: str, status: str = "200", description: str = "The answer.")
 def _command_answers(schema: str) -> Json:
     late = "Recorded; not seen to be in force yet."
     return _answers(schema) | _answers(schema, "202", late) | {"503": {"$ref": "#/components/responses/Problem"}}
+
+
+def _pick_answers() -> Json:
+    headers = {
+        "x-gateway-destination-endpoint": "HOST:PORT of these pods, best first, as far as they are known.",
+        "x-kvindexer-state": "The answer's state.",
+        "x-kvindexer-matched-tokens": "Of the first pod.",
+        "x-kvindexer-request-id": "The request's id.",
+    }
+    told = {name: {"description": text, "schema": {"type": "string"}} for name, text in headers.items()}
+    text = "A line a pod, best first, at most 3: `POD SCORE MATCHED_TOKENS STATE`. What ends a word is percent-encoded."
+    schema = {"text/plain": {"schema": {"type": "string"}}}
+    return {
+        "200": {"description": text, "headers": told, "content": schema},
+        "204": {"description": "No preference.", "headers": told},
+    }
+
+
+def _pick_body() -> Json:
+    schema = {"type": "object", "description": "A completions or chat completions request."}
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
+
+
+def _pick_headers() -> list[Json]:
+    pods = {"type": "string", "maxLength": 16_384}
+    return [
+        _header("x-kvindexer-pods", pods, "Only these, separated by commas, by any of their names."),
+        _header("x-kvindexer-truncated", {"enum": ["true", "false"]}, "The body was cut: what is complete is used."),
+        *_prompt_headers(),
+    ]
 
 
 def _plain(media_type: str, schema: Json) -> Json:

@@ -77,6 +77,9 @@ class FakeNode:
         self.others: list[ReplicaView] = []
         self.drained: set[str] = set()
         self.fault: Exception | None = None
+        self.entries: list[PodEntry] = []
+        """Of every answer, where there are any."""
+        self.addresses: dict[str, str] = {}
         self.held: list[Holding] = []
         self.secret = False
         self.limits_reached: Counter[str] = Counter()
@@ -117,7 +120,7 @@ class FakeNode:
             tokenizer=query.tokenizer or msgspec.UNSET,
             state="exact",
             reason=None,
-            pods=[msgspec.Raw(encode(entry))],
+            pods=[msgspec.Raw(encode(each)) for each in self.entries or [entry]],
             shards=Shards(),
             took_us=0,
         )
@@ -129,6 +132,9 @@ class FakeNode:
         if query.scheme == "dynamo" and self.secret:
             raise SchemeConflictError("hashes without this deployment's secret are refused")
         return Holdings("exact", self.held if query.tokens or query.block_hashes else [])
+
+    def address_of(self, pod: str, tenant: str | None) -> str | None:
+        return self.addresses.get(pod) if tenant is None else None
 
     async def tokenized(self, query: LookupQuery) -> LookupQuery:
         """A token for each byte of the text."""

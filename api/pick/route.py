@@ -1,0 +1,153 @@
+"""`POST /v1/pick`, and `/v1/pick/…` for gateways that ask before each request whether to let it pass.
+
+Promise: what a client sent to an engine never fails here. What is not understood, not known or not answered in time is
+204, "balance as you would without me"; only a caller that may not ask, a body that is too large and overload are told.
+
+Envoy's ext_authz asks with the client's method, its path behind ours, and takes any answer but 200 for a refusal of the
+client's request. So below `/v1/pick/` the answer is always 200, and what would have been 204 or a refusal is one
+without a destination.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.access.access import Access
+from api.access.caller import Caller, require, tenant_of
+from api.pick.openai_body import question
+from api.pick.picked import NO_SIGNAL, STATE_HEADER, headers, lines, picks
+from api.ports import NodePort
+from api.problems import RequestRefused, log_fault, refusal_of
+from api.rest.body import BodyReader, CallerGone
+from api.rest.exchange import Exchange, caller_of
+from api.rest.header_options import add_header_options
+from api.rest.limits import RestLimits
+from api.rest.readying import Readying, overload, while_there
+from indexer.errors import IndexerError
+from schemas.lookup import LookupQuery
+from schemas.rest import TEXT_MAX
+
+PODS_HEADER: Final = b"x-kvindexer-pods"
+PODS_MAX: Final = 4_096
+CUT_HEADERS: Final = (b"x-kvindexer-truncated", b"x-envoy-auth-partial-body")
+METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+"""Of clients, below `/v1/pick/`."""
+
+_TOLD: Final = frozenset({401, 403, 413, 429})
+
+
+class _Reply:
+    """What came of one request: `state` of the answer, or why there is none."""
+
+    def __init__(self, request_id: str) -> None:
+        self.request_id = request_id
+        self.label = "unknown"
+        self.state = NO_SIGNAL
+        self.code = HTTPStatus.NO_CONTENT.value
+        self.content = b""
+        self.headers = {STATE_HEADER: NO_SIGNAL, "x-kvindexer-request-id": request_id}
+
+
+class PickRoute:
+    """The handlers."""
+
+    def __init__(
+        self,
+        node: NodePort,
+        exchange: Exchange,
+        bodies: BodyReader,
+        limits: RestLimits,
+        readying: Readying,
+        access: Access,
+    ) -> None:
+        self._node = node
+        self._exchange = exchange
+        self._bodies = bodies
+        self._limits = limits
+        self._readying = readying
+        self._access = access
+        self._waiting = 0
+
+    async def pick(self, request: Request) -> Response:
+        """`POST /v1/pick`."""
+        reply = await self._reply(request, caller_of(request))
+        return Response(
+            reply.content, HTTPStatus.OK if reply.content else HTTPStatus.NO_CONTENT, reply.headers, "text/plain"
+        )
+
+    async def pick_and_let_pass(self, request: Request) -> Response:
+        """`/v1/pick/…`, any method."""
+        try:
+            caller = self._access.caller(dict(request.headers.raw).get(b"authorization"))
+            require(caller, "lookup")
+            reply = await self._reply(request, caller)
+        except IndexerError as error:
+            told = {STATE_HEADER: NO_SIGNAL, "x-kvindexer-refused": refusal_of(error).code}
+            return Response(b"", HTTPStatus.OK, told, "text/plain")
+        return Response(reply.content, HTTPStatus.OK, reply.headers, "text/plain")
+
+    async def _reply(self, request: Request, caller: Caller) -> _Reply:
+        """Raises `RequestRefused` for what is told, and `CallerGone`."""
+        if self._waiting >= self._limits.lookups_waiting:
+            self._node.limit_reached("lookups_waiting")
+            raise overload("lookups.too_many", f"{self._limits.lookups_waiting} lookups are under way")
+        began, reply = time.perf_counter(), _Reply(self._exchange.request_id(request))
+        self._waiting += 1
+        try:
+            await self._fill(reply, request, caller)
+        except RequestRefused as refused:
+            reply.code = refused.status.value
+            if reply.code in _TOLD:
+                raise
+        except IndexerError as error:
+            reply.code = refusal_of(error).status.value
+        except CallerGone:
+            raise
+        except Exception as error:  # noqa: BLE001 - the client's request is worth more than our fault
+            log_fault(error)
+            reply.code = HTTPStatus.INTERNAL_SERVER_ERROR.value
+        finally:
+            self._waiting -= 1
+            seconds = time.perf_counter() - began
+            self._node.observe_lookup(
+                api="pick", input=reply.label, code=reply.code, state=reply.state, seconds=seconds
+            )
+        return reply
+
+    async def _fill(self, reply: _Reply, request: Request, caller: Caller) -> None:
+        told = dict(request.headers.raw)
+        body = await self._bodies.plain(await self._bodies.read(request.receive, told), told)
+        cut = any(told.get(name, b"").strip().lower() == b"true" for name in CUT_HEADERS)
+        query = question(body, cut=cut, tokens_max=self._limits.tokens)
+        if query is None or not _add_options(query, told):
+            return
+        query.tenant, query.request_id = tenant_of(caller, None), reply.request_id
+        reply.label = "json" if query.text is None else "text"
+        if self._readying.has_to_wait(query):
+            query = await while_there(request.receive, self._readying.ready(query))
+        answer = self._node.lookup(query, encoding="json")
+        tenant = query.tenant
+        chosen = picks(answer, lambda pod: self._node.address_of(pod, tenant))
+        reply.state = answer.state
+        reply.content = lines(chosen)
+        reply.headers = headers(chosen, answer.state, reply.request_id)
+        reply.code = HTTPStatus.OK.value if chosen else HTTPStatus.NO_CONTENT.value
+
+
+def _add_options(query: LookupQuery, told: Mapping[bytes, bytes]) -> bool:
+    """Add what the headers say; False for pods that nobody can be called. Raises `BadRequestError`."""
+    add_header_options(query, told)
+    if PODS_HEADER in told:
+        try:
+            names = [name.strip() for name in told[PODS_HEADER].decode().split(",")]
+        except UnicodeDecodeError:
+            return False
+        query.pods = tuple(dict.fromkeys(name for name in names if name))
+        return 0 < len(query.pods) <= PODS_MAX and all(len(name) <= TEXT_MAX for name in query.pods)
+    return True
