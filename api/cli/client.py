@@ -1,19 +1,24 @@
-"""One request to a running service, with the standard library alone. Failures become one line for a person."""
+"""One request to a running service, by the client that routers use. Failures become one line for a person.
+
+That client takes time to import, and most of what stands here is wanted by commands that ask nobody.
+"""
 
 from __future__ import annotations
 
-import http.client
-import ssl
-from http import HTTPStatus
-from typing import Final
-from urllib.parse import urlsplit
+import argparse
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from schemas.rest import Problem
 
-ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvindexer_client import Client
+
 TIMEOUT_S: Final = 30.0
+JSON: Final = (("content-type", "application/json"),)
 
 
 class CommandFailed(Exception):
@@ -25,52 +30,57 @@ class CommandFailed(Exception):
 
 
 class ServiceClient:
-    """Speaks to the service at `url`, with `token` as bearer if given.
+    """Speaks to the service at `url`, with `token` as bearer if given, over connections that it keeps.
 
     Raises `CommandFailed` when it cannot be reached or answers a problem.
     """
 
-    def __init__(self, url: str, token: str | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        ca: str | None = None,
+        cert: tuple[str, str] | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
         """Nothing is sent before `request`."""
-        parts = urlsplit(url)
+        import kvindexer_client
+
         try:
-            port = parts.port
+            self._client: Client = kvindexer_client.Client(url, token, ca=ca, cert=cert, timeout_s=timeout_s)
         except ValueError as error:
-            raise CommandFailed("--url: the port is no number in 0..65535", 2) from error
-        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username is not None:
-            raise CommandFailed("--url: http://HOST:PORT or https://HOST:PORT wanted", 2)
-        self.url = f"{parts.scheme}://{parts.netloc}"
-        self._prefix = parts.path.rstrip("/")
-        self._scheme, self._host, self._port = parts.scheme, parts.hostname, port
-        self._headers = {} if token is None else {"authorization": f"Bearer {token}"}
-        self._timeout_s = timeout_s
+            raise CommandFailed(f"--{'token' if 'token' in str(error) else 'url'}: {error}", 2) from error
+        except OSError as error:  # of TLS, too
+            raise CommandFailed(f"--ca, --cert, --key: {_words(error)}", 2) from error
+        self.url = self._client.url
 
-    def request(self, method: str, path: str, body: object = None) -> bytes:
-        """The answer's body. `body` is sent as JSON."""
-        headers = {**self._headers, "accept": "application/json"}
-        encoded = None
-        if body is not None:
-            encoded = msgspec.json.encode(body)
-            headers["content-type"] = "application/json"
+    def request(self, method: str, path: str, body: object = None, headers: Sequence[tuple[str, str]] = JSON) -> bytes:
+        """The answer's body. `body` is sent as it is if it is bytes, else as JSON."""
+        import kvindexer_client
+
+        encoded = None if body is None else body if isinstance(body, bytes) else msgspec.json.encode(body)
         try:
-            connection = self._connection()
-            try:
-                connection.request(method, self._prefix + path, body=encoded, headers=headers)
-                response = connection.getresponse()
-                answer = response.read(ANSWER_BYTES_MAX)
-            finally:
-                connection.close()
-        except (OSError, http.client.HTTPException) as error:
-            raise CommandFailed(f"{self.url} cannot be reached: {_why(error)}") from error
-        if response.status >= HTTPStatus.BAD_REQUEST:
-            raise CommandFailed(f"{self.url} answered {problem_line(response.status, response.reason, answer)}")
-        return answer
+            return self._client.request(method, path, encoded, headers=headers).content
+        except kvindexer_client.Refused as refused:
+            line = problem_line(refused.status, refused.reason, refused.body)
+            raise CommandFailed(f"{self.url} answered {line}") from refused
+        except kvindexer_client.DeadlinePassed as late:
+            raise CommandFailed(f"{self.url} cannot be reached: no answer in time") from late
+        except kvindexer_client.KvindexerError as error:
+            raise CommandFailed(str(error)) from error
 
-    def _connection(self) -> http.client.HTTPConnection:
-        if self._scheme == "https":
-            context = ssl.create_default_context()
-            return http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout_s, context=context)
-        return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
+    def close(self) -> None:
+        """Close its connections."""
+        self._client.close()
+
+
+def client_of(arguments: argparse.Namespace) -> ServiceClient:
+    """The client that the flags of a command describe. Raises `CommandFailed`."""
+    if (arguments.cert is None) != (arguments.key is None):
+        raise CommandFailed("--cert, --key: both or none", 2)
+    cert = None if arguments.cert is None else (arguments.cert, arguments.key)
+    return ServiceClient(arguments.url, arguments.token, ca=arguments.ca, cert=cert)
 
 
 def problem_line(status: int, reason: str, body: bytes) -> str:
@@ -95,9 +105,5 @@ def decoded(answer: bytes) -> object:
         raise CommandFailed("the answer is no JSON: is this the service?") from error
 
 
-def _why(error: Exception) -> str:
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror.lower()
-    return str(error) or type(error).__name__
+def _words(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

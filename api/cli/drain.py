@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from api.cli.client import CommandFailed, ServiceClient
+from api.cli.client import CommandFailed, ServiceClient, client_of
 from schemas.rest import PartitionList, ReplicaDrained, ReplicaView
 
 POLL_S: Final = 0.5
@@ -22,7 +22,7 @@ INTERRUPTED: Final = 130
 
 def run(arguments: argparse.Namespace, stop: threading.Event) -> int:
     """Ask, and wait until it is done. Raises `CommandFailed`."""
-    client = ServiceClient(arguments.url, arguments.token)
+    client = client_of(arguments)
     name: str = arguments.replica
     path = f"/v1/replicas/{quote(name, safe='')}/drain"
     answer = _drained(client.request("DELETE" if arguments.undo else "POST", path))

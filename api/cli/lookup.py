@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from api.cli import output
-from api.cli.client import CommandFailed, ServiceClient, decoded
+from api.cli.client import CommandFailed, client_of, decoded
 from api.cli.texts import read_messages, read_prompt
 from api.cli.tokens import read_tokens
 
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         value = getattr(arguments, name)
         if value is not None:
             question[name] = value
-    answer = ServiceClient(arguments.url, arguments.token).request("POST", "/v1/lookup", question)
+    answer = client_of(arguments).request("POST", "/v1/lookup", question)
     if arguments.json:
         sys.stdout.write(answer.decode().rstrip("\n") + "\n")
         return 0

@@ -258,13 +258,21 @@ def _add_client(parser: argparse.ArgumentParser, *, after_another: bool = False)
     token = os.environ.get("KVINDEXER_TOKEN") or None
     kept = argparse.SUPPRESS
     parser.add_argument(
-        "--url", default=kept if after_another else url, help=f"the service (KVINDEXER_URL, else {DEFAULT_URL})"
+        "--url",
+        default=kept if after_another else url,
+        help=f"the service: http://, https:// or unix:/PATH (KVINDEXER_URL, else {DEFAULT_URL})",
     )
     parser.add_argument(
         "--token",
         default=kept if after_another else token,
         help="bearer token (KVINDEXER_TOKEN); sent, and ignored while the service has no access control",
     )
+    for flag, what in (
+        ("--ca", "certificates to trust instead of the system's"),
+        ("--cert", "own certificate, for a service that asks for one"),
+        ("--key", "its key"),
+    ):
+        parser.add_argument(flag, metavar="FILE", default=kept if after_another else None, help=f"https: {what}")
     parser.add_argument(
         "--json",
         action="store_true",

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from api.cli import output
-from api.cli.client import CommandFailed, ServiceClient
+from api.cli.client import CommandFailed, ServiceClient, client_of
 
 EVERY_S: float = 1.0
 MEMORY: str = (
@@ -59,22 +59,22 @@ class Shown(msgspec.Struct, kw_only=True):
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask and print. Raises `CommandFailed`."""
-    _print(arguments, output.console())
+    _print(client_of(arguments), arguments, output.console())
     return 0
 
 
 def watch(arguments: argparse.Namespace, stop: threading.Event) -> int:
     """The same each second, until `stop` is set."""
-    console = output.console()
+    client, console = client_of(arguments), output.console()
     while True:
         console.clear()
-        _print(arguments, console)
+        _print(client, arguments, console)
         if stop.wait(EVERY_S):
             return 0
 
 
-def _print(arguments: argparse.Namespace, console: Console) -> None:
-    answer = ServiceClient(arguments.url, arguments.token).request("GET", "/v1/partitions")
+def _print(client: ServiceClient, arguments: argparse.Namespace, console: Console) -> None:
+    answer = client.request("GET", "/v1/partitions")
     if arguments.json:
         sys.stdout.write(answer.decode().rstrip("\n") + "\n")
         sys.stdout.flush()

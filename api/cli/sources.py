@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from api.cli import output, source_history
-from api.cli.client import CommandFailed, ServiceClient, decoded
+from api.cli.client import CommandFailed, ServiceClient, client_of, decoded
 from indexer.errors import SettingsError
 from indexer.settings import parse_source_flag
 
@@ -49,7 +49,7 @@ class Page(msgspec.Struct):
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what the action says and print. Raises `CommandFailed`."""
-    client = ServiceClient(arguments.url, arguments.token)
+    client = client_of(arguments)
     match arguments.action:
         case None | "list":
             return _list(client, arguments)
