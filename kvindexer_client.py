@@ -654,7 +654,7 @@ def _tls(ca: str | None, cert: str | tuple[str, str] | None) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=ca)
     if cert is not None:
         certificate, key = (cert, None) if isinstance(cert, str) else cert
-        context.load_cert_chain(certificate, key)
+        context.load_cert_chain(certificate, key, password="")  # never ask at the terminal
     return context
 
 
