@@ -14,11 +14,10 @@ from typing import Annotated, Final, Literal
 
 import httpx
 import msgspec
-import numpy as np
 
 from indexer.errors import BadRequestError, FieldIssue
 from indexer.ports import Clock
-from indexer.texts.local import TextLimits, too_many_tokens
+from indexer.texts.local import TextLimits, image_of, too_many_tokens
 from schemas.lookup import TextPrompt
 
 TRIES: Final = 2
@@ -190,7 +189,7 @@ def _question(model: str | None, text: TextPrompt) -> dict[str, object]:
 def _image(answer: _Answer, text: TextPrompt, limits: TextLimits) -> bytes:
     if len(answer.tokens) > limits.tokens:
         raise too_many_tokens(text, limits.tokens)
-    return np.array(answer.tokens, dtype="<u4").tobytes()
+    return image_of(answer.tokens)
 
 
 def _refused() -> BadRequestError:
