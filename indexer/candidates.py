@@ -64,6 +64,10 @@ class Candidates:
             order = self.orders[bucket] = tuple(ranked)
         return order
 
+    def all_of_size(self, query: LookupQuery) -> bool:
+        """Whether no source has a reason of its own to hold nothing of what the question tells by hashes."""
+        return query.block_hashes is None or [(query.block_size, 0)] == list(self.variants)
+
     def at(self, now: float, view: FleetView) -> Scene:
         """These sources at `now`: the last scene, brought up to date where few facts changed, else a new one."""
         scene = self.scene

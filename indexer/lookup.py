@@ -241,7 +241,7 @@ class Lookup:
     ) -> list[PodEntry | msgspec.Raw]:
         """All entries, best first: matches by score, then those that count but hold nothing, then the rest."""
         candidates = scene.candidates
-        if query.group == "pod" or blocked or query.block_hashes is not None:
+        if query.group == "pod" or blocked or not candidates.all_of_size(query):
             entries = [match.entry for match in self._ranked(query, scene, prompt, blocked)]
             entries += self._plain_rest(query, scene, prompt, blocked, adapter_unknown=adapter_unknown)
             pods: list[PodEntry | msgspec.Raw] = list(_best_of_pods(entries) if query.group == "pod" else entries)

@@ -6,7 +6,7 @@ door ever walks a token list in Python. `LookupAnswer` is encoded as it stands, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -64,7 +64,7 @@ class LookupQuery(msgspec.Struct, kw_only=True):
     """
 
     tokens: bytes | None = None
-    block_hashes: list[int] | None = None
+    block_hashes: Sequence[int] | None = None
     block_size: int | None = None
     prompt_tokens: int | None = None
     scheme: str | None = None

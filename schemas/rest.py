@@ -136,10 +136,10 @@ class LookupBody(PromptTexts, kw_only=True, forbid_unknown_fields=True):
 
 
 class PackedLookupBody(PromptTexts, kw_only=True, forbid_unknown_fields=True):
-    """The same in MessagePack, where token ids may also be one bin of little-endian u32."""
+    """The same in MessagePack, where token ids may also be one bin of little-endian u32, and hashes one of u64."""
 
     token_ids: bytes | list[TokenIdValue] | None = None
-    block_hashes: list[BlockHashValue] | None = None
+    block_hashes: bytes | list[BlockHashValue] | None = None
 
 
 class BatchBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -9,17 +9,20 @@ smallest holds.
 
 from __future__ import annotations
 
+import binascii
+import contextlib
 import copy
 import re
 import struct
-from collections.abc import Mapping
+from array import array
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, cast, get_type_hints
 
 import msgspec
-import numpy as np
 
 from api.rest.explain import got_of
+from api.rest.hash_texts import MARKER, hashes_of, hashes_taken_out
 from api.rest.header_options import SALT_HEADER, add_header_options
 from api.rest.items import items_of
 from api.rest.media import BodyForm
@@ -47,6 +50,7 @@ OTHER_COMMAS_MAX: Final = 200_000
 PROMPT_FIELDS: Final = ("token_ids", "block_hashes", "prompt", "messages")
 """Exactly one of them tells the prompt."""
 HASH_DIGITS: Final = 16
+HASH_BYTES: Final = 8
 TOKEN_BYTES: Final = 4
 
 _SEND_ALL_IDS: Final = "send token_ids: they are cheaper at this length"
@@ -181,7 +185,7 @@ class _Prompt(NamedTuple):
 
     options: LookupOptions
     tokens: bytes | None = None
-    hashes: list[int] | None = None
+    hashes: Sequence[int] | None = None
     text: TextPrompt | None = None
     given: tuple[str, ...] = ()
     """Names of the fields that tell the prompt."""
@@ -198,8 +202,9 @@ def _bytes(body: bytes) -> _Prompt:
 
 def _strict(form: BodyForm, body: bytes) -> _Prompt:
     """A JSON or MessagePack body, by the decoder that explains what it refuses."""
+    hashes: Sequence[int] | None
     try:
-        request = _decode_json(body) if form == "json" else _decode_msgpack(body)
+        request, hashes = _decoded(form, body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise why_not(LookupBody if form == "json" else PackedLookupBody, form, body, error) from None
     ids = request.token_ids
@@ -209,11 +214,39 @@ def _strict(form: BodyForm, body: bytes) -> _Prompt:
         tokens = _token_image(ids, "token_ids")
     else:
         tokens = struct.pack(f"<{len(ids)}I", *ids)
-    given = request.block_hashes
-    if given is not None and len(given) > QUERY_HASHES_MAX:
-        raise _too_many_hashes(len(given))
+    if hashes is None and request.block_hashes is not None:
+        hashes = _told_hashes(request.block_hashes)
+    if hashes is not None and len(hashes) > QUERY_HASHES_MAX:
+        raise _too_many_hashes(len(hashes))
     named = tuple(name for name in PROMPT_FIELDS if getattr(request, name) is not None)
-    return _Prompt(request, tokens, None if given is None else _hash_values(given), text_of(request), named)
+    return _Prompt(request, tokens, hashes, text_of(request), named)
+
+
+def _decoded(form: BodyForm, body: bytes) -> tuple[LookupBody | PackedLookupBody, array[int] | None]:
+    """The body, and its hashes where they were read at once."""
+    if form == "msgpack":
+        return _decode_msgpack(body), None
+    taken = hashes_taken_out(body)
+    if taken is not None:
+        rest, hashes = taken
+        try:
+            request = _decode_json(rest)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return _decode_json(body), None  # which names what is wrong where it stands
+        if request.block_hashes == [MARKER]:
+            return request, hashes
+    return _decode_json(body), None
+
+
+def _told_hashes(given: bytes | list[int | str]) -> Sequence[int]:
+    if isinstance(given, bytes):
+        if len(given) % HASH_BYTES:
+            rule = f"little-endian u64 hashes: a length divisible by {HASH_BYTES}"
+            raise BadRequestError("block_hashes.bad_length", [FieldIssue("block_hashes", rule, f"{len(given)} bytes")])
+        return hashes_of(given, "<u8")
+    if len(given) > QUERY_HASHES_MAX:
+        raise _too_many_hashes(len(given))
+    return _hash_values(given)
 
 
 def _too_many(tokens_max: int) -> BadRequestError:
@@ -237,14 +270,14 @@ _HASH_RULE: Final = "a whole number, -2^63..2^64-1 or 1..16 hexadecimal digits"
 _HEX_HASH: Final = re.compile(r"(?:0[xX])?([0-9a-fA-F]{1,16})")
 
 
-def _hash_values(hashes: list[int | str]) -> list[int]:
+def _hash_values(hashes: list[int | str]) -> Sequence[int]:
     """The hashes as u64. Full-width hex digits, which is what this service hands out, are read all at once."""
     if {str} == set(map(type, hashes)):
         texts = cast("list[str]", hashes)
-        if {HASH_DIGITS} == set(map(len, texts)) and "x" not in (digits := "".join(texts)) and "X" not in digits:
-            values: list[int] = np.frombuffer(bytes.fromhex(digits), dtype=">u8").tolist()
-            return values
-    return [_hash_value(i, value) for i, value in enumerate(hashes)]
+        if {HASH_DIGITS} == set(map(len, texts)):
+            with contextlib.suppress(ValueError):  # one is prefixed, or wrong: that is told by its place
+                return hashes_of(binascii.unhexlify("".join(texts)), ">u8")
+    return array("Q", [_hash_value(i, value) for i, value in enumerate(hashes)])
 
 
 def _hash_value(i: int, value: int | str) -> int:

@@ -414,7 +414,10 @@ def _body(schema: Json) -> Json:
 
 def _prompt_body(schema: str) -> Json:
     body = _body({"$ref": REF + schema})
-    body["description"] = "In MessagePack `token_ids` may also be one bin of little-endian u32."
+    body["description"] = (
+        "In MessagePack `token_ids` may also be one bin of little-endian u32, and `block_hashes` one of little-endian "
+        "u64."
+    )
     token_bytes = {
         "type": "string",
         "format": "binary",

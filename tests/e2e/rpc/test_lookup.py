@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from array import array
 
 import grpc
 import pytest
@@ -64,7 +65,7 @@ async def test_every_form_of_a_prompt() -> None:
         await stub.Lookup(pb.LookupRequest(block_hashes=[1, 2**64 - 1], block_size=16, prompt_tokens=40))
 
     assert [IMAGE, b"", None] == [query.tokens for query in node.queries]
-    assert ([1, 2**64 - 1], 16, 40) == (
+    assert (array("Q", [1, 2**64 - 1]), 16, 40) == (
         node.queries[2].block_hashes,
         node.queries[2].block_size,
         node.queries[2].prompt_tokens,
