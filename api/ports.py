@@ -8,7 +8,7 @@ back now and then.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,6 +92,7 @@ class NodePort(Protocol):
         model: str | None = None,
         limit: int = 0,
         after: tuple[str, int] | None = None,
+        tenant: str | None = None,
     ) -> list[SourceView]:
         """Sources in the order of (pod, rank), from the first one greater than `after`; `limit` 0 = all."""
         ...
@@ -99,6 +100,8 @@ class NodePort(Protocol):
     async def source_statuses(self) -> list[SourceStatus]:
         """Of every source what a router must know at once, in no order."""
         ...
+
+    # `tenant`: whoever asks knows of that tenant's sources alone; to it others are not there. None: it knows of all.
 
     # Commands. With a store they are recorded there first: `StoreFailure` where that was not possible. `effect` of the
     # answer is `accepted` where the owner of a source was not seen to have come to it in time.
@@ -108,31 +111,35 @@ class NodePort(Protocol):
         ...
 
     async def replace_api_sources(
-        self, descriptors: Sequence[Descriptor], *, max_removals: int | None = None
+        self, descriptors: Sequence[Descriptor], *, max_removals: int | None = None, tenant: str | None = None
     ) -> SourcesReplaced:
-        """Make these the whole set of origin `api`: all or nothing. Raises as `add_source`.
+        """Make these the whole set of origin `api`, of that tenant: all or nothing. Raises as `add_source`.
 
         Raises `TooManyRemovalsError` where more sources would go than `max_removals` allows, or, without it, where
         blocks of more pods would be forgotten than may be at once.
         """
         ...
 
-    async def remove_source(self, pod: str, dp_rank: int | None) -> SourcesTouched:
+    async def remove_source(self, pod: str, dp_rank: int | None, *, tenant: str | None = None) -> SourcesTouched:
         """Remove one rank or all.
 
         Raises `SourceUnknownError`; `SourceConflictError` when a flag or the configuration holds it.
         """
         ...
 
-    async def clear_source(self, pod: str, dp_rank: int | None) -> SourcesTouched:
+    async def clear_source(self, pod: str, dp_rank: int | None, *, tenant: str | None = None) -> SourcesTouched:
         """New generation, everything of it gone. Raises `SourceUnknownError`."""
         ...
 
-    async def cordon_source(self, pod: str, dp_rank: int | None, *, cordoned: bool) -> SourcesTouched:
+    async def cordon_source(
+        self, pod: str, dp_rank: int | None, *, cordoned: bool, tenant: str | None = None
+    ) -> SourcesTouched:
         """Set or lift the cordon. Raises `SourceUnknownError`."""
         ...
 
-    async def find_block(self, pod: str, dp_rank: int | None, block_hash: int) -> list[BlockView]:
+    async def find_block(
+        self, pod: str, dp_rank: int | None, block_hash: int, *, tenant: str | None = None
+    ) -> list[BlockView]:
         """Entries under that engine hash or token hash; empty when not held.
 
         Raises `SourceUnknownError`; `SourceElsewhereError` where another replica has the maps.
@@ -140,9 +147,17 @@ class NodePort(Protocol):
         ...
 
     async def source_history(
-        self, pod: str, dp_rank: int | None, *, limit: int, after: tuple[int, int, int] | None
+        self,
+        pod: str,
+        dp_rank: int | None,
+        *,
+        limit: int,
+        after: tuple[int, int, int] | None,
+        tenant: str | None = None,
     ) -> HistoryList:
         """What happened to one rank or all, the newest first, `limit` items at most, of those behind `after`.
+
+        With `tenant`: since it was registered last, for before that it may have been another's.
 
         Raises `SourceUnknownError`. Where a store does not answer: what this replica saw itself, said to be incomplete.
         """
@@ -165,6 +180,14 @@ class NodePort(Protocol):
 
     def readiness(self) -> Readiness:
         """Whether lookups may be sent here, and the progress towards it."""
+        ...
+
+    def config(self) -> dict[str, Any]:
+        """The effective settings as plain values, secrets masked."""
+        ...
+
+    def count_reload(self, file: Literal["tokens", "tls"], *, usable: bool) -> None:
+        """A file that says who may call has changed. Called from any thread."""
         ...
 
     async def metrics_text(self) -> bytes:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 import uvicorn
 
+from api.access.gates import Gates, open_gates
 from api.access.tls import HANDSHAKE_S, grpc_credentials, listening_context
 from api.ports import NodePort
 from api.rest.app import create_app
@@ -72,6 +73,7 @@ async def serve(
     settings: ServerSettings,
     stop: asyncio.Event,
     *,
+    gates: Gates | None = None,
     announce: Callable[[Sequence[str]], None] = lambda _: None,
 ) -> None:
     """Serve until `stop` is set. Raises `SettingsError` when an address or a certificate cannot be had.
@@ -80,11 +82,13 @@ async def serve(
     `grpc://127.0.0.1:50051`.
     """
     stopping = asyncio.Event()
-    app = create_app(node, settings.limits, stopping=stopping)
+    gates = gates or open_gates()
+    gates.access.count(functools.partial(_count_tokens, node))
+    app = create_app(node, settings.limits, stopping=stopping, gates=gates)
     tls = listening_context(settings.tls)
     async with contextlib.AsyncExitStack() as stack:
         sockets = stack.enter_context(_listeners(settings))
-        rpc, rpc_addresses = await stack.enter_async_context(_rpc(node, settings))
+        rpc, rpc_addresses = await stack.enter_async_context(_rpc(node, settings, gates))
         addresses = [*(_address(sock, tls) for sock in sockets), *rpc_addresses]
         server = _Server(_config(app, settings, node.limit_reached), tls, lambda: announce(addresses))
         try:
@@ -93,14 +97,18 @@ async def serve(
                 watching = tasks.create_task(_end(server, stop, stopping, settings), name="rest-stop")
                 if rpc is not None:
                     tasks.create_task(rpc.run(stop), name="rpc")
+                looking = tasks.create_task(gates.access.watch(), name="tokens")
                 await running
                 watching.cancel()
+                looking.cancel()
         finally:
             server.cut()
 
 
 @contextlib.asynccontextmanager
-async def _rpc(node: NodePort, settings: ServerSettings) -> AsyncIterator[tuple[RpcServer | None, list[str]]]:
+async def _rpc(
+    node: NodePort, settings: ServerSettings, gates: Gates
+) -> AsyncIterator[tuple[RpcServer | None, list[str]]]:
     """The gRPC server, where one is wanted, and its addresses."""
     if settings.grpc_port is None:
         yield None, []
@@ -112,10 +120,16 @@ async def _rpc(node: NodePort, settings: ServerSettings) -> AsyncIterator[tuple[
         port=settings.grpc_port,
         drain_s=settings.drain_s,
         lame_duck_s=settings.lame_duck_s,
+        pod_scores=gates.faces,
         limits=settings.rpc_limits,
     )
-    async with rpc_server(node, wanted, credentials=grpc_credentials(settings.tls)) as started:
+    credentials = grpc_credentials(settings.tls)
+    async with rpc_server(node, wanted, access=gates.access, credentials=credentials) as started:
         yield started
+
+
+def _count_tokens(node: NodePort, usable: bool) -> None:  # noqa: FBT001 - as it is called
+    node.count_reload("tokens", usable=usable)
 
 
 async def _end(server: _Server, stop: asyncio.Event, stopping: asyncio.Event, settings: ServerSettings) -> None:

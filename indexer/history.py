@@ -14,7 +14,7 @@ from indexer.happenings import Entry, Gathering, pack_entry, unpack_entry
 from schemas.history import HistoryItem, HistoryNumbers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Generator, Iterable
+    from collections.abc import Callable, Container, Generator, Iterable, Sequence
 
     from indexer.happenings import Happening
     from indexer.model import SourceId
@@ -154,6 +154,15 @@ def page(told: Iterable[Told], before: Mark | None, limit: int) -> tuple[list[To
     older = sorted((each for each in told if before is None or each.mark < before), reverse=True, key=_mark)
     shown = older[:limit]
     return shown, shown[-1].mark if len(older) > limit else None
+
+
+def since_registered(told: Sequence[Told]) -> list[Told]:
+    """Of each rank what happened since it was registered last; of before nobody knows whose it was."""
+    begins: dict[int, Mark] = {}
+    for mark, entry in told:
+        if entry.happening.what in {"registered", "removed"}:
+            begins[mark.rank] = max(mark, begins.get(mark.rank, mark))
+    return [each for each in told if each.mark.rank not in begins or each.mark >= begins[each.mark.rank]]
 
 
 def item_of(told: Told) -> HistoryItem:

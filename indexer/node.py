@@ -14,7 +14,7 @@ import random
 import socket
 from collections import Counter
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from indexer.allocator import return_freed_memory
 from indexer.candidates import of_tenant
@@ -24,7 +24,7 @@ from indexer.demands import SequenceWaits, tell_unmet
 from indexer.errors import DrainRefusedError, SourceElsewhereError
 from indexer.hashing.chain import SCHEME
 from indexer.hashing.texts import TextMemo
-from indexer.history import History, Mark, item_of, page
+from indexer.history import KEPT, History, Mark, item_of, page, since_registered
 from indexer.index.mirror import Mirror
 from indexer.index.registry import Registry
 from indexer.index.states import StateLimits
@@ -34,7 +34,7 @@ from indexer.model import DEFAULT_TENANT, TOKEN_BYTES, Descriptor, SourceId, Tie
 from indexer.partitions.parts import Nonces, Pace, Parts, ReplicaOptions
 from indexer.partitions.replica import Replica
 from indexer.roster import Roster
-from indexer.settings import replica_name
+from indexer.settings import masked, replica_name
 from indexer.slices import Slices
 from indexer.source_log import SourceLog
 from indexer.source_views import block_views, source_status, source_view
@@ -73,6 +73,8 @@ TIDY_PAUSE_S: Final = 0.002
 """Between two slices of housekeeping while there is some; each slice is under a millisecond."""
 TIDY_IDLE_S: Final = 0.010
 LOST_EVERY_S: Final = 1.0
+HISTORY_WHOLE: Final = 4 * KEPT
+"""More entries than are kept of a source, here or in a store."""
 SHIFT_MAX: Final = 24
 BREAKER_REST_MAX_S: Final = 2.0
 """A store that fails is asked again after so long at most."""
@@ -239,40 +241,45 @@ class Node:
         return SourceRegistered(pod=descriptor.pod, dp_rank=descriptor.dp_rank, result=result)
 
     async def replace_api_sources(
-        self, descriptors: Sequence[Descriptor], *, max_removals: int | None = None
+        self, descriptors: Sequence[Descriptor], *, max_removals: int | None = None, tenant: str | None = None
     ) -> SourcesReplaced:
-        """Make these the whole set of origin `api`: all or nothing."""
+        """Make these the whole set of origin `api`, of that tenant: all or nothing."""
         if self.replica is not None:
-            return await self.replica.orders.replace(descriptors, max_removals=max_removals)
-        return self.roster.replace_api(descriptors, max_removals=max_removals)
+            return await self.replica.orders.replace(descriptors, max_removals=max_removals, tenant=tenant)
+        return self.roster.replace_api(descriptors, max_removals=max_removals, tenant=tenant)
 
-    async def remove_source(self, pod: str, dp_rank: int | None) -> SourcesTouched:
+    async def remove_source(self, pod: str, dp_rank: int | None, *, tenant: str | None = None) -> SourcesTouched:
         """Remove one rank or all."""
         if self.replica is not None:
-            return await self.replica.orders.remove(pod, dp_rank)
-        return SourcesTouched(pod=pod, sources=self.roster.remove(pod, dp_rank))
+            return await self.replica.orders.remove(pod, dp_rank, tenant=tenant)
+        return SourcesTouched(pod=pod, sources=self.roster.remove(pod, dp_rank, tenant=tenant))
 
-    async def clear_source(self, pod: str, dp_rank: int | None) -> SourcesTouched:
+    async def clear_source(self, pod: str, dp_rank: int | None, *, tenant: str | None = None) -> SourcesTouched:
         """New generation, everything of it gone."""
         if self.replica is not None:
-            return await self.replica.orders.clear(pod, dp_rank)
-        return SourcesTouched(pod=pod, sources=self.roster.clear(pod, dp_rank))
+            return await self.replica.orders.clear(pod, dp_rank, tenant=tenant)
+        return SourcesTouched(pod=pod, sources=self.roster.clear(pod, dp_rank, tenant=tenant))
 
-    async def cordon_source(self, pod: str, dp_rank: int | None, *, cordoned: bool) -> SourcesTouched:
+    async def cordon_source(
+        self, pod: str, dp_rank: int | None, *, cordoned: bool, tenant: str | None = None
+    ) -> SourcesTouched:
         """Set or lift the cordon."""
         if self.replica is not None:
-            return await self.replica.orders.cordon(pod, dp_rank, cordoned=cordoned)
-        return SourcesTouched(pod=pod, sources=self.roster.cordon(pod, dp_rank, cordoned=cordoned))
+            return await self.replica.orders.cordon(pod, dp_rank, cordoned=cordoned, tenant=tenant)
+        touched = self.roster.cordon(pod, dp_rank, cordoned=cordoned, tenant=tenant)
+        return SourcesTouched(pod=pod, sources=touched)
 
     def source_for_topic(self, pod: str, model: str | None, dp_rank: int) -> EventSink | None:
         """The sink of a publisher on a bound socket."""
         return self.roster.source_for_topic(pod, model, dp_rank)
 
-    async def find_block(self, pod: str, dp_rank: int | None, block_hash: int) -> list[BlockView]:
+    async def find_block(
+        self, pod: str, dp_rank: int | None, block_hash: int, *, tenant: str | None = None
+    ) -> list[BlockView]:
         """Entries under that engine hash or token hash."""
         slices = Slices(self.clock)
         views: list[BlockView] = []
-        for source in self.registry.named(pod, dp_rank):
+        for source in self.registry.named(pod, dp_rank, tenant):
             if self._follows(source.descriptor.id):
                 owner = None if self.replica is None else self.replica.owner_of(source.descriptor.id)
                 raise SourceElsewhereError(pod, owner)
@@ -286,6 +293,7 @@ class Node:
         model: str | None = None,
         limit: int = 0,
         after: tuple[str, int] | None = None,
+        tenant: str | None = None,
     ) -> list[SourceView]:
         """Sources in the order of (pod, rank), from the first one greater than `after`; `limit` 0 = all."""
         slices = Slices(self.clock)
@@ -294,6 +302,8 @@ class Node:
             await slices.turn()
             source = self.registry.sources.get(key)
             if source is None or (after is not None and key <= after):
+                continue
+            if tenant not in {None, source.descriptor.tenant}:
                 continue
             prepared = self._lookup.view.prepared(source, self.clock.now())
             if (state is not None and prepared.state != state) or (
@@ -318,15 +328,24 @@ class Node:
         return statuses
 
     async def source_history(
-        self, pod: str, dp_rank: int | None, *, limit: int, after: tuple[int, int, int] | None
+        self,
+        pod: str,
+        dp_rank: int | None,
+        *,
+        limit: int,
+        after: tuple[int, int, int] | None,
+        tenant: str | None = None,
     ) -> HistoryList:
         """What happened to a pod's sources, the newest first."""
-        sources = [source.descriptor.id for source in self.registry.named(pod, dp_rank)]
+        sources = [source.descriptor.id for source in self.registry.named(pod, dp_rank, tenant)]
         before, complete = None if after is None else Mark(*after), True
         if self.replica is not None:
-            told, complete = await self.replica.histories.read(sources, before, limit + 1)
+            begins = (before, limit + 1) if tenant is None else (None, HISTORY_WHOLE)
+            told, complete = await self.replica.histories.read(sources, *begins)
         else:
             told = [each for source in sources for each in self.history.kept(source)]
+        if tenant is not None:
+            told = since_registered(told)
         shown, following = page(told, before, limit)
         return HistoryList(
             pod=pod,
@@ -375,6 +394,14 @@ class Node:
         if self.replica is not None:
             detail |= self.replica.overview.progress()
         return Readiness(ready=ready, detail=detail)
+
+    def config(self) -> dict[str, Any]:
+        """The effective settings, secrets masked."""
+        return masked(self.settings)
+
+    def count_reload(self, file: Literal["tokens", "tls"], *, usable: bool) -> None:
+        """A file that says who may call has changed."""
+        self.telemetry.reloads[file, "ok" if usable else "failed"] += 1
 
     async def metrics_text(self) -> bytes:
         """The metrics."""

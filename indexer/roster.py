@@ -14,6 +14,7 @@ import msgspec
 from indexer.clear_limit import ClearLimit
 from indexer.errors import LimitReachedError, SourceConflictError, TooManyRemovalsError
 from indexer.happenings import Happening
+from indexer.index.registry import taken
 from indexer.model import Descriptor, SourceId
 from indexer.source_log import named, names
 from schemas.rest import SourcesReplaced
@@ -138,13 +139,15 @@ class Roster:
         if descriptor.origin == "api":
             self._log.say("source %s: registered by a caller, events at %s", named(descriptor.id), descriptor.endpoint)
 
-    def replace_api(self, descriptors: Sequence[Descriptor], *, max_removals: int | None = None) -> SourcesReplaced:
-        """Make these the whole set of origin `api`: all or nothing.
+    def replace_api(
+        self, descriptors: Sequence[Descriptor], *, max_removals: int | None = None, tenant: str | None = None
+    ) -> SourcesReplaced:
+        """Make these the whole set of origin `api`, of that tenant: all or nothing.
 
         `max_removals`: so many sources may be removed or registered anew and no more; of so many blocks may be
         forgotten, whatever `max_clears_per_minute` says.
         """
-        exchange = self.plan_exchange(descriptors, max_removals=max_removals)
+        exchange = self.plan_exchange(descriptors, max_removals=max_removals, tenant=tenant)
         for key in exchange.gone:
             self._leave(key)
         for descriptor in exchange.fresh:
@@ -153,14 +156,20 @@ class Roster:
         self.say_exchanged(exchange)
         return exchange.answer
 
-    def plan_exchange(self, descriptors: Sequence[Descriptor], *, max_removals: int | None) -> Exchange:
+    def plan_exchange(
+        self, descriptors: Sequence[Descriptor], *, max_removals: int | None, tenant: str | None = None
+    ) -> Exchange:
         """What a whole list of origin `api` changes; raises where it may not."""
         wanted: dict[SourceId, Descriptor] = {}
         for descriptor in descriptors:
             if descriptor.id in wanted:
                 raise SourceConflictError("pod", f"{descriptor.id} is in the list twice")
             wanted[descriptor.id] = descriptor
-        present = {key: sink.descriptor for key, sink in self._sinks.items() if sink.descriptor.origin == "api"}
+        present = {
+            key: sink.descriptor
+            for key, sink in self._sinks.items()
+            if sink.descriptor.origin == "api" and tenant in {None, sink.descriptor.tenant}
+        }
         kept = {
             key for key, descriptor in wanted.items() if key in present and same_but_origin(present[key], descriptor)
         }
@@ -185,17 +194,17 @@ class Roster:
                 _listed(exchange.removed),
             )
 
-    def remove(self, pod: str, dp_rank: int | None) -> int:
+    def remove(self, pod: str, dp_rank: int | None, *, tenant: str | None = None) -> int:
         """Remove one rank or all; sources of flags and configuration stay."""
-        keys = self.may_remove(pod, dp_rank).keys
+        keys = self.may_remove(pod, dp_rank, tenant).keys
         for key in keys:
             self._close(key)
         self._log.say("source %s: removed by a caller", names(keys))
         return len(keys)
 
-    def may_remove(self, pod: str, dp_rank: int | None) -> Touched:
+    def may_remove(self, pod: str, dp_rank: int | None, tenant: str | None = None) -> Touched:
         """The sources of that name; raises where they may not be removed. Counts as having removed them."""
-        sources = self._registry.named(pod, dp_rank)
+        sources = self._registry.named(pod, dp_rank, tenant)
         for source in sources:
             if source.descriptor.origin in _LOCKED_ORIGINS:
                 raise SourceConflictError(
@@ -206,17 +215,17 @@ class Roster:
         self.clears.allow(len(counted))
         return Touched(keys, counted)
 
-    def clear(self, pod: str, dp_rank: int | None) -> int:
+    def clear(self, pod: str, dp_rank: int | None, *, tenant: str | None = None) -> int:
         """New generation, everything of it gone."""
-        keys = self.may_clear(pod, dp_rank).keys
+        keys = self.may_clear(pod, dp_rank, tenant).keys
         for key in keys:
             self.clear_one(key)
         self._log.say("source %s: cleared by a caller", names(keys))
         return len(keys)
 
-    def may_clear(self, pod: str, dp_rank: int | None) -> Touched:
+    def may_clear(self, pod: str, dp_rank: int | None, tenant: str | None = None) -> Touched:
         """The sources of that name; raises where too much was cleared just now. Counts as having cleared them."""
-        sources = self._registry.named(pod, dp_rank)
+        sources = self._registry.named(pod, dp_rank, tenant)
         self.clears.allow(1)
         keys = [source.descriptor.id for source in sources]
         return Touched(keys, frozenset(keys[:1]))
@@ -236,9 +245,9 @@ class Roster:
         cleared = Happening(what="clear", sequence=sequence, generation=generation, generation_before=before)
         self.happened(sink.descriptor.id, cleared)
 
-    def cordon(self, pod: str, dp_rank: int | None, *, cordoned: bool) -> int:
+    def cordon(self, pod: str, dp_rank: int | None, *, cordoned: bool, tenant: str | None = None) -> int:
         """Set or lift the cordon: a cordoned source goes on learning and is listed with score 0."""
-        sources = self._registry.named(pod, dp_rank)
+        sources = self._registry.named(pod, dp_rank, tenant)
         for source in sources:
             self.cordon_one(source.descriptor.id, cordoned=cordoned)
         what = "cordoned" if cordoned else "uncordoned"
@@ -424,6 +433,8 @@ def _stands(fixed: dict[SourceId, Descriptor], new: Descriptor) -> bool:
     known = fixed.get(new.id)
     if known is None:
         return False
+    if known.tenant != new.tenant:
+        raise taken("pod")
     if not same_but_origin(known, new):
         raise SourceConflictError("pod", f"{new.id} comes from a {known.origin} and differs")
     return True
@@ -436,6 +447,8 @@ def _listed(keys: Iterable[SourceId]) -> str:
 
 def differs(known: Descriptor, new: Descriptor) -> SourceConflictError:
     """A registration stands as it is: told with the way to change it."""
+    if known.tenant != new.tenant:
+        return taken("pod")
     field = _first_difference(known, new)
     way = (
         "PUT the whole list with the change, or DELETE it and add it again"

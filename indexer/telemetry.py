@@ -58,6 +58,7 @@ METRICS: Final[dict[str, str]] = {
     "kvindexer_events_skipped_total": "Events or batches that could not be used, by reason.",
     "kvindexer_blocks": "Distinct blocks held, by source and tier; shown by the replica that applies its events.",
     "kvindexer_limit_reached_total": "Times a limit was reached, by limit.",
+    "kvindexer_access_reloads_total": "Changed files of tokens or certificates read anew, by file and result.",
     "kvindexer_redis_up": "1 while the store answers, 0 while it does not; no series in memory mode.",
     "kvindexer_redis_failures_total": "Calls to the store that failed for good, by kind.",
     "kvindexer_partitions_owned": "Partitions of the store that this replica writes.",
@@ -150,6 +151,8 @@ class Telemetry:
         self.lookups = LookupTimes()
         self.limits_reached: Counter[str] = Counter()
         self.texts = TextCounts(self.limits_reached)
+        self.reloads: Counter[tuple[str, str]] = Counter()
+        """Of files that say who may call, by file and result."""
         self.departed: Counter[str] = Counter()
         self.nobodys: Counter[str] = Counter()
         """What came on bound sockets and could be given to no source."""
@@ -242,6 +245,10 @@ class Telemetry:
             reached.add_metric([limit], count)
         reached.add_metric(["limits.orphans"], totals["skipped.orphans"])
         yield reached
+        reloads = _counter("kvindexer_access_reloads", "file", "result")
+        for (file, result), count in list(self.reloads.items()):
+            reloads.add_metric([file, result], count)
+        yield reloads
         orphans = _gauge("kvindexer_orphans")
         orphans.add_metric([], waiting)
         yield orphans

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from api.access.caller import ANYONE, Caller
@@ -19,6 +20,14 @@ class Access(Protocol):
         """The caller who shows that `Authorization` header. Raises `RequestRefused` 401."""
         ...
 
+    def count(self, read: Callable[[bool], None]) -> None:
+        """Have it called with whether a changed file could be used."""
+        ...
+
+    async def watch(self) -> None:
+        """Keep what is known of callers as new as its files; until cancelled, or at once where there are none."""
+        ...
+
 
 class OpenAccess:
     """No access control: whoever reaches a port may ask. What changes sources is for callers on this machine."""
@@ -28,3 +37,9 @@ class OpenAccess:
     def caller(self, authorization: bytes | None) -> Caller:  # noqa: ARG002 - nobody is asked
         """Anyone."""
         return ANYONE
+
+    def count(self, read: Callable[[bool], None]) -> None:
+        """Nothing changes."""
+
+    async def watch(self) -> None:
+        """There is nothing to look at."""

@@ -32,7 +32,15 @@ def require(caller: Caller, scope: Scope) -> None:
     """Raise `RequestRefused` 403 unless the caller may do that."""
     if scope not in caller.scopes:
         detail = f"this token does not carry the scope {scope}, which this takes"
-        raise RequestRefused(HTTPStatus.FORBIDDEN, "scope.missing", detail)
+        challenge = f'Bearer realm="kvindexer", error="insufficient_scope", scope="{scope}"'.encode()
+        raise RequestRefused(HTTPStatus.FORBIDDEN, "scope.missing", detail, headers=[(b"www-authenticate", challenge)])
+
+
+def require_all_tenants(caller: Caller) -> None:
+    """Raise `RequestRefused` 403 where the caller is bound to one: what it asks is about what all of them share."""
+    if caller.tenant is not None:
+        detail = "this concerns the engines of all tenants, and this token is bound to one"
+        raise RequestRefused(HTTPStatus.FORBIDDEN, "tenant.forbidden", detail)
 
 
 def tenant_of(caller: Caller, asked: str | None) -> str | None:

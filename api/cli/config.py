@@ -8,6 +8,7 @@ import sys
 
 import msgspec
 
+from api.access.gates import access_remarks, gates_of
 from indexer.clock import SystemClock
 from indexer.errors import SettingsError
 from indexer.settings import (
@@ -30,12 +31,13 @@ def run(settings: Settings, arguments: argparse.Namespace) -> int:
         refuse_what_is_not_there(settings)
         check_files(settings)
         _check_tokenizers(settings)
+        gates_of(settings)
     except BadSettings as bad:
         if arguments.check:
             raise
         for error in bad.errors:
             print(f"kvindexer: warning: serve would refuse {error}", file=sys.stderr)
-    for remark in (*remarks(settings), *unread_variables(os.environ)):
+    for remark in (*remarks(settings), *access_remarks(settings), *unread_variables(os.environ)):
         print(f"kvindexer: warning: {remark}", file=sys.stderr)
     if arguments.check:
         print(f"settings are good: {len(settings.sources)} sources")

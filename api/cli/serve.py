@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import uvloop
 
+from api.access.gates import access_remarks, gates_of
 from api.rest.limits import RestLimits
 from api.rpc.limits import RpcLimits
 from api.server import ServerSettings, serve
@@ -33,7 +34,8 @@ def run(settings: Settings, stop_on_signal: Callable[[asyncio.Event], None]) -> 
     """
     refuse_what_is_not_there(settings)
     check_files(settings)
-    for remark in (*remarks(settings), *unread_variables(os.environ)):
+    gates_of(settings)  # before anything is started: what is wrong with its files is told at once
+    for remark in (*remarks(settings), *access_remarks(settings), *unread_variables(os.environ)):
         print(f"kvindexer: warning: {remark}", file=sys.stderr)
     logging.basicConfig(
         level=settings.telemetry.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -56,6 +58,7 @@ async def run_service(
 
     `announce` is called with the addresses once connections are accepted.
     """
+    gates = gates_of(settings)
     try:
         node = Node(settings, SystemClock())
         node.bind()  # first: whoever reads that the service listens may believe that all of it does
@@ -73,7 +76,9 @@ async def run_service(
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(node.run(stop), name="node")
             if not stop.is_set():
-                tasks.create_task(serve(node, server_settings(settings), stop, announce=listens), name="faces")
+                tasks.create_task(
+                    serve(node, server_settings(settings), stop, gates=gates, announce=listens), name="faces"
+                )
     except* SettingsError as group:
         raise BadSettings(_leaves(group)) from None
 

@@ -12,6 +12,7 @@ from api.rest.door import Door
 from indexer.model import DEFAULT_TENANT
 
 if TYPE_CHECKING:
+    from api.access.registering import Registering
     from api.ports import NodePort
     from api.rest.body import BodyReader
     from api.rest.limits import RestLimits
@@ -28,14 +29,14 @@ def query_routes(node: NodePort, bodies: BodyReader, limits: RestLimits, caller:
 
 
 def face_doors(
-    node: NodePort, bodies: BodyReader, caller: Caller, queries: dict[str, QueryRoute]
+    node: NodePort, bodies: BodyReader, caller: Caller, queries: dict[str, QueryRoute], registering: Registering
 ) -> dict[str, dict[str, Door]]:
     """By path and method."""
-    registering, picker = RegisterRoutes(node, bodies, caller), PickerRoutes(node, bodies, caller)
+    routes, picker = RegisterRoutes(node, bodies, caller, registering), PickerRoutes(node, bodies, caller)
     return {
-        "/register": {"POST": Door(None, registering.register)},
-        "/unregister": {"POST": Door(None, registering.unregister)},
-        "/workers": {"GET": Door(None, registering.workers)},
+        "/register": {"POST": Door(None, routes.register)},
+        "/unregister": {"POST": Door(None, routes.unregister)},
+        "/workers": {"GET": Door(None, routes.workers)},
         "/lookup": {"POST": Door(None, picker.lookup)},
         QUERY: {"POST": Door(None, queries[QUERY].handle), "GET": Door(None, picker.who_is)},
         QUERY_BY_HASH: {"POST": Door(None, queries[QUERY_BY_HASH].handle)},

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import msgspec
 
 from api.access.caller import tenant_of
-from api.faces.endpoints import require_may_change, require_may_register
 from api.faces.questions import Unreadable, decoded, tenant_meant, tenant_told, told_apart
 from api.faces.refusals import JSON, MSGPACK, FaceRefused, as_response, refused, reply
 from api.faces.shapes import Register, Unregister
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from api.access.caller import Caller
+    from api.access.registering import Registering
     from api.faces.refusals import Protocol, Reply
     from api.faces.shapes import AnyId
     from api.ports import NodePort
@@ -60,7 +60,8 @@ class Wanted(NamedTuple):
 class RegisterRoutes:
     """Handlers. `caller`: who everybody is here, for nobody shows who it is."""
 
-    def __init__(self, node: NodePort, bodies: BodyReader, caller: Caller) -> None:
+    def __init__(self, node: NodePort, bodies: BodyReader, caller: Caller, registering: Registering) -> None:
+        self._registering = registering
         self._node = node
         self._bodies = bodies
         self._caller = caller
@@ -107,7 +108,7 @@ class RegisterRoutes:
             raise Unreadable(error, None) from None
         try:
             descriptor = self._descriptor(body, protocol)
-            require_may_register(request, descriptor)
+            self._registering.require_may_register_here(request.scope, dict(request.headers.raw), descriptor)
             answer = await self._node.add_source(descriptor)
         except IndexerError as error:
             raise Unreadable(error, protocol) from None
@@ -150,7 +151,7 @@ class RegisterRoutes:
         body = decoded(form, content, Unregister)
         protocol: Protocol = "dynamo" if body.model_name else "mooncake"  # whose newer clients name no model
         try:
-            require_may_change(request)
+            self._registering.require_may_change_here(request.scope, dict(request.headers.raw))
             wanted = Wanted(
                 protocol,
                 _pod(body.instance_id, protocol),

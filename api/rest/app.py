@@ -17,8 +17,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from api.access.access import Access, OpenAccess
+from api.access.access import Access
 from api.access.caller import require
+from api.access.gates import Gates, open_gates
 from api.faces.doors import face_caller, face_doors, query_routes
 from api.faces.query import QueryRoute
 from api.pick.route import METHODS, PickRoute
@@ -47,19 +48,19 @@ def create_app(
     limits: RestLimits | None = None,
     *,
     stopping: asyncio.Event | None = None,
-    access: Access | None = None,
-    faces: bool | None = None,
+    gates: Gates | None = None,
 ) -> Front:
     """The whole REST face as one ASGI application. While `stopping` is set, `/readyz` says 503 and nobody waits.
 
-    `faces`: whether other services' APIs are spoken, whose clients show no token; None: where nobody has to show one.
+    `gates`: who may ask; None: whoever reaches it.
     """
-    limits, stopping, access = limits or RestLimits(), stopping or asyncio.Event(), access or OpenAccess()
+    limits, stopping = limits or RestLimits(), stopping or asyncio.Event()
+    access, registering, faces = gates or open_gates()
     bodies, request_ids = BodyReader(limits, node.limit_reached), RequestIds()
     requests, exchange = LookupRequests(limits.tokens, node.texts), Exchange(bodies, request_ids, node.limit_reached)
     readying = Readying(node, limits, stopping)
-    service = ServiceRoutes(node, exchange, openapi_document(node.version().version), stopping)
-    sources, replicas = SourceRoutes(node, exchange), ReplicaRoutes(node, exchange)
+    service = ServiceRoutes(node, exchange, openapi_document(node.version().version), stopping, registering)
+    sources, replicas = SourceRoutes(node, exchange, registering), ReplicaRoutes(node, exchange, registering)
     pick = PickRoute(node, exchange, bodies, limits, readying, access)
     table: dict[str, dict[str, Door]] = {
         "/v1/lookup/batch": {"POST": Door("lookup", BatchRoute(node, exchange, requests, limits, readying).batch)},
@@ -83,6 +84,7 @@ def create_app(
             "POST": Door("admin", replicas.drain),
             "DELETE": Door("admin", replicas.undrain),
         },
+        "/v1/config": {"GET": Door("admin", service.config)},
         "/v1/version": {"GET": Door("lookup", service.version)},
         "/healthz": {"GET": Door(None, service.healthz)},
         "/readyz": {"GET": Door(None, service.readyz)},
@@ -90,10 +92,10 @@ def create_app(
         "/openapi.json": {"GET": Door("lookup", service.openapi)},
     }
     queries: dict[str, QueryRoute] = {}
-    if not access.controlled if faces is None else faces:
+    if faces:
         caller = face_caller(controlled=access.controlled)
         queries = query_routes(node, bodies, limits, caller)
-        table |= face_doors(node, bodies, caller, queries)
+        table |= face_doors(node, bodies, caller, queries, registering)
     app = FastAPI(
         openapi_url=None,
         docs_url=None,
@@ -102,7 +104,7 @@ def create_app(
         routes=[Route(path, _by_method(doors, access), methods=list(doors)) for path, doors in table.items()],
         exception_handlers=_exception_handlers(exchange),
     )
-    return Front(LookupRoute(node, bodies, requests, request_ids, limits, readying), app, queries)
+    return Front(LookupRoute(node, bodies, requests, request_ids, limits, readying, access=access), app, queries)
 
 
 def _by_method(doors: Mapping[str, Door], access: Access) -> Handler:

@@ -1,4 +1,4 @@
-"""Who may change or look into sources while there is no access control: callers on this machine, and no browser's page.
+"""Which callers are on this machine, and no browser's page: those who may change sources until others are known.
 
 Pure. A request that a proxy forwarded is not local, whoever the proxy is.
 """
@@ -22,9 +22,17 @@ def require_local(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
     """Raise `RequestRefused` 403 unless the caller is on this machine."""
     client = scope.get("client")
     if client and not is_loopback(client[0]):  # a Unix socket has no address: the file's permissions decide
-        _refuse("this path answers callers on the loopback address only, until access control is configured")
+        _refuse(
+            "this path answers callers on the loopback address only, until auth.tokens_file (to register sources: "
+            "auth.endpoints) opens it"
+        )
     if any(name in headers for name in _FORWARDED):
         _refuse("this path answers no forwarded request: its real caller may be anywhere")
+    require_no_foreign_page(headers)
+
+
+def require_no_foreign_page(headers: Mapping[bytes, bytes]) -> None:
+    """Raise `RequestRefused` 403 where a browser sends this for a page of another site."""
     origin = headers.get(b"origin")
     if origin is not None and not _local_origin(origin):
         _refuse("this path answers no page of another site")

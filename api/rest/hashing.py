@@ -8,9 +8,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.access.caller import tenant_of
 from api.ports import NodePort
 from api.problems import RequestRefused
-from api.rest.exchange import Exchange
+from api.rest.exchange import Exchange, caller_of
 from api.rest.lookup_request import LookupRequests, check_hashed_blocks
 from api.rest.media import body_form
 from indexer.errors import BadRequestError, FieldIssue
@@ -32,6 +33,7 @@ class HashRoute:
         body = await self._exchange.raw_body(request)
         form = body_form(headers.get(b"content-type"), ids_allowed=True)
         query = self._requests.parse(form, body, request.scope["query_string"], headers, hashing=True).query
+        query.tenant = tenant_of(caller_of(request), query.tenant)
         if query.text is not None:
             query = await self._tokenized(query)
         result = self._node.hash(query)

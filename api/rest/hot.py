@@ -15,6 +15,8 @@ from typing import Final
 import msgspec
 from starlette.types import Receive, Scope, Send
 
+from api.access.access import Access
+from api.access.caller import Caller, require, tenant_of
 from api.admission import Shares
 from api.ports import Encoding, NodePort
 from api.problems import RequestRefused, count_limit, problem_response, refusal_of
@@ -48,6 +50,8 @@ class LookupRoute:
         request_ids: RequestIds,
         limits: RestLimits,
         readying: Readying,
+        *,
+        access: Access,
     ) -> None:
         self._node = node
         self._bodies = bodies
@@ -56,6 +60,7 @@ class LookupRoute:
         self._limits = limits
         self._readying = readying
         self._waiting = Shares("limits.lookups_waiting", limits.lookups_waiting, reached=node.limit_reached)
+        self._access = access
 
     def answer_now(self, query_string: bytes, headers: Mapping[bytes, bytes], body: bytes) -> Reply | None:
         """The reply to a whole POST; None where the question has to wait, for events or for the tokens of a text.
@@ -67,8 +72,9 @@ class LookupRoute:
         if is_coded(headers):
             return None
         try:
+            caller = self._caller(headers)
             self._bodies.check(body)
-            query, label, encoding = self._question(query_string, headers, body)
+            query, label, encoding = self._question(caller, query_string, headers, body)
             if self._readying.has_to_wait(query):
                 return None
             reply, state = self._answer(query, encoding, started)
@@ -88,10 +94,11 @@ class LookupRoute:
         try:
             with self._waiting.place(sharer) as granted:
                 self._admit(scope["method"], granted=granted)
+                caller = self._caller(headers)
                 body = await self._bodies.read(receive, headers, sharer)
                 started = time.perf_counter()  # a slow caller's network is not our time
                 body = await self._bodies.plain(body, headers, sharer)
-                query, label, encoding = self._question(scope["query_string"], headers, body)
+                query, label, encoding = self._question(caller, scope["query_string"], headers, body)
                 del body
             if self._readying.has_to_wait(query):  # not among those that plain questions are refused for
                 query = await while_there(receive, self._readying.ready(query, sharer))
@@ -119,11 +126,18 @@ class LookupRoute:
         if not granted:
             raise overload("lookups.too_many", "too many lookups are under way, of all callers or of this one")
 
+    def _caller(self, headers: Mapping[bytes, bytes]) -> Caller:
+        """Who asks, known anew with each request. Raises `RequestRefused`."""
+        caller = self._access.caller(headers.get(b"authorization"))
+        require(caller, "lookup")
+        return caller
+
     def _question(
-        self, query_string: bytes, headers: Mapping[bytes, bytes], body: bytes
+        self, caller: Caller, query_string: bytes, headers: Mapping[bytes, bytes], body: bytes
     ) -> tuple[LookupQuery, str, Encoding]:
         form = body_form(headers.get(b"content-type"), ids_allowed=True)
         query, label = self._requests.parse(form, body, query_string, headers)
+        query.tenant = tenant_of(caller, query.tenant)
         if query.request_id is None:
             query.request_id = self._request_ids.of(headers.get(b"x-request-id"))
         return query, label, answer_encoding(headers.get(b"accept"), form)

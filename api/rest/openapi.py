@@ -41,6 +41,14 @@ _PICK: Final = (
     "with this as its path prefix) every method and path is answered so, and always with 200."
 )
 
+_SCHEMES: Final[Json] = {
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "Where `auth.tokens_file` is set, all but `/healthz`, `/readyz` and `/metrics` take a token: of "
+        "scope `lookup`, or `admin` where it says so. Without it callers elsewhere than on loopback change nothing.",
+    }
+}
 REF: Final = "#/components/schemas/"
 ROOTS: Final = (
     rest.LookupBody,
@@ -82,7 +90,8 @@ def openapi_document(version: str) -> bytes:
         "servers": [{"url": "/"}],
         "tags": [{"name": "lookup"}, {"name": "sources"}, {"name": "service"}],
         "paths": _paths(),
-        "components": {"schemas": _schemas(), "responses": {"Problem": _problem()}},
+        "components": {"schemas": _schemas(), "responses": {"Problem": _problem()}, "securitySchemes": _SCHEMES},
+        "security": [{"bearer": []}, {}],
     }
     return msgspec.json.encode(document)
 
@@ -230,14 +239,14 @@ def _paths() -> Json:
             "post": _operation(
                 "add_source",
                 "sources",
-                "Register one source; from loopback only",
+                "Register one source (scope admin; until `auth.endpoints` is set, from loopback only)",
                 _command_answers("SourceRegistered") | _answers("SourceRegistered", "201", "New."),
                 body=_body({"$ref": REF + "SourceBody"}),
             ),
             "put": _operation(
                 "replace_sources",
                 "sources",
-                "Make this the whole set of sources registered by callers; from loopback only",
+                "Make this the whole set of sources registered by callers (scope admin; as to register)",
                 _command_answers("SourcesReplaced"),
                 body=_body(
                     {"oneOf": [{"type": "array", "items": {"$ref": REF + "SourceBody"}}, {"$ref": REF + "SourceSet"}]}
@@ -250,14 +259,14 @@ def _paths() -> Json:
             "delete": _operation(
                 "remove_source",
                 "sources",
-                "Forget a pod's sources; from loopback only",
+                "Forget a pod's sources (scope admin)",
                 _command_answers("SourcesTouched"),
                 parameters=rank,
             ),
             "patch": _operation(
                 "cordon_source",
                 "sources",
-                "Take a pod out of the scores, or back; from loopback only",
+                "Take a pod out of the scores, or back (scope admin)",
                 _command_answers("SourcesTouched"),
                 body=_body({"$ref": REF + "CordonBody"}),
                 parameters=rank,
@@ -268,7 +277,7 @@ def _paths() -> Json:
             "post": _operation(
                 "clear_source",
                 "sources",
-                "Start a new generation: nothing announced before counts; from loopback only",
+                "Start a new generation: nothing announced before counts (scope admin)",
                 _command_answers("SourcesTouched"),
                 parameters=rank,
             ),
@@ -288,7 +297,7 @@ def _paths() -> Json:
             "get": _operation(
                 "find_block",
                 "sources",
-                "A block's entry, by either hash; from loopback only",
+                "A block's entry, by either hash (scope admin)",
                 _answers("BlockList"),
                 parameters=rank,
             ),
@@ -306,7 +315,7 @@ def _paths() -> Json:
             "post": _operation(
                 "drain_replica",
                 "service",
-                "Have a replica hand over all partitions that it owns; from loopback only",
+                "Have a replica hand over all partitions that it owns (scope admin)",
                 _answers("ReplicaDrained")
                 | _answers("ReplicaDrained", "202", "Under way.")
                 | {"503": {"$ref": "#/components/responses/Problem"}},
@@ -315,9 +324,22 @@ def _paths() -> Json:
             "delete": _operation(
                 "undrain_replica",
                 "service",
-                "Let it own partitions again; from loopback only",
+                "Let it own partitions again (scope admin)",
                 _answers("ReplicaDrained") | {"503": {"$ref": "#/components/responses/Problem"}},
             ),
+        },
+        "/v1/config": {
+            "get": _operation(
+                "config",
+                "service",
+                "The effective settings, secrets masked (scope admin)",
+                {
+                    "200": {
+                        "description": "By section and key, as `kvindexer config` prints them.",
+                        "content": {name.decode(): {"schema": {"type": "object"}} for name in ANSWER_TYPES.values()},
+                    }
+                },
+            )
         },
         "/v1/version": {"get": _operation("version", "service", "What runs here", _answers("VersionAnswer"))},
         "/healthz": {"get": _operation("healthz", "service", "Alive", _answers("Health"))},

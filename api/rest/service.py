@@ -10,8 +10,10 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.access.caller import require_all_tenants
+from api.access.registering import Registering
 from api.ports import NodePort
-from api.rest.exchange import Exchange
+from api.rest.exchange import Exchange, caller_of
 from schemas.rest import Health, Readiness
 
 NO_STORE: Final = {"cache-control": "no-store"}
@@ -20,7 +22,10 @@ NO_STORE: Final = {"cache-control": "no-store"}
 class ServiceRoutes:
     """Handlers. `stopping` is set when the server is about to end: alive, but no longer ready."""
 
-    def __init__(self, node: NodePort, exchange: Exchange, document: bytes, stopping: asyncio.Event) -> None:
+    def __init__(
+        self, node: NodePort, exchange: Exchange, document: bytes, stopping: asyncio.Event, registering: Registering
+    ) -> None:
+        self._registering = registering
         self._node = node
         self._exchange = exchange
         self._document = document
@@ -40,11 +45,18 @@ class ServiceRoutes:
 
     async def partitions(self, request: Request) -> Response:
         """`GET /v1/partitions`."""
+        require_all_tenants(caller_of(request))
         return self._exchange.answer(request, await self._node.partitions())
 
     async def metrics(self, _request: Request) -> Response:
         """`GET /metrics`."""
         return Response(await self._node.metrics_text(), headers=NO_STORE, media_type=CONTENT_TYPE_LATEST)
+
+    async def config(self, request: Request) -> Response:
+        """`GET /v1/config`: for operators, secrets masked."""
+        require_all_tenants(caller_of(request))
+        self._registering.require_may_change(request.scope, dict(request.headers.raw))
+        return self._exchange.answer(request, self._node.config())
 
     async def version(self, request: Request) -> Response:
         """`GET /v1/version`."""

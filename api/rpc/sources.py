@@ -41,8 +41,10 @@ class SourceLists:
     async def _page(self, filters: SourceFilters, tenant: str | None) -> bytes:
         limit = min(filters.limit or self._most, self._most)
         after = None if filters.after is None else cursor_of(filters.after)
-        views = await self._node.source_views(state=filters.state, model=filters.model, limit=limit + 1, after=after)
-        shown = [source_message(view) for view in views[:limit] if tenant in {None, view.tenant}]
+        views = await self._node.source_views(
+            state=filters.state, model=filters.model, limit=limit + 1, after=after, tenant=tenant
+        )
+        shown = [source_message(view) for view in views[:limit]]
         last = views[limit - 1] if len(views) > limit else None
         following = None if last is None else f"{last.pod}#{last.dp_rank}"
         return ListSourcesResponse(sources=shown, next=following).SerializeToString()

@@ -49,6 +49,11 @@ def normal_name(name: str) -> str:
     return host.lower() + slash + path
 
 
+def taken(field: str) -> SourceConflictError:
+    """For a name that another tenant's source has. Which one, and whose, is not this one's to know."""
+    return SourceConflictError(field, "the name is taken by a source of another tenant")
+
+
 class NameBook:
     """Which pod goes by which name. Names are unique over all tenants."""
 
@@ -60,10 +65,10 @@ class NameBook:
         """Raise where a name of `new` belongs to another pod, or its pod to another tenant."""
         for field, name in _names(new):
             owner = next(iter(self._holders.get(normal_name(name), ())), None)
+            if owner is not None and self._tenants.get(owner.pod) != new.tenant:
+                raise taken(field)
             if owner is not None and owner.pod != new.pod:
                 raise SourceConflictError(field, f"{name!r} already names pod {owner.pod!r}")
-        if self._tenants.get(new.pod, new.tenant) != new.tenant:
-            raise SourceConflictError("tenant", f"pod {new.pod!r} belongs to another tenant")
 
     def enter(self, descriptor: Descriptor) -> None:
         """Note the names of a source that `check` let pass."""
@@ -144,16 +149,24 @@ class Registry:
         return source
 
     def neighbours(self, descriptor: Descriptor) -> tuple[SourceId, int] | None:
-        """The first other source whose events come from the same endpoint, and how many there are; None: nobody."""
+        """The first other source whose events come from the same endpoint, and how many there are; None: nobody.
+
+        Of the same tenant: what is told of a source is told to its tenant.
+        """
         if descriptor.endpoint is None:
             return None
-        there = self._at.get(_place(descriptor.endpoint), {})
-        first = next((other for other in there if other != descriptor.id), None)
-        return None if first is None else (first, len(there) - (descriptor.id in there))
+        there = [
+            other
+            for other in self._at.get(_place(descriptor.endpoint), {})
+            if other != descriptor.id and self.sources[other].descriptor.tenant == descriptor.tenant
+        ]
+        return (there[0], len(there)) if there else None
 
-    def named(self, name: str, dp_rank: int | None = None) -> list[SourceIndex]:
-        """The sources that go by this name, by rank; raises where there is none."""
+    def named(self, name: str, dp_rank: int | None = None, tenant: str | None = None) -> list[SourceIndex]:
+        """The sources that go by this name, by rank; raises where there is none. `tenant`: of that one alone."""
         found = [self.sources[key] for key in self._names.holders(name) if dp_rank is None or key.dp_rank == dp_rank]
+        if tenant is not None:
+            found = [source for source in found if source.descriptor.tenant == tenant]
         if not found:
             raise SourceUnknownError(name, dp_rank)
         return found
@@ -174,7 +187,8 @@ class Registry:
             return by_adapter
         if not models and pool:
             return Resolved(model, None, "fleet", pool)
-        known = {*filter(None, models), *self._model_aliases, *(name for source in pool for name in source.adapters)}
+        aliases = (alias for alias, meant in self._model_aliases.items() if meant in models or not models)
+        known = {*filter(None, models), *aliases, *(name for source in pool for name in source.adapters)}
         nearest = difflib.get_close_matches(model[:NAME_COMPARED], sorted(known)[:NAMES_COMPARED], n=1)
         return Resolved(model, None, None, (), nearest[0] if nearest else None)
 

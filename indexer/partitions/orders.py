@@ -79,12 +79,14 @@ class Orders:
         result: Literal["created", "same"] = "created" if created else "same"
         return SourceRegistered(pod=descriptor.pod, dp_rank=descriptor.dp_rank, result=result, effect=effect)
 
-    async def replace(self, descriptors: Sequence[Descriptor], *, max_removals: int | None) -> SourcesReplaced:
-        """Make these the whole set of origin `api`. Checked as a whole; then one command a source."""
+    async def replace(
+        self, descriptors: Sequence[Descriptor], *, max_removals: int | None, tenant: str | None = None
+    ) -> SourcesReplaced:
+        """Make these the whole set of origin `api`, of that tenant. Checked as a whole; then one command a source."""
         roster = self._parts.roster
-        exchange = roster.plan_exchange(descriptors, max_removals=max_removals)
+        exchange = roster.plan_exchange(descriptors, max_removals=max_removals, tenant=tenant)
         removed = {key: await self._give("remove", key, counts=key in exchange.counted) for key in exchange.removed}
-        put = {descriptor.id: await self._exchange(descriptor, exchange) for descriptor in exchange.fresh}
+        put = {descriptor.id: await self._exchange(descriptor, exchange, tenant) for descriptor in exchange.fresh}
         effect = await self._in_force(
             removed | put,
             lambda: all(map(self._has, exchange.fresh)) and all(map(self._has_read, removed, removed.values())),
@@ -93,25 +95,27 @@ class Orders:
         answer = exchange.answer
         return SourcesReplaced(added=answer.added, kept=answer.kept, removed=answer.removed, effect=effect)
 
-    async def remove(self, pod: str, dp_rank: int | None) -> SourcesTouched:
+    async def remove(self, pod: str, dp_rank: int | None, *, tenant: str | None = None) -> SourcesTouched:
         """Remove one rank or all."""
-        touched = self._parts.roster.may_remove(pod, dp_rank)
+        touched = self._parts.roster.may_remove(pod, dp_rank, tenant)
         given = {key: await self._give("remove", key, counts=key in touched.counted) for key in touched.keys}
         effect = await self._in_force(given, lambda: all(map(self._has_read, given, given.values())))
         log.info("source %s: removed by a caller", pod)
         return SourcesTouched(pod=pod, sources=len(given), effect=effect)
 
-    async def clear(self, pod: str, dp_rank: int | None) -> SourcesTouched:
+    async def clear(self, pod: str, dp_rank: int | None, *, tenant: str | None = None) -> SourcesTouched:
         """New generation, everything of it gone."""
-        touched = self._parts.roster.may_clear(pod, dp_rank)
+        touched = self._parts.roster.may_clear(pod, dp_rank, tenant)
         given = {key: await self._give("clear", key, counts=key in touched.counted) for key in touched.keys}
         effect = await self._in_force(given, lambda: all(map(self._has_read, given, given.values())))
         log.info("source %s: cleared by a caller", pod)
         return SourcesTouched(pod=pod, sources=len(given), effect=effect)
 
-    async def cordon(self, pod: str, dp_rank: int | None, *, cordoned: bool) -> SourcesTouched:
+    async def cordon(
+        self, pod: str, dp_rank: int | None, *, cordoned: bool, tenant: str | None = None
+    ) -> SourcesTouched:
         """Set or lift the cordon."""
-        sources = self._parts.registry.named(pod, dp_rank)
+        sources = self._parts.registry.named(pod, dp_rank, tenant)
         given = {source.descriptor.id: await self._cordon(source, cordoned=cordoned) for source in sources}
         effect = await self._in_force(given, lambda: all(self._is_cordoned(key) in {cordoned, None} for key in given))
         return SourcesTouched(pod=pod, sources=len(sources), effect=effect)
@@ -173,7 +177,7 @@ class Orders:
             self._parts.ingest.note_generation(reply.generation)
         return reply
 
-    async def _exchange(self, descriptor: Descriptor, exchange: Exchange) -> Reply:
+    async def _exchange(self, descriptor: Descriptor, exchange: Exchange, tenant: str | None) -> Reply:
         """Put one of a whole list, in place of what stands, though it be a registration that is not known here yet."""
         cordoned, expected = descriptor.id in exchange.cordoned, b""
         for _ in range(TRIES):
@@ -185,7 +189,7 @@ class Orders:
             if stands is not None:
                 if same_but_origin(stands.descriptor, descriptor):
                     return reply
-                if stands.descriptor.origin != "api":
+                if stands.descriptor.origin != "api" or tenant not in {None, stands.descriptor.tenant}:
                     _refuse_other(reply, descriptor)
                 cordoned = stands.cordoned
             expected = reply.stands

@@ -13,6 +13,7 @@ from indexer.settings.remarks import remarks, unread_variables
 from indexer.settings.replica import replica_name
 from indexer.settings.sections import (
     Auth,
+    Compat,
     Events,
     Limits,
     Metrics,
@@ -31,6 +32,7 @@ from indexer.settings.source_flag import parse_source_flag
 __all__ = [
     "Auth",
     "BadSettings",
+    "Compat",
     "Events",
     "Limits",
     "Metrics",

@@ -9,7 +9,6 @@ from indexer.settings.layers import BadSettings
 from indexer.settings.sections import Settings
 
 _LATER: Final = {
-    "auth.tokens_file": "this version has no access control: listen on loopback, or behind something that has",
     "models.discover": "this version does not ask engines for their models",
     "telemetry.otlp_endpoint": "this version sends no traces; /metrics is served",
 }

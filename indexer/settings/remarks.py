@@ -42,19 +42,43 @@ def remarks(settings: Settings) -> list[str]:
 def _open_doors(settings: Settings) -> list[str]:
     """Addresses that other machines reach, while nobody is asked who he is."""
     if settings.auth.tokens_file is not None:
-        return []
+        return _open_beside_tokens(settings)
     said = []
+    if settings.compat.anonymous:
+        said.append("compat.anonymous does nothing while there is no auth.tokens_file: everybody may ask anyway")
     if not _is_loopback(settings.server.host):
         said.append(
             f"server.host {settings.server.host} is reached from other machines and there is no access control: "
             "whoever reaches it may ask; only callers on this machine may change sources"
         )
-    said += [
-        f"events.source_bind {endpoint} is reached from other machines and there is no access control: whoever reaches "
+    return said + _open_sockets(settings)
+
+
+def _open_sockets(settings: Settings) -> list[str]:
+    """Where engines connect, nobody shows a token."""
+    return [
+        f"events.source_bind {endpoint} is reached from other machines, and engines show no token: whoever reaches "
         "it may claim to hold blocks"
         for endpoint in settings.events.source_bind
         if endpoint.startswith("tcp://") and not _is_loopback(endpoint.removeprefix("tcp://").rpartition(":")[0])
     ]
+
+
+def _open_beside_tokens(settings: Settings) -> list[str]:
+    """Where callers are asked who they are, and something is open all the same."""
+    said = _open_sockets(settings)
+    if _is_loopback(settings.server.host):
+        return said
+    if settings.auth.tls.certificate is None:
+        said.append(
+            f"server.host {settings.server.host} is reached from other machines and auth.tls.certificate is not set: "
+            "tokens and prompts cross the network as they are"
+        )
+    if settings.compat.anonymous:
+        said.append(
+            "compat.anonymous: the paths of other services' APIs answer whoever reaches them, without a token, about "
+            "the tenant default"
+        )
     return said
 
 

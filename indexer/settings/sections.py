@@ -251,9 +251,22 @@ class Auth(Section, frozen=True):
     """Who may call. No tokens file: whoever reaches the port."""
 
     tokens_file: Text | None = None
+    """A list in YAML or JSON: name, sha256 of the token, scopes (lookup, report, admin), tenant. Re-read on change."""
     tls: Tls = Tls()
+    endpoints: tuple[Text, ...] | None = None
+    """Where sources may be that callers register: addresses, networks, host names, `*.SUFFIX`, `ipc://PATH`.
+
+    null: anywhere, and only callers on this machine register sources.
+    """
     hash_secret: Secret | None = None
     """Keys the token hashes of this deployment."""
+
+
+class Compat(Section, frozen=True):
+    """APIs of other services, for routers that speak those."""
+
+    anonymous: bool = False
+    """With a tokens file: serve them all the same. Their clients show no token, so whoever reaches the port may ask."""
 
 
 class Telemetry(Section, frozen=True):
@@ -281,5 +294,6 @@ class Settings(Section, frozen=True):
     redis: Redis = Redis()
     limits: Limits = Limits()
     auth: Auth = Auth()
+    compat: Compat = Compat()
     telemetry: Telemetry = Telemetry()
     metrics: Metrics = Metrics()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -76,6 +76,7 @@ class FakeNode:
         self.stored: list[PartitionView] = []
         self.others: list[ReplicaView] = []
         self.drained: set[str] = set()
+        self.reloads: list[tuple[str, bool]] = []
         self.fault: Exception | None = None
         self.entries: list[PodEntry] = []
         """Of every answer, where there are any."""
@@ -164,11 +165,14 @@ class FakeNode:
         model: str | None = None,
         limit: int = 0,
         after: tuple[str, int] | None = None,
+        tenant: str | None = None,
     ) -> list[SourceView]:
         views = [
             self._view(source)
             for source in sorted(self.sources)
-            if (after is None or source > after) and (model is None or self.sources[source].model == model)
+            if (after is None or source > after)
+            and (model is None or self.sources[source].model == model)
+            and tenant in {None, self.sources[source].tenant}
         ]
         views = [view for view in views if state is None or view.state == state]
         return views[:limit] if limit else views
@@ -191,20 +195,20 @@ class FakeNode:
         return self._registered(descriptor, "created")
 
     async def replace_api_sources(
-        self, descriptors: Sequence[Descriptor], *, max_removals: int | None = None
+        self, descriptors: Sequence[Descriptor], *, max_removals: int | None = None, tenant: str | None = None
     ) -> SourcesReplaced:
         self._fail()
         if max_removals == REFUSED:
             raise TooManyRemovalsError(REFUSED + 1, max_removals)
         wanted = {descriptor.id: descriptor for descriptor in descriptors}
-        before = {source: known for source, known in self.sources.items() if known.origin == "api"}
+        before = {source: known for source, known in self.sources.items() if self._replaced(known, tenant)}
         kept = sum(1 for source, known in before.items() if wanted.get(source) == known)
-        self.sources = {s: known for s, known in self.sources.items() if known.origin != "api"} | wanted
+        self.sources = {s: known for s, known in self.sources.items() if not self._replaced(known, tenant)} | wanted
         return SourcesReplaced(added=len(wanted) - kept, kept=kept, removed=len(before) - kept, effect=self.effect)
 
-    async def remove_source(self, pod: str, dp_rank: int | None) -> SourcesTouched:
+    async def remove_source(self, pod: str, dp_rank: int | None, *, tenant: str | None = None) -> SourcesTouched:
         self._fail()
-        ids = self._ids(pod, dp_rank)
+        ids = self._ids(pod, dp_rank, tenant)
         for source in ids:
             if self.sources[source].origin != "api":
                 raise SourceConflictError("pod", "a flag holds this source: remove it there")
@@ -212,17 +216,21 @@ class FakeNode:
             del self.sources[source]
         return SourcesTouched(pod=pod, sources=len(ids), effect=self.effect)
 
-    async def clear_source(self, pod: str, dp_rank: int | None) -> SourcesTouched:
+    async def clear_source(self, pod: str, dp_rank: int | None, *, tenant: str | None = None) -> SourcesTouched:
         self._fail()
-        return SourcesTouched(pod=pod, sources=len(self._ids(pod, dp_rank)), effect=self.effect)
+        return SourcesTouched(pod=pod, sources=len(self._ids(pod, dp_rank, tenant)), effect=self.effect)
 
-    async def cordon_source(self, pod: str, dp_rank: int | None, *, cordoned: bool) -> SourcesTouched:
+    async def cordon_source(
+        self, pod: str, dp_rank: int | None, *, cordoned: bool, tenant: str | None = None
+    ) -> SourcesTouched:
         self._fail()
-        ids = self._ids(pod, dp_rank)
+        ids = self._ids(pod, dp_rank, tenant)
         self.cordoned = self.cordoned | set(ids) if cordoned else self.cordoned - set(ids)
         return SourcesTouched(pod=pod, sources=len(ids), effect=self.effect)
 
-    async def find_block(self, pod: str, dp_rank: int | None, block_hash: int) -> list[BlockView]:
+    async def find_block(
+        self, pod: str, dp_rank: int | None, block_hash: int, *, tenant: str | None = None
+    ) -> list[BlockView]:
         text = f"{HELD_HASH:016x}"
         return [
             BlockView(
@@ -235,12 +243,18 @@ class FakeNode:
                 copies={"gpu": 1},
                 parent=None,
             )
-            for source in self._ids(pod, dp_rank)
+            for source in self._ids(pod, dp_rank, tenant)
             if block_hash == HELD_HASH
         ]
 
     async def source_history(
-        self, pod: str, dp_rank: int | None, *, limit: int, after: tuple[int, int, int] | None
+        self,
+        pod: str,
+        dp_rank: int | None,
+        *,
+        limit: int,
+        after: tuple[int, int, int] | None,
+        tenant: str | None = None,
     ) -> HistoryList:
         self._fail()
         self.histories.append((dp_rank, limit, after))
@@ -254,7 +268,7 @@ class FakeNode:
                 numbers=HistoryNumbers(first=5, last=6, lost=2, sequence=4, generation="5f3a"),
                 replica=None,
             )
-            for source in self._ids(pod, dp_rank)
+            for source in self._ids(pod, dp_rank, tenant)
         ]
         return HistoryList(pod=pod, items=items[:limit], next=None, complete=True)
 
@@ -276,6 +290,12 @@ class FakeNode:
     def readiness(self) -> Readiness:
         self._fail()
         return Readiness(ready=self.ready, detail={"sources": len(self.sources), "syncing": 0})
+
+    def config(self) -> dict[str, Any]:
+        return {"server": {"port": 0}, "auth": {"hash_secret": "***"}}
+
+    def count_reload(self, file: Literal["tokens", "tls"], *, usable: bool) -> None:
+        self.reloads.append((file, usable))
 
     async def metrics_text(self) -> bytes:
         return b"# HELP kvindexer_up One\n# TYPE kvindexer_up gauge\nkvindexer_up 1.0\n"
@@ -312,8 +332,16 @@ class FakeNode:
         if self.fault is not None:
             raise self.fault
 
-    def _ids(self, pod: str, dp_rank: int | None) -> list[SourceId]:
-        ids = [s for s in self.sources if s.pod == pod and dp_rank in {None, s.dp_rank}]
+    @staticmethod
+    def _replaced(known: Descriptor, tenant: str | None) -> bool:
+        return known.origin == "api" and tenant in {None, known.tenant}
+
+    def _ids(self, pod: str, dp_rank: int | None, tenant: str | None) -> list[SourceId]:
+        ids = [
+            source
+            for source, known in self.sources.items()
+            if source.pod == pod and dp_rank in {None, source.dp_rank} and tenant in {None, known.tenant}
+        ]
         if not ids:
             raise SourceUnknownError(pod, dp_rank)
         return ids

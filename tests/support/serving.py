@@ -10,6 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from urllib.parse import urlsplit
 
+from api.access.gates import Gates
 from api.ports import NodePort
 from api.server import ServerSettings, serve
 
@@ -19,13 +20,13 @@ DEADLINE_S = 20.0
 
 @contextlib.asynccontextmanager
 async def served(
-    node: NodePort, settings: ServerSettings, stop: asyncio.Event | None = None
+    node: NodePort, settings: ServerSettings, stop: asyncio.Event | None = None, gates: Gates | None = None
 ) -> AsyncIterator[Sequence[str]]:
     """The addresses of a server that runs until the block ends, or `stop` is set inside it."""
     stop = stop or asyncio.Event()
     bound: asyncio.Future[Sequence[str]] = asyncio.get_running_loop().create_future()
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(serve(node, settings, stop, announce=bound.set_result))
+        tasks.create_task(serve(node, settings, stop, gates=gates, announce=bound.set_result))
         try:
             yield await asyncio.wait_for(bound, DEADLINE_S)
         finally:
@@ -33,7 +34,7 @@ async def served(
 
 
 @contextlib.contextmanager
-def served_in_thread(node: NodePort, settings: ServerSettings) -> Iterator[tuple[str, int]]:
+def served_in_thread(node: NodePort, settings: ServerSettings, gates: Gates | None = None) -> Iterator[tuple[str, int]]:
     """Host and port of a server in a thread, for tests that speak blocking HTTP."""
     stop = asyncio.Event()
     loop_of: list[asyncio.AbstractEventLoop] = []
@@ -47,7 +48,7 @@ def served_in_thread(node: NodePort, settings: ServerSettings) -> Iterator[tuple
             bound.extend(addresses)
             announced.set()
 
-        await serve(node, settings, stop, announce=announce)
+        await serve(node, settings, stop, gates=gates, announce=announce)
 
     thread = threading.Thread(target=asyncio.run, args=(run(),), name="served")
     thread.start()

@@ -84,7 +84,7 @@ def test_a_pod_goes_by_its_name_address_and_aliases() -> None:
         ({"pod": "b", "address": "http://x"}, "address"),
         ({"pod": "X"}, "pod"),
         ({"pod": "1.1.1.1:1"}, "pod"),
-        ({"pod": "a", "dp_rank": 1, "tenant": "other"}, "tenant"),
+        ({"pod": "a", "dp_rank": 1, "tenant": "other"}, "pod"),
     ],
 )
 def test_a_name_of_two_pods_is_refused(fields: dict[str, Any], field: str) -> None:

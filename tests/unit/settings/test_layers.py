@@ -239,7 +239,10 @@ def test_all_errors_are_told_at_once() -> None:
             "sources: ['a=tcp://h:1,alias=x', 'b=tcp://h:2,alias=http://X/']",
             "sources: b: aliases: 'http://X/' already names pod 'a'",
         ),
-        ("sources: ['a=tcp://h:1', 'a=tcp://h:2,rank=1,tenant=t']", "sources: a#1: tenant: pod 'a' belongs to another"),
+        (
+            "sources: ['a=tcp://h:1', 'a=tcp://h:2,rank=1,tenant=t']",
+            "sources: a#1: pod: the name is taken by a source of another tenant",
+        ),
         (
             "{redis: {url: 'redis://h', lease_s: 90}, staleness: {retain_s: 80}}",
             "staleness.retain_s: must be greater than redis.lease_s (90), got 80: what is stored must outlive",
@@ -388,7 +391,6 @@ def test_secrets_are_masked_in_errors(config: Path) -> None:
     [
         ("KVINDEXER_ROLES", "collect,lookup,epp", "server.roles: this version is no endpoint picker"),
         ("KVINDEXER_ROLES", "collect", "server.roles: this version answers lookups in every role; add lookup"),
-        ("KVINDEXER_AUTH__TOKENS_FILE", "/secret", "auth.tokens_file: this version has no access control"),
         ("KVINDEXER_MODELS__DISCOVER", "true", "models.discover: this version does not ask engines"),
         ("KVINDEXER_TELEMETRY__OTLP_ENDPOINT", "http://h", "telemetry.otlp_endpoint: this version sends no traces"),
     ],

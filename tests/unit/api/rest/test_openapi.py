@@ -7,6 +7,7 @@ from typing import Any, get_args
 import pytest
 from fastapi.openapi.models import OpenAPI
 
+from api.access.gates import open_gates
 from api.rest.app import create_app
 from api.rest.field_texts import FIELD_TEXTS
 from api.rest.lookup_request import HASH_BLOCKS_MAX
@@ -65,7 +66,7 @@ def test_lists_exactly_what_is_served() -> None:
 
     Nor is there what stands below `/v1/pick/`: any path and any method, which that one's text says.
     """
-    app = create_app(FakeNode(), faces=False)
+    app = create_app(FakeNode(), gates=open_gates()._replace(faces=False))
     served = {(route.path, method) for route in app._app.routes for method in route.methods - {"HEAD"}}  # type: ignore[attr-defined]
 
     served = {(path, method) for path, method in served if not path.startswith("/v1/pick/")}
