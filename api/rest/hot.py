@@ -21,7 +21,7 @@ from api.admission import Shares
 from api.ports import Encoding, NodePort
 from api.problems import RequestRefused, count_limit, problem_response, refusal_of
 from api.rest.body import BodyReader, CallerGone, is_coded
-from api.rest.exchange import sharer_of
+from api.rest.exchange import CALLER, sharer_of
 from api.rest.heads import Reply
 from api.rest.limits import RestLimits
 from api.rest.lookup_request import LookupRequests
@@ -90,11 +90,11 @@ class LookupRoute:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         label, state = "unknown", ""
         started = time.perf_counter()
-        sharer = sharer_of(scope)
         try:
+            caller = scope[CALLER] = self._caller(headers)
+            sharer = sharer_of(scope)
             with self._waiting.place(sharer) as granted:
                 self._admit(scope["method"], granted=granted)
-                caller = self._caller(headers)
                 body = await self._bodies.read(receive, headers, sharer)
                 started = time.perf_counter()  # a slow caller's network is not our time
                 body = await self._bodies.plain(body, headers, sharer)

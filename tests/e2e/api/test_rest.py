@@ -485,7 +485,6 @@ def test_head_is_answered_where_get_is(http_client: http.client.HTTPConnection, 
     "path",
     [
         *(
-            "/v1/pick",
             "/v1/explain",
             "/v1/recommend",
             "/v1/routed",
