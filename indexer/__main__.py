@@ -59,7 +59,7 @@ def _command(parsed: argparse.Namespace) -> Callable[[], int]:
             from api.cli import config
 
             return lambda: config.run(_settings(parsed), parsed)
-        case "lookup" | "sources" | "partitions" | "drain":
+        case "lookup" | "sources" | "partitions" | "drain" | "compare":
             return _question(parsed)
         case "redis":
             if parsed.action is None:
@@ -92,6 +92,10 @@ def _question(parsed: argparse.Namespace) -> Callable[[], int]:
             from api.cli import drain
 
             return lambda: _until_signal(drain.run, parsed)
+        case "compare":
+            from api.cli import compare
+
+            return lambda: _until_signal(compare.run, parsed)
         case _:
             from api.cli import partitions
 

@@ -119,6 +119,25 @@ examples:
   kvindexer drain replica-2 --undo
 """
 
+COMPARE: Final = """\
+For two replicas, two versions, or another service before and after a change of URL: what a router would be told by
+either. What differs is asked again once; what then agrees was a matter of who had read on.
+
+reasons:
+  a: REASON, b: REASON   that side says itself why its number may be less or more: stale, syncing, bound lower, ...
+  a: behind, b: behind   it has applied less of the engine's messages, and is exact for what it has applied
+  another generation     one of them has not seen a restart yet, or one of them was started later
+  b: pod not known       (or a:) nobody is registered there under this name
+  unexplained            both are exact, at the same message, and still differ
+
+exit codes: 0 all agree, 1 something differs or could not be asked, 130 Ctrl-C (what was compared is shown)
+
+examples:
+  kvindexer compare http://replica-1:8080 http://replica-2:8080 --prompts prompts.jsonl --model llama
+  kvindexer compare http://127.0.0.1:8080 http://127.0.0.1:8090 --prompts demo --model tiny-llama --face dynamo
+  kvindexer compare unix:/run/kvi.sock https://kvi.example --ca ca.pem --prompts - --json < prompts.jsonl
+"""
+
 REDIS: Final = """\
 examples:
   kvindexer redis reset --redis-url redis://127.0.0.1:6379

@@ -8,11 +8,25 @@ import os
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from api.cli.help_texts import CONFIG, DRAIN, LOOKUP, OVERVIEW, PARTITIONS, REDIS, REDIS_RESET, REPLAY, SERVE, SOURCES
+from api.cli.help_texts import (
+    COMPARE,
+    CONFIG,
+    DRAIN,
+    LOOKUP,
+    OVERVIEW,
+    PARTITIONS,
+    REDIS,
+    REDIS_RESET,
+    REPLAY,
+    SERVE,
+    SOURCES,
+)
 from indexer.model import SourceState
 from schemas.history import HISTORY_LIMIT
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
+
+FACES: Final = ("kvindexer", "dynamo")
 
 _NUMBER_MAX: Final = 1e9
 
@@ -31,6 +45,7 @@ def build_parser(version: str) -> argparse.ArgumentParser:
         commands.add_parser("partitions", help="which replicas there are, and who owns what", epilog=PARTITIONS)
     )
     _add_drain(commands.add_parser("drain", help="have a replica give up all that it owns", epilog=DRAIN))
+    _add_compare(commands.add_parser("compare", help="the same prompts to two services", epilog=COMPARE))
     _add_redis(commands.add_parser("redis", help="the store itself: clear a namespace", epilog=REDIS))
     _add_config(commands.add_parser("config", help="print the effective settings, secrets masked", epilog=CONFIG))
     return parser
@@ -236,6 +251,42 @@ def _add_drain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--undo", action="store_true", help="let it own partitions again")
     parser.add_argument("--no-wait", action="store_true", help="return at once, while it hands over")
     parser.add_argument("--timeout", type=_positive, metavar="S", help="wait so long at most, then exit code 1")
+
+
+def _add_compare(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Ask two services about the same prompts, and show where their answers differ, by reason."
+    for side in ("a", "b"):
+        parser.add_argument(f"url_{side}", metavar=f"URL_{side.upper()}", help="http://, https:// or unix:/PATH")
+    parser.add_argument(
+        "--prompts",
+        required=True,
+        metavar="FILE|-|demo",
+        help="a JSON list of token ids a line, one list of such lists, or the prompts of a recording (NAME.kvt.gz)",
+    )
+    parser.add_argument("--model", help="model or adapter")
+    parser.add_argument("--face", choices=FACES, default=FACES[0], help="what URL_B speaks (default kvindexer)")
+    parser.add_argument("--face-a", choices=FACES, default=FACES[0], help="what URL_A speaks (default kvindexer)")
+    parser.add_argument(
+        "--pod",
+        type=_renamed,
+        action="append",
+        default=[],
+        metavar="B=A",
+        help="what URL_B calls B is A at URL_A; may be repeated",
+    )
+    parser.add_argument(
+        "--token", default=os.environ.get("KVINDEXER_TOKEN") or None, help="bearer token for both (KVINDEXER_TOKEN)"
+    )
+    parser.add_argument("--token-b", help="bearer token for URL_B, where it is another one")
+    parser.add_argument("--ca", metavar="FILE", help="https: certificates to trust instead of the system's")
+    parser.add_argument("--json", action="store_true", help="the outcome for programs, with the differences")
+
+
+def _renamed(text: str) -> tuple[str, str]:
+    there, equals, here = text.partition("=")
+    if not (there and equals and here):
+        raise argparse.ArgumentTypeError(f"B=A wanted, got {text!r}")
+    return there, here
 
 
 def _add_redis(parser: argparse.ArgumentParser) -> None:

@@ -69,6 +69,12 @@ class ServedFleet:
             listed: list[dict[str, Any]] = json.loads(answer.read())["sources"]
         return listed
 
+    def metrics(self) -> str:
+        """As they are scraped."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=DEADLINE_S) as answer:  # noqa: S310
+            text: str = answer.read().decode()
+        return text
+
     def play_to_first_probe(self) -> Probe:
         """Publish up to the first question that the engines were asked, and wait until all of it is indexed."""
         for message in islice(self.trace.messages(), self.truth.probes[0].n):
