@@ -135,9 +135,8 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
     """A line about the whole, then a row a reason, the most frequent first, with an example."""
     cut = "" if outcome.asked == outcome.prompts else f" of {outcome.prompts}: interrupted"
     moved = f" ({outcome.moved} when asked again)" if outcome.moved else ""
-    console.print(
-        f"{outcome.asked} prompts{cut}: {outcome.agreed} agree{moved}, {outcome.differed} differ; of {outcome.held} somebody holds something"
-    )
+    held = f"of {outcome.held} somebody holds something"
+    console.print(f"{outcome.asked} prompts{cut}: {outcome.agreed} agree{moved}, {outcome.differed} differ; {held}")
     if not outcome.reasons:
         return
     table = Table(box=None, header_style="bold", pad_edge=False)

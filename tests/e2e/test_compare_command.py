@@ -74,7 +74,7 @@ def test_what_one_has_not_heard_is_a_difference_with_its_reason(told: ServedFlee
     assert (1, "") == (code, errors)
     assert head.startswith("5 prompts: ")
     assert ["reason", "numbers", "prompt", "tokens", "pod", "tier", "a", "b"] == titles.split()
-    assert ["b: no_events_yet"] == [" ".join(row.split()[:2]) for row in rows]
+    assert ["b: block_size_unknown"] == [" ".join(row.split()[:2]) for row in rows]
 
 
 def test_names_that_differ_are_told_which_is_which(told: ServedFleet) -> None:
