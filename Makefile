@@ -9,6 +9,9 @@ TYPED := indexer api schemas kvindexer_client.py $(wildcard loadtest)
 PROTOS := schemas/rpc
 BUF := HOME=$(VENV) $(VENV)/bin/buf
 
+FUZZ_SECONDS := 60
+FUZZ_SEED := 0
+
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
@@ -99,6 +102,12 @@ soak: setup ## long property suites with a printed seed, then millions of blocks
 	$(PYTEST) tests/property -m "slow or not slow" --hypothesis-profile long --timeout 3600
 	$(PY) -m loadtest soak
 	$(PY) -m loadtest soak-store
+
+.PHONY: fuzz
+fuzz: setup ## any bytes into what reads engines' and callers' bytes, led by coverage; FUZZ_SECONDS=60 a target, FUZZ_SEED=0
+	for target in batches events lookups packed_lookups; do \
+		$(PY) -m tests.fuzz.run $$target --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED) || exit 1; \
+	done
 
 .PHONY: bench
 bench: setup ## what each stage costs, alone

@@ -1,4 +1,4 @@
-"""The batch envelope without its events: time stamp and rank, cheaply. Pure; any bytes at all are accepted.
+"""The batch envelope: its time stamp and rank cheaply, or with its events still encoded. Pure.
 
 An envelope is an array `[ts, events, data_parallel_rank]` (fact sheet 1.2) or, from other producers, a map with those
 names. The sequence check needs the time stamp of every batch but never its events, so those are stepped over undecoded.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import struct
 import zlib
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -17,6 +17,12 @@ _ARRAY_THEN_FLOAT: Final = b"\x93\xcb"
 """Array of three that begins with a float64: what every vLLM release sends."""
 _FLOAT64: Final = struct.Struct(">xxd")
 
+EVENTS_MAX: Final = 2**18
+"""In one batch. One with more is no event batch: nothing but damage or malice puts so many into 16 MiB."""
+UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What bytes that are not what they should be raise."""
+_FIXARRAY: Final = 0x9
+"""High four bits of msgpack's short arrays."""
 _ARRAY_16: Final = b"\xdc"
 _ARRAY_32: Final = b"\xdd"
 _NOTHING: Final = msgspec.Raw()
@@ -34,6 +40,29 @@ class _MapEnvelope(msgspec.Struct):
     attn_dp_rank: msgspec.Raw = _NOTHING  # SGLang's name for the same thing
 
 
+class RawBatch(NamedTuple):
+    """Each event is well-formed MessagePack as far as its length goes; no more is known of it."""
+
+    ts: float
+    events: list[msgspec.Raw]
+    dp_rank: int | None
+
+
+class _ArrayBatch(msgspec.Struct, array_like=True, gc=False):
+    ts: float
+    events: msgspec.Raw
+    data_parallel_rank: msgspec.Raw = _NOTHING
+
+
+class _MapBatch(msgspec.Struct, gc=False):
+    ts: float
+    events: msgspec.Raw
+    data_parallel_rank: msgspec.Raw = _NOTHING
+
+
+_array_batch: Final = msgspec.msgpack.Decoder(_ArrayBatch)
+_map_batch: Final = msgspec.msgpack.Decoder(_MapBatch)
+_raw_events: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _array_decoder: Final = msgspec.msgpack.Decoder(_ArrayEnvelope)
 _map_decoder: Final = msgspec.msgpack.Decoder(_MapEnvelope)
 _number_decoder: Final = msgspec.msgpack.Decoder(float)
@@ -46,6 +75,23 @@ def array_length(encoded: msgspec.Raw) -> int:
     if head[:1] == _ARRAY_16:
         return int.from_bytes(head[1:3], "big")
     return int.from_bytes(head[1:5], "big") if head[:1] == _ARRAY_32 else 0
+
+
+def raw_batch(payload: bytes) -> RawBatch | None:
+    """The batch with its events still encoded; None where there are too many. Raises what is in `UNDECODABLE`."""
+    is_map = payload[:1] and payload[0] >> 4 != _FIXARRAY
+    envelope = (_map_batch if is_map else _array_batch).decode(payload)
+    if array_length(envelope.events) > EVENTS_MAX:
+        return None
+    return RawBatch(envelope.ts, _raw_events.decode(envelope.events), _rank_of(envelope.data_parallel_rank))
+
+
+def _rank_of(raw: msgspec.Raw) -> int | None:
+    try:
+        rank = msgspec.msgpack.decode(raw) if raw else None
+    except UNDECODABLE:
+        return None
+    return rank if type(rank) is int else None
 
 
 def peek_ts(payload: bytes) -> float | None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from indexer.decode.envelope import array_length
-from indexer.decode.vllm import EVENTS_MAX, decode, events_are_arrays, plain_event, typed_events
+from indexer.decode.envelope import UNDECODABLE, raw_batch
+from indexer.decode.vllm import decode, event_alone, events_are_arrays, typed_events
 from indexer.model import BlocksRemoved, BlocksStored, Event, Skipped, Tier
 from schemas.engine_events import ClearedArray, ClearedMap, RemovedArray, RemovedMap, StoredArray, StoredMap
 
@@ -29,8 +29,6 @@ PIECE_BLOCKS: Final = 512
 EVENT_BYTES_MAX: Final = 8 * 2**20
 """Of one encoded event, which can only be decoded in one step. A prompt of a million tokens takes less."""
 
-_FIXARRAY: Final = 0x9
-
 
 class LargeBatch(NamedTuple):
     """`pieces` can be gone through once."""
@@ -40,48 +38,22 @@ class LargeBatch(NamedTuple):
     dp_rank: int | None
 
 
-class _ArrayEnvelope(msgspec.Struct, array_like=True, gc=False):
-    ts: float
-    events: msgspec.Raw
-    data_parallel_rank: msgspec.Raw = msgspec.Raw()
-
-
-class _MapEnvelope(msgspec.Struct, gc=False):
-    ts: float
-    events: msgspec.Raw
-    data_parallel_rank: msgspec.Raw = msgspec.Raw()
-
-
-_array_envelope: Final = msgspec.msgpack.Decoder(_ArrayEnvelope)
-_map_envelope: Final = msgspec.msgpack.Decoder(_MapEnvelope)
-_raw_events: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _map_event: Final = msgspec.msgpack.Decoder(StoredMap | RemovedMap | ClearedMap)
 _array_event: Final = msgspec.msgpack.Decoder(StoredArray | RemovedArray | ClearedArray)
 _TOO_LARGE: Final = Skipped("event_too_large", suspect=True)
-_UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def decode_large(payload: bytes) -> LargeBatch | None:
     """The batch in `payload`, in pieces; None when the bytes are no event batch at all."""
-    is_map = payload[:1] and payload[0] >> 4 != _FIXARRAY
     try:
-        envelope = (_map_envelope if is_map else _array_envelope).decode(payload)
-        if array_length(envelope.events) > EVENTS_MAX:
-            return None
-        raws = _raw_events.decode(envelope.events)
-    except _UNDECODABLE:
+        raw = raw_batch(payload)
+    except UNDECODABLE:
         unusual = decode(payload)  # an envelope in another form, as the tolerant way takes it
         return None if unusual is None else LargeBatch(unusual.ts, _cut(unusual.events), unusual.dp_rank)
-    decoder = _array_event if events_are_arrays(payload) else _map_event
-    return LargeBatch(envelope.ts, _pieces(raws, decoder), _rank(envelope.data_parallel_rank))
-
-
-def _rank(raw: msgspec.Raw) -> int | None:
-    try:
-        rank = msgspec.msgpack.decode(raw) if raw else None
-    except _UNDECODABLE:
+    if raw is None:
         return None
-    return rank if type(rank) is int else None
+    decoder = _array_event if events_are_arrays(payload) else _map_event
+    return LargeBatch(raw.ts, _pieces(raw.events, decoder), raw.dp_rank)
 
 
 def _pieces(raws: Sequence[msgspec.Raw], decoder: msgspec.msgpack.Decoder[Any]) -> Iterator[list[Event]]:
@@ -91,7 +63,7 @@ def _pieces(raws: Sequence[msgspec.Raw], decoder: msgspec.msgpack.Decoder[Any]) 
     for raw in raws:
         try:
             typed.append(decoder.decode(_bounded(raw)))
-        except _UNDECODABLE:
+        except UNDECODABLE:
             events += typed_events(typed)
             typed = []
             events.append(_alone(raw))
@@ -110,12 +82,7 @@ def _bounded(raw: msgspec.Raw) -> msgspec.Raw:
 
 def _alone(raw: msgspec.Raw) -> Event:
     """One event that does not fit the usual form."""
-    if len(raw) > EVENT_BYTES_MAX:
-        return _TOO_LARGE
-    try:
-        return plain_event(msgspec.msgpack.decode(raw))
-    except _UNDECODABLE:
-        return plain_event(None)
+    return _TOO_LARGE if len(raw) > EVENT_BYTES_MAX else event_alone(raw)
 
 
 def _cut(events: Sequence[Event]) -> Iterator[list[Event]]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import msgspec
 
+from indexer.decode.envelope import EVENTS_MAX, UNDECODABLE, raw_batch
 from indexer.model import (
     UNASKABLE,
     WINDOW_KINDS,
@@ -55,8 +56,6 @@ TIERS: Final[dict[str, Tier]] = {
 _FIXARRAY: Final = 0x9
 """High four bits of msgpack's short arrays."""
 _ARRAY16: Final = 0xDC
-EVENTS_MAX: Final = 2**18
-"""In one batch. One with more is no event batch: nothing but damage or malice puts so many into 16 MiB."""
 _U64: Final = 1 << 64
 _HASH_BYTES_MIN: Final = 8
 LOOKAHEAD_MAX: Final = 16
@@ -79,7 +78,7 @@ def decode(payload: bytes) -> EventBatch | None:
     """The batch in `payload`, or None when the bytes are no event batch at all."""
     try:
         batch = (_array_decoder if events_are_arrays(payload) else _map_decoder).decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNDECODABLE:
         return _decode_tolerant(payload)
     return EventBatch(batch.ts, typed_events(batch.events), batch.data_parallel_rank)
 
@@ -298,8 +297,8 @@ def _salted(extra: list[Any] | None, salt: str, parent: object, blocks: int) -> 
 def _decode_tolerant(payload: bytes) -> EventBatch | None:
     try:
         batch = _plain_decoder.decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+    except UNDECODABLE:
+        return _decode_singly(payload)
     if isinstance(batch, dict):
         ts, events, rank = batch.get("ts"), batch.get("events"), batch.get("data_parallel_rank")
     elif isinstance(batch, list) and len(batch) >= 2:  # noqa: PLR2004  ts and events
@@ -314,6 +313,23 @@ def _decode_tolerant(payload: bytes) -> EventBatch | None:
     ):
         return None
     return EventBatch(float(ts), [plain_event(e) for e in events], rank if type(rank) is int else None)
+
+
+def _decode_singly(payload: bytes) -> EventBatch | None:
+    """Where there is one event in it that is no value at all: text that is none, a key that cannot be one."""
+    try:
+        batch = raw_batch(payload)
+    except UNDECODABLE:
+        return None
+    return None if batch is None else EventBatch(batch.ts, [event_alone(raw) for raw in batch.events], batch.dp_rank)
+
+
+def event_alone(raw: msgspec.Raw) -> Event:
+    """One encoded event that does not fit the usual form."""
+    try:
+        return plain_event(_plain_decoder.decode(raw))
+    except UNDECODABLE:
+        return plain_event(None)
 
 
 _STORED_FIELDS: Final = (

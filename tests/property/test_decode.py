@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from indexer.decode import vllm
+from indexer.decode.large import decode_large
 from indexer.decode.vllm import decode
-from indexer.model import AllCleared, BlocksRemoved, BlocksStored, EventBatch, Skipped
+from indexer.model import Skipped
 from tests.support.core import Core, check_mirror
 from tests.support.core_events import as_array, payload, removed, stored
 from tests.support.core_traces import recording
+from tests.support.decoded import check, digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +27,6 @@ PAYLOADS = [
     bytes.fromhex(path.read_text())
     for path in sorted((Path(__file__).parents[1] / "golden" / "payloads").glob("*.hex"))
 ]
-EVENT_KINDS = (BlocksStored, BlocksRemoved, AllCleared, Skipped)
 
 numbers = st.integers(-(2**63), 2**64 - 1)
 scalars = st.one_of(
@@ -80,35 +82,6 @@ def events(draw: Callable[..., Any]) -> object:
     return event
 
 
-def check(batch: EventBatch | None) -> None:
-    """What is promised of every decoded batch: complete values of the promised types."""
-    if batch is None:
-        return
-    assert type(batch.ts) is float
-    assert batch.dp_rank is None or type(batch.dp_rank) is int
-    for event in batch.events:
-        assert isinstance(event, EVENT_KINDS)
-        if isinstance(event, BlocksStored | BlocksRemoved):
-            assert all(type(value) is int and 0 <= value < 2**64 for value in event.hashes)
-            assert type(event.group) is int
-        if isinstance(event, BlocksStored):
-            assert event.block_size >= 0
-            assert event.tokens_ok or not event.tokens
-
-
-def digest(batch: EventBatch | None) -> object:
-    """A batch with its removals taken apart: the two paths need not join the same ones."""
-    if batch is None:
-        return None
-    out: list[object] = []
-    for event in batch.events:
-        if isinstance(event, BlocksRemoved):
-            out += [(value, event.tier, event.group) for value in event.hashes]
-        else:
-            out.append(repr(event))
-    return repr(batch.ts), out, batch.dp_rank
-
-
 @given(st.binary(max_size=400))
 @example(b"")
 @example(b"\xc1")
@@ -122,6 +95,31 @@ def test_any_bytes(raw: bytes) -> None:
 def test_any_message_pack(value: object) -> None:
     """Well-formed bytes that mean something else."""
     check(decode(msgspec.msgpack.encode(value)))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"\xa1\xff",  # text that is none
+        b"\x81\x90\x00",  # an array as a key
+        msgspec.msgpack.encode({"type": "BlockRemoved", "x": 1}).replace(b"\xa1x", b"\xa1\xfe"),
+        b"\x92\xacBlockRemoved\x91\xc7\x01\x7f\x00",
+        b"\xd6\xff\xff\xff\xff\xff",  # a time
+    ],
+)
+@pytest.mark.parametrize("form", [dict, as_array])
+def test_an_event_that_is_no_value_costs_itself_alone(bad: bytes, form: Callable[[object], object]) -> None:
+    """Its neighbours mean what they meant, and the stream is in doubt."""
+    first, last = form(stored([1, 2], range(8))), form(removed(2))
+    batch, whole = decode(payload(first, msgspec.Raw(bad), last)), decode(payload(first, last))
+
+    assert batch is not None
+    assert whole is not None
+    assert [whole.events[0], whole.events[1]] == [batch.events[0], batch.events[2]]
+    assert isinstance(batch.events[1], Skipped)
+    large = decode_large(payload(first, msgspec.Raw(bad), last))
+    assert large is not None
+    assert batch.events == [event for piece in large.pieces for event in piece]
 
 
 @given(st.lists(events(), max_size=5), st.one_of(st.floats(), numbers), st.one_of(st.none(), numbers))
