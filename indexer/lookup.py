@@ -17,7 +17,7 @@ from xxhash import xxh3_64_intdigest
 
 from indexer.candidates import Candidates, gather, of_tenant
 from indexer.errors import BadRequestError, FieldIssue, SchemeConflictError
-from indexer.hashing.chain import SCHEME, chained, root_seed
+from indexer.hashing.chain import SCHEME
 from indexer.hashing.extra_keys import query_extras
 from indexer.hashing.memo import CHUNK_TOKENS, ChainMemo, fits
 from indexer.index.walk import walk
@@ -50,6 +50,7 @@ NAMES_KEPT_MAX: Final = 128
 _SHARDS: Final = Shards()
 _NO_LAG: Final = float("inf")
 _LE_U64: Final = np.dtype("<u8")
+_BE_U64: Final = np.dtype(">u8")
 _NO_HASHES: Final = np.empty(0, _LE_U64)
 
 
@@ -224,8 +225,10 @@ class Lookup:
         if lookahead:
             return _NO_HASHES
         if query.scheme not in {None, SCHEME}:
-            given = chained((h.to_bytes(8, "big") for h in given), root_seed(block_size, self._secret))
-        return np.array(given, np.uint64)
+            locals_ = np.asarray(given, np.uint64).astype(_BE_U64).tobytes()
+            image = self._memo.chain_image(locals_, block_size, partial(self._mirror.held_by_any, held_by))
+            return np.frombuffer(image, _LE_U64)
+        return np.asarray(given, np.uint64)
 
     # -- entries -------------------------------------------------------------------------------------------------------
 

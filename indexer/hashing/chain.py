@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 SCHEME: Final = "kvi1"
 LOCAL_SEED: Final = 1337
+LOCAL_BYTES: Final = 8
+"""Of a local hash in canonical form."""
 _CHUNK_BLOCKS: Final = 64
 """Blocks a compiled unpacker cuts at once. Bounded, since an unpacker costs memory for each of its fields."""
 
@@ -83,6 +85,11 @@ def hash_prompt(
 ) -> list[int]:
     """Token hashes of a prompt from its first token on."""
     return chained(local_hashes(tokens, block_size, lora_name, extras), root_seed(block_size, secret))
+
+
+def pieces(locals_: bytes) -> Iterator[bytes]:
+    """Canonical local hashes, one after the other."""
+    return _blocks(locals_, LOCAL_BYTES)
 
 
 def _blocks(tokens: bytes, block_bytes: int) -> Iterator[bytes]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from xxhash import xxh3_128_digest
 
-from indexer.hashing.chain import chained, local_hashes, local_seed, root_seed
+from indexer.hashing.chain import LOCAL_BYTES, chained, local_hashes, local_seed, pieces, root_seed
 from indexer.hashing.recent import Recent
 from indexer.model import TOKEN_BYTES
 
@@ -36,6 +36,8 @@ FITTING_MIN: Final = 8
 """Smaller blocks would be too many in a chunk."""
 CHUNKS_MAX: Final = 8_192
 """In each of the two halves: up to 524,288 blocks, about 12 MB."""
+_OF_LOCALS: Final = -1
+"""In the place of an adapter's seed, which is never negative: chunks of local hashes, not of tokens."""
 _U64_MASK: Final = (1 << 64) - 1
 
 Chunk = tuple[bytes, int]
@@ -75,7 +77,8 @@ class ChainMemo:
         """Token hashes of the whole blocks of a prompt, as a little-endian u64 image.
 
         With `go_on`: it may end after any block of whose token hash `go_on` says no. `start`: digests of the chunks
-        before `tokens` (only where the block size `fits`, and without extras); None where a chunk is not remembered.
+        before `tokens` (only where the block size `fits`, and without extras); None where a chunk is not remembered
+        that there is any use in.
         """
         parent = root_seed(block_size, self._secret)
         if extras:
@@ -84,10 +87,9 @@ class ChainMemo:
         adapter = local_seed(lora_name)
         parts: list[bytes] = []
         if start:
-            chunks = self._remembered(start, parent, adapter)
-            if chunks is None:
-                return None
-            parts, parent = chunks
+            parts, parent = self._remembered(start, parent, adapter)
+            if len(parts) < len(start):
+                return None if not parts or go_on is None or go_on(parent) else b"".join(parts)
         step = TOKEN_BYTES * (CHUNK_TOKENS if fits(block_size) else CHUNK_BLOCKS * block_size)
         whole = len(tokens) // step * step
         view, young = memoryview(tokens), self._chunks.young  # most are there: a call a chunk would cost as much again
@@ -98,8 +100,7 @@ class ChainMemo:
             if chunk is None:
                 if parts and go_on is not None and not go_on(parent):
                     return b"".join(parts)
-                hashes = chained(local_hashes(bytes(part), block_size, lora_name), parent)
-                chunk = struct.pack(f"<{len(hashes)}Q", *hashes), hashes[-1]
+                chunk = _chunk(chained(local_hashes(bytes(part), block_size, lora_name), parent))
                 self._chunks.keep(key, chunk)
             image, parent = chunk
             parts.append(image)
@@ -114,15 +115,40 @@ class ChainMemo:
         """Remember nothing any more."""
         self._chunks.forget()
 
-    def _remembered(self, start: Sequence[bytes], parent: int, adapter: int) -> tuple[list[bytes], int] | None:
-        """The images of chunks told by their digests and the last hash; None where one is forgotten."""
+    def chain_image(self, locals_: bytes, block_size: int, go_on: Callable[[int], object] | None = None) -> bytes:
+        """The same from the canonical local hashes of the blocks, each 8 bytes."""
+        parent = root_seed(block_size, self._secret)
+        parts: list[bytes] = []
+        step = LOCAL_BYTES * CHUNK_BLOCKS
+        whole = len(locals_) // step * step
+        for begin in range(0, whole, step):
+            part = locals_[begin : begin + step]
+            key = xxh3_128_digest(part, self._salt), parent, _OF_LOCALS
+            chunk = self._chunks.get(key)
+            if chunk is None:
+                if parts and go_on is not None and not go_on(parent):
+                    return b"".join(parts)
+                chunk = _chunk(chained(pieces(part), parent))
+                self._chunks.keep(key, chunk)
+            image, parent = chunk
+            parts.append(image)
+        if len(locals_) > whole:
+            parts.append(_chunk(chained(pieces(locals_[whole:]), parent))[0])
+        return b"".join(parts)
+
+    def _remembered(self, start: Sequence[bytes], parent: int, adapter: int) -> tuple[list[bytes], int]:
+        """The images of chunks told by their digests and the last hash, up to the first that is forgotten."""
         images: list[bytes] = []
         young = self._chunks.young
         for digest in start:
             key = digest, parent, adapter
             chunk = young.get(key) or self._chunks.get(key)
             if chunk is None:
-                return None
+                break
             images.append(chunk[0])
             parent = chunk[1]
         return images, parent
+
+
+def _chunk(hashes: list[int]) -> Chunk:
+    return struct.pack(f"<{len(hashes)}Q", *hashes), hashes[-1]
