@@ -67,6 +67,10 @@ def _command(parsed: argparse.Namespace) -> Callable[[], int]:
             from api.cli import redis_reset
 
             return lambda: redis_reset.run(parsed, _stop_loop_on_signal)
+        case "token":
+            from api.cli import token
+
+            return lambda: token.run(parsed)
         case "replay":
             from api.cli import replay
 

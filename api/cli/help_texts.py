@@ -63,6 +63,25 @@ examples:
   kvindexer replay tests/golden/traces/eviction.kvt.gz --no-replay --loss 0.01   what a lossy network does
 """
 
+CALLERS: Final = """\
+The entry goes to stdout and the token to stderr, once: nothing keeps it, and the file that the service reads holds its
+SHA-256 alone. A token with no file to name it is worth nothing; one whose entry is taken out is refused within seconds,
+without a restart.
+
+examples:
+  install -m 600 /dev/null tokens.yaml
+  kvindexer token --name router-a >> tokens.yaml
+  kvindexer token --name ops --scope lookup --scope admin >> tokens.yaml
+  kvindexer token --name team-b --tenant b >> tokens.yaml      sees and asks about the engines of tenant b alone
+  KVINDEXER_AUTH__TOKENS_FILE=tokens.yaml kvindexer serve ...
+  KVINDEXER_TOKEN=kvi_... kvindexer sources                    the environment is seen by fewer than a command line
+
+scopes:
+  lookup   ask: lookups, batches, hashes, lists of sources, histories
+  report   tell what was routed and reused (later versions)
+  admin    change sources, look into blocks, drain replicas, read the settings; asks nothing without lookup
+"""
+
 LOOKUP: Final = """\
 examples:
   kvindexer lookup --tokens ids.txt --model llama

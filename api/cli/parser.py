@@ -8,7 +8,9 @@ import os
 from pathlib import Path
 from typing import Any, Final, get_args
 
+from api.access.caller import Scope
 from api.cli.help_texts import (
+    CALLERS,
     COMPARE,
     CONFIG,
     DRAIN,
@@ -47,6 +49,9 @@ def build_parser(version: str) -> argparse.ArgumentParser:
     _add_drain(commands.add_parser("drain", help="have a replica give up all that it owns", epilog=DRAIN))
     _add_compare(commands.add_parser("compare", help="the same prompts to two services", epilog=COMPARE))
     _add_redis(commands.add_parser("redis", help="the store itself: clear a namespace", epilog=REDIS))
+    _add_token(
+        commands.add_parser("token", help="make a bearer token, and its entry for the service", epilog=CALLERS)
+    )
     _add_config(commands.add_parser("config", help="print the effective settings, secrets masked", epilog=CONFIG))
     return parser
 
@@ -301,6 +306,19 @@ def _add_redis(parser: argparse.ArgumentParser) -> None:
     reset.add_argument("--yes", action="store_true", help="do not ask")
     reset.add_argument("--force", action="store_true", help="also while replicas run")
     reset.add_argument("--json", action="store_true", help="what was done, for programs")
+
+
+def _add_token(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Make a bearer token and the entry for auth.tokens_file by which a service knows it."
+    parser.add_argument("--name", required=True, metavar="NAME", help="who gets it; appears in the service's log")
+    parser.add_argument(
+        "--scope",
+        action="append",
+        choices=sorted(get_args(Scope)),
+        help="what it may do, again for more (default: lookup)",
+    )
+    parser.add_argument("--tenant", metavar="T", help="bind it to one tenant's engines (default: of all)")
+    parser.add_argument("--json", action="store_true", help="both on stdout, for programs")
 
 
 def _add_client(parser: argparse.ArgumentParser, *, after_another: bool = False) -> None:

@@ -330,7 +330,7 @@ def test_help_and_version() -> None:
     """Each subcommand teaches by an example; unknown flags are errors with the usage of that subcommand."""
     assert re.match(r"kvindexer \d", run("--version").stdout)
     assert "--source 10.0.0.1:8000=tcp://10.0.0.1:5557,model=llama" in run("serve", "--help").stdout
-    for command in ("replay", "lookup", "sources", "partitions", "drain", "redis reset"):
+    for command in ("replay", "lookup", "sources", "partitions", "drain", "redis reset", "token"):
         assert f"kvindexer {command} " in run(*command.split(), "--help").stdout.partition("examples:")[2]
     for arguments in (
         ["serve", "--grpc-port", "x"],
