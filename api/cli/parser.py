@@ -49,9 +49,7 @@ def build_parser(version: str) -> argparse.ArgumentParser:
     _add_drain(commands.add_parser("drain", help="have a replica give up all that it owns", epilog=DRAIN))
     _add_compare(commands.add_parser("compare", help="the same prompts to two services", epilog=COMPARE))
     _add_redis(commands.add_parser("redis", help="the store itself: clear a namespace", epilog=REDIS))
-    _add_token(
-        commands.add_parser("token", help="make a bearer token, and its entry for the service", epilog=CALLERS)
-    )
+    _add_token(commands.add_parser("token", help="make a bearer token, and its entry for the service", epilog=CALLERS))
     _add_config(commands.add_parser("config", help="print the effective settings, secrets masked", epilog=CONFIG))
     return parser
 

@@ -24,6 +24,7 @@ from api.demo.trace import Trace, Truth, read_truth
 DEADLINE_S = 30.0
 COMMAND = [sys.executable, "-m", "indexer"]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("KVINDEXER_")}
+ENVIRONMENT["KVINDEXER_SERVER__GRPC_PORT"] = "0"
 PACKAGE = files("api.demo")
 PODS = [f"10.0.0.{n}:8000" for n in (1, 2, 3)]
 
