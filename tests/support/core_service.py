@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 DEADLINE_S: Final = 40.0
 """For anything to happen that must happen; reaching it is the failure."""
 PAUSE_S: Final = 0.01
-_ENVIRONMENT: Final = {name: value for name, value in os.environ.items() if not name.startswith("KVINDEXER_")}
+_ENVIRONMENT: Final = {
+    **{name: value for name, value in os.environ.items() if not name.startswith("KVINDEXER_")},
+    "KVINDEXER_SERVER__GRPC_PORT": "0",
+}
 
 
 class RunningService:
@@ -47,6 +50,8 @@ class RunningService:
             self._process.communicate()
             raise AssertionError(f"the service did not start ({self._process.returncode}): {banner}{self.log()}")
         self.url = found[0]
+        self.banner = banner
+        """Its first line, with all addresses."""
         self.errors_allowed: tuple[str, ...] = ()
         """Words of which a line of the log that reports an error must hold one; at the end no other may be there."""
         self._client = httpx.Client(base_url=self.url, timeout=DEADLINE_S)
@@ -58,7 +63,8 @@ class RunningService:
         self._client.close()
         if self._process.returncode is not None and self._log.closed:  # killed
             return
-        self._process.terminate()
+        if self._process.returncode is None:  # a second signal would end it at once
+            self._process.terminate()
         said, _ = self._process.communicate(timeout=DEADLINE_S)
         log = self.log()
         self._log.close()
@@ -78,6 +84,10 @@ class RunningService:
     def pid(self) -> int:
         """Of the process."""
         return self._process.pid
+
+    def wait_ended(self) -> int:
+        """Its exit code, once it has ended by itself."""
+        return self._process.wait(DEADLINE_S)
 
     def send_signal(self, number: int) -> None:
         """To the process."""
