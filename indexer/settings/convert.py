@@ -39,7 +39,20 @@ def converted(value: object, annotation: object) -> object:
     try:
         return msgspec.convert(value, annotation)  # bounds reject what is not finite, too
     except msgspec.ValidationError as error:
-        raise ValueError(rule_of(error, annotation)) from error
+        raise ValueError(_rule_of_entry(value, annotation) or rule_of(error, annotation)) from error
+
+
+def _rule_of_entry(value: object, annotation: object) -> str | None:
+    """Of a map: which of its entries breaks the rule. The decoder's words do not name it."""
+    if get_origin(annotation) is not dict or not isinstance(value, dict):
+        return None
+    of_entry = get_args(annotation)[1]
+    for key, entry in value.items():
+        try:
+            msgspec.convert(entry, of_entry)
+        except msgspec.ValidationError as error:
+            return f"{shown(key)}: {rule_of(error, of_entry)}"
+    return None
 
 
 def as_yaml(text: str) -> object:

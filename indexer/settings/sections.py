@@ -29,14 +29,6 @@ StoreName = Annotated[
 ]
 """Part of names in the store, where a colon separates."""
 Role = Literal["collect", "lookup", "epp"]
-EngineUrl = Annotated[
-    str,
-    Meta(
-        pattern=r"^https?://[A-Za-z0-9._\[\]:-]+(/[A-Za-z0-9._~/-]*)?$(?!\n)",
-        max_length=512,
-        description="true, false, or a URL without user, query and fragment",
-    ),
-]
 SecretUrl = Annotated[str, Meta(min_length=1, max_length=4096, extra={"secret": "url"})]
 
 
@@ -84,7 +76,7 @@ class TokenizerEntry(Section, frozen=True):
     """Path of a `tokenizer.json`, or of the folder that a model is published as."""
     template: Text | None = None
     """Path of a chat template that counts instead of the one beside `file`."""
-    engine: bool | EngineUrl = False
+    engine: bool | Text = False
     """true: ask `/tokenize` of an engine of the model, at the `address` of its source. Or the URL of one."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -15,6 +16,9 @@ from indexer.texts.local import LocalTokenizer
 ENGINE: Final = "engine"
 """As `models.tokenizer`: the engines' own."""
 DEFAULT_NAME: Final = "default"
+
+
+_URL: Final = re.compile(r"https?://[A-Za-z0-9._\[\]:-]+(/[A-Za-z0-9._~-]+)*")
 
 
 class Chosen(NamedTuple):
@@ -74,5 +78,7 @@ def read_tokenizers(models: Models, clock: Clock) -> Tokenizers:
 def _check(key: str, entry: TokenizerEntry) -> None:
     if (entry.file is None) == (entry.engine is False):
         raise SettingsError(key, "either file (a tokenizer.json, or the folder of one) or engine: true")
+    if isinstance(entry.engine, str) and _URL.fullmatch(entry.engine) is None:
+        raise SettingsError(f"{key}.engine", "true, or a URL http://HOST:PORT without user, query and fragment")
     if entry.template is not None and entry.file is None:
         raise SettingsError(f"{key}.template", "only beside file: an engine has its own")

@@ -85,6 +85,19 @@ class _Flight:
     source: str
 
 
+class _Known(LRUCache[bytes, bytes]):
+    """Tokens by their text's digest. Full: the least lately used go, counted as `limits.text_cache_bytes`."""
+
+    def __init__(self, bytes_max: int, counts: Counts) -> None:
+        super().__init__(bytes_max, getsizeof=_entry_size)
+        self._counts = counts
+
+    def popitem(self) -> tuple[bytes, bytes]:
+        """Make room."""
+        self._counts.limit("limits.text_cache_bytes")
+        return super().popitem()
+
+
 class Making:
     """Makes tokens, for one event loop."""
 
@@ -96,10 +109,11 @@ class Making:
         self._salt = salt & _U64_MASK
         self._pool = ThreadPoolExecutor(options.threads, thread_name_prefix="tokenizer")
         self._engines = Engines(clock)
-        self._known: LRUCache[bytes, bytes] = LRUCache(options.cache_bytes, getsizeof=_entry_size)
+        self._known = _Known(options.cache_bytes, counts)
         self._flights: dict[bytes, _Flight] = {}
         self._waiting_bytes = 0
         self._group: asyncio.TaskGroup | None = None
+        self._conversations: set[asyncio.Task[None]] = set()
 
     @property
     def cache_bytes(self) -> int:
@@ -114,10 +128,11 @@ class Making:
             self._group = group
             await stop.wait()
             self._group = None
-            asked = [flight.future for flight in self._flights.values() if flight.source == "engine"]
-            if asked:
-                await asyncio.wait(asked, timeout=STOP_WAIT_S)
-            await self._engines.close()  # whoever still waits for an answer learns that there is none
+            if self._conversations:
+                await asyncio.wait(self._conversations, timeout=STOP_WAIT_S)
+            for conversation in self._conversations:
+                conversation.cancel()  # whoever waits for its tokens learns that there are none
+        await self._engines.close()
 
     def forget(self) -> None:
         """Give the cache back."""
@@ -201,7 +216,9 @@ class Making:
         else:
             urls = [chosen.maker.url] if chosen.maker.url is not None else engines.urls()
             asking = self._engines.tokens(urls, engines.model, text, self._limits, until)
-            self._group.create_task(_settle(flight.future, asking), name="engine-tokenize")
+            conversation = self._group.create_task(_settle(flight.future, asking), name="engine-tokenize")
+            self._conversations.add(conversation)
+            conversation.add_done_callback(self._conversations.discard)
         self._flights[key] = flight
         self._waiting_bytes += size
         flight.future.add_done_callback(lambda _: self._keep(key, flight))

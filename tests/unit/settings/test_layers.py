@@ -111,6 +111,13 @@ def test_environment_values_are_yaml_where_the_setting_is_no_text() -> None:
                 "lame_duck_s, "
             ),
         ),
+        (
+            "models: {tokenizers: {a: {engine: true}, m: {fil: x}}}",
+            (
+                "models.tokenizers: 'm': object contains unknown field fil, got {'a': {'engine': True}, 'm': "
+                "{'fil': 'x'}} (kvindexer.yaml)"
+            ),
+        ),
         ("server: 5", "server: unknown key in kvindexer.yaml (server is a section, its keys are wanted)"),
         ("events: {rcvhwm: 0}", "events.rcvhwm: expected a whole number >= 1, got 0 (kvindexer.yaml)"),
         ("events: {rcvhwm: two}", "events.rcvhwm: expected a whole number, got 'two' (kvindexer.yaml)"),
@@ -122,7 +129,7 @@ def test_environment_values_are_yaml_where_the_setting_is_no_text() -> None:
             "staleness: {score_ttl_s: .inf}",
             "staleness.score_ttl_s: expected a number <= 31536000.0, got inf (kvindexer.yaml)",
         ),
-        ("models: {aliases: {a: 1}}", "models.aliases: expected text at [...], got {'a': 1} (kvindexer.yaml)"),
+        ("models: {aliases: {a: 1}}", "models.aliases: 'a': expected text, got {'a': 1} (kvindexer.yaml)"),
         ("models: {weights: {gpu: 1.5}}", "models.weights.gpu: expected a number <= 1.0, got 1.5 (kvindexer.yaml)"),
         ("sources: {a: b}", "sources: a list wanted"),
         ("sources: [7]", "sources[0]: a map or a NAME=ENDPOINT entry wanted, got 7"),

@@ -119,6 +119,9 @@ def test_a_file_that_is_not_there_stops_the_start(tmp_path: Path) -> None:
         (TokenizerEntry(file=str(tmp_path / "m"), template=str(tmp_path / "none")), "models.tokenizers.m.template"),
         (TokenizerEntry(), "models.tokenizers.m"),
         (TokenizerEntry(file=str(tmp_path / "m"), engine=True), "models.tokenizers.m"),
+        (TokenizerEntry(engine="ftp://h"), "models.tokenizers.m.engine"),
+        (TokenizerEntry(engine="http://u:p@h:1"), "models.tokenizers.m.engine"),
+        (TokenizerEntry(engine="http://h:1/"), "models.tokenizers.m.engine"),
         (TokenizerEntry(engine=True, template=str(tmp_path / "m")), "models.tokenizers.m.template"),
     ):
         with pytest.raises(SettingsError) as caught:

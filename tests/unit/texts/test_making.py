@@ -305,8 +305,10 @@ def test_the_cache_is_bounded_in_bytes() -> None:
             large = await bench.make(TextPrompt(prompt="q z" * 200))
             assert large is not None
             assert not large.cached
+        assert {"limits.text_cache_bytes": 1} == bench.told.limits
         bench.making.forget()
         assert 0 == bench.making.cache_bytes
+        assert {"limits.text_cache_bytes": 1} == bench.told.limits, "that was nobody's limit"
 
     run_on("asyncio", body())
 
