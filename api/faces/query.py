@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from api.access.caller import tenant_of
 from api.faces.answers import dynamos, mooncakes
+from api.faces.plain_hashes import PlainHashes
 from api.faces.questions import Unreadable, by_hashes, by_tokens, plain_options
 from api.faces.refusals import JSON, MSGPACK, as_response, refused, reply
 from api.problems import RequestRefused
@@ -48,6 +49,7 @@ class QueryRoute:
         self._tokens_max = limits.tokens
         self._caller = caller
         self._plain = PlainJson(limits.tokens, node.texts, plain_options)
+        self._plain_hashes = PlainHashes()
 
     def answer_now(self, query_string: bytes, headers: Mapping[bytes, bytes], body: bytes) -> Reply | None:  # noqa: ARG002 - these paths take no parameters
         """The reply to a whole POST; None where its body has to be decompressed, which takes the other way."""
@@ -98,6 +100,6 @@ class QueryRoute:
 
     def _question(self, form: BodyForm, content: bytes) -> LookupQuery:
         if self._hashes:
-            return by_hashes(form, content)
+            return (self._plain_hashes.read(content) if form == "json" else None) or by_hashes(form, content)
         query = self._plain.read(content) if form == "json" else None
         return by_tokens(form, content, self._tokens_max) if query is None else query

@@ -102,13 +102,13 @@ def by_hashes(form: BodyForm, content: bytes) -> LookupQuery:
     return query
 
 
-def plain_options(document: simdjson.Object) -> dict[str, Any] | None:
-    """For `PlainJson`: the members beside `token_ids`, as the strict way would take them; None: not plain."""
+def plain_options(document: simdjson.Object, prompt: str = "token_ids") -> dict[str, Any] | None:
+    """For `PlainJson`: the members beside the prompt's, as the strict way would take them; None: not plain."""
     members: dict[str, Any] = {}
     count = 0
     for key in document:
         count += 1
-        if key == "token_ids":
+        if key == prompt:
             continue
         if key not in _PLAIN:
             return None

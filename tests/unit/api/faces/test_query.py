@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from api.access.caller import Caller
 from api.faces.doors import face_caller
+from api.faces.plain_hashes import PlainHashes
 from api.faces.query import QUERY, QUERY_BY_HASH, QueryRoute
-from api.faces.questions import by_tokens, plain_options
+from api.faces.questions import by_hashes, by_tokens, plain_options
 from api.rest.body import BodyReader
 from api.rest.limits import RestLimits
 from api.rest.plain_json import PlainJson
@@ -196,9 +197,9 @@ def test_other_media_types_are_refused() -> None:
 def test_local_hashes_may_be_signed_or_not() -> None:
     """Dynamo's own function gives u64, its service takes i64 alone: here both name the same block."""
     asked = Asked(QUERY_BY_HASH)
-    asked.json(block_hashes=[2**64 - 1, -1, 0, -(2**63), 2**63], model_name="m")
-
-    assert [2**64 - 1, 2**64 - 1, 0, 2**63, 2**63] == asked.asked.block_hashes
+    for hashes in ([2**64 - 1, 0, 2**63], [-1, 0, -(2**63)], [2**64 - 1, 0, -(2**63)]):
+        asked.json(block_hashes=hashes, model_name="m")
+        assert [2**64 - 1, 0, 2**63] == list(asked.asked.block_hashes or ())
     assert ("dynamo", None) == (asked.asked.scheme, asked.asked.block_size)
     assert 422 == asked.refused({"block_hashes": [2**64], "model_name": "m"})[0]
     assert 422 == asked.refused({"block_hashes": [-(2**63) - 1], "model_name": "m"})[0]
@@ -287,3 +288,33 @@ def test_the_short_way_takes_what_the_strict_way_takes(members: dict[str, Any], 
 
     if query is not None:
         assert by_tokens("json", body, LIMITS.tokens) == query
+
+
+_HASHES = st.one_of(
+    st.lists(st.integers(-(2**63), 2**64 - 1), max_size=5),
+    st.lists(st.integers(-(2**63), -1), max_size=5),
+    st.sampled_from([[2**64], [-(2**63) - 1], [1.0], [True], [None], "x", None, [[1]], ["1"]]),
+)
+
+
+@given(_HASHES, _MEMBERS)
+def test_hashes_are_read_alike_by_both_ways(hashes: object, members: dict[str, Any]) -> None:
+    """And where the short way takes a body, so does the strict one."""
+    del members["token_ids"]
+    body = json.dumps({"block_hashes": hashes, **members}).encode()
+    query = PlainHashes().read(body)
+
+    if query is not None:
+        strict = by_hashes("json", body)
+        assert list(strict.block_hashes or ()) == list(query.block_hashes or ())
+        assert msgspec.structs.replace(strict, block_hashes=None) == msgspec.structs.replace(query, block_hashes=None)
+
+
+def test_the_usual_hashes_go_the_short_way() -> None:
+    """Signed ones, unsigned ones, and with what may stand beside them."""
+    for hashes in ([], [1, 2], [-1, 5], [2**64 - 1]):
+        body = json.dumps({"block_hashes": hashes, "model_name": "m", "routing_group": "g"}).encode()
+        query = PlainHashes().read(body)
+        assert query is not None
+        assert ("m", "g", "dynamo") == (query.model, query.tenant, query.scheme)
+        assert [each % 2**64 for each in hashes] == list(query.block_hashes or ())
