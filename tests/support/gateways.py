@@ -1,0 +1,107 @@
+"""Real gateways as processes, configured by the files in tests/e2e/gateways."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FOLDER: Final = Path(__file__).parent.parent / "e2e" / "gateways"
+DEADLINE_S: Final = 30.0
+PAUSE_S: Final = 0.01
+_NGINX_SCRIPTS: Final = Path("/usr/lib/nginx/modules/ngx_http_js_module.so")
+
+
+def _envoy() -> str | None:
+    """The program inside its wheel."""
+    spec = find_spec("envoy")
+    places = [] if spec is None else [Path(place, "_bin", "envoy") for place in spec.submodule_search_locations or ()]
+    return next((str(place) for place in places if place.is_file()), None)
+
+
+def _installed(name: str) -> str | None:
+    return shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin")
+
+
+class Gateway:
+    """One that listens, asks `index` and sends to the engines at these ports. A context manager."""
+
+    def __init__(self, kind: str, index: int, engines: Sequence[int]) -> None:
+        self._work = tempfile.TemporaryDirectory()
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port: int = probe.getsockname()[1]
+        told = {"LISTEN": self.port, "INDEX": index, "FOLDER": FOLDER, "WORK": self._work.name}
+        told |= {f"ENGINE_{i}": port for i, port in enumerate(engines, 1)}
+        text = (FOLDER / kind).read_text()
+        for name, value in told.items():
+            text = text.replace(f"@{name}@", str(value))
+        self._config = Path(self._work.name, kind)
+        self._config.write_text(text)
+        self._kind = kind
+        self._log = Path(self._work.name, "log").open("w+", encoding="utf-8")  # noqa: SIM115  closed at the end
+        self._process: subprocess.Popen[str] | None = None
+
+    def check(self) -> None:
+        """Have it read its configuration and say whether it is one."""
+        check = subprocess.run(self._command(check=True), capture_output=True, text=True, check=False, timeout=60)
+        assert 0 == check.returncode, check.stdout + check.stderr
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(self._command(check=False), stdout=self._log, stderr=self._log, text=True)
+        ends_at = time.monotonic() + DEADLINE_S
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            except OSError:
+                assert self._process.poll() is None, self.log()
+                assert time.monotonic() < ends_at, self.log()
+                time.sleep(PAUSE_S)
+            else:
+                return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process is not None
+        self._process.terminate()
+        try:
+            self._process.wait(DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self.close()
+
+    def close(self) -> None:
+        """Remove its files."""
+        self._log.close()
+        self._work.cleanup()
+
+    def log(self) -> str:
+        """What it said so far."""
+        self._log.seek(0)
+        return self._log.read()
+
+    def _command(self, *, check: bool) -> list[str]:
+        program, config = PROGRAMS[self._kind], str(self._config)
+        assert program is not None
+        if "envoy" in self._kind:
+            mode = ["--mode", "validate"] if check else ["--concurrency", "1", "--use-dynamic-base-id", "-l", "warning"]
+            return [program, "-c", config, *mode]
+        if self._kind == "haproxy.cfg":
+            return [program, *(["-c"] if check else ["-db"]), "-f", config]
+        return [program, *(["-t"] if check else []), "-p", self._work.name, "-c", config]
+
+
+PROGRAMS: Final[dict[str, str | None]] = {
+    "envoy-lua.yaml": _envoy(),
+    "envoy-ext-authz.yaml": _envoy(),
+    "haproxy.cfg": _installed("haproxy"),
+    "nginx.conf": _installed("nginx") if _NGINX_SCRIPTS.is_file() else None,
+}
+"""By configuration, the program that reads it; None where it is not installed."""
