@@ -3,6 +3,7 @@
     lookups ingest stall memory soak    measured, judged against their targets, written to loadtest/results
     store visible rebuild soak-store    the same in Redis mode, on Redis and Valkey from wheels
     replicas takeover idle-sources      several replicas beside one store
+    dynamo                              lookups beside Dynamo's own indexer, from its wheel
     bench                               what each stage costs, for finding out where time goes
     all                                 the five above, in less than 25 minutes
     load                                lookups and ingest alone
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from loadtest import (
     bench,
+    dynamo,
     idle_sources,
     ingest,
     lookups,
@@ -61,6 +63,7 @@ SCENARIOS: Final[Mapping[str, Callable[..., Result]]] = {
     "replicas": replicas.run,
     "takeover": takeover.run,
     "idle-sources": idle_sources.run,
+    "dynamo": dynamo.run,
     "bench": bench.run,
 }
 GROUPS: Final = {
@@ -81,6 +84,7 @@ QUICK: Final[Mapping[str, Mapping[str, Any]]] = {
     "replicas": {"blocks": 512, "rounds": 1, "pings": 50},
     "takeover": {"leases": ((3.0, 1),)},
     "idle-sources": {"sources": 100, "rest_s": 1.0},
+    "dynamo": {"rounds": 1},
     "bench": {"lengths": (512, 8_192)},
 }
 
@@ -109,7 +113,7 @@ def main(words: Sequence[str] | None = None) -> int:
             failed.append(name)
             traceback.print_exc()
             continue
-        if not options.quick and not options.no_save:
+        if not options.quick and not options.no_save and result.tables:
             save(result)
         results.append(result)
     for result in results:
