@@ -25,6 +25,11 @@ _KEY: Final = re.compile(rb'"block_hashes"\s{0,8}:\s{0,8}\[')
 _DIGITS: Final = 16
 _QUOTED: Final = _DIGITS + 2
 _QUOTE: Final = ord('"')
+_ROWS: Final = {
+    size: np.dtype([("open", "u1"), ("digits", f"V{_DIGITS}"), ("close", "u1"), ("between", f"<u{size}")])
+    for size in (1, 2)
+}
+"""By the length of what stands between two hashes: one of them as an array sees it."""
 _WIDTHS: Final = {b'"': (_QUOTED + 1, b","), b" ": (_QUOTED + 2, b", ")}
 """By the byte behind the first comma: from one hash to the next, and what stands between them."""
 
@@ -40,11 +45,12 @@ def hashes_taken_out(body: bytes) -> tuple[bytes, array[int]] | None:
     count, odd = divmod(end - begin + len(between), width or 1)
     if not width or odd or count < HASHES_MIN:
         return None
-    rows = np.frombuffer(body[begin:end] + between, np.uint8).reshape(count, width)
-    if (rows[:, 0] != _QUOTE).any() or (rows[:, _QUOTED - 1 :] != tuple(b'"' + between)).any():
+    rows = np.frombuffer(body[begin:end] + between, _ROWS[len(between)])
+    expected = {"open": _QUOTE, "close": _QUOTE, "between": int.from_bytes(between, "little")}
+    if any((rows[name] != value).any() for name, value in expected.items()):
         return None
     try:
-        image = binascii.unhexlify(rows[:, 1 : _QUOTED - 1].tobytes())
+        image = binascii.unhexlify(rows["digits"].tobytes())
     except binascii.Error:
         return None
     return b'%b"%b"%b' % (body[:begin], MARKER.encode(), body[end:]), hashes_of(image, ">u8")

@@ -31,7 +31,7 @@ BRACKETS_MAX: Final = 256
 TOKENS_KEY: Final = b'"token_ids"'
 KEY_BYTES: Final = 40
 """The key, its colon and as much white space as anybody writes."""
-_NAME: Final = b'"token_ids"'
+_HASHES: Final = re.compile(rb'"block_hashes"\s*:\s*\[\Z')
 _KEY: Final = re.compile(rb'"token_ids"\s*:\s*\[\Z')
 
 _U64: Final = np.dtype(np.uint64)
@@ -61,10 +61,9 @@ class PlainJson:
 
     def read(self, body: bytes) -> LookupQuery | None:
         """The question, or None when this body must go the strict way."""
-        if TOKENS_KEY not in body:
-            return None  # hashes or a text, or written as nobody writes it
-        if _NAME not in body:
-            return None  # the parser would read all of it to find that out, and lose its buffers over it
+        first = body.find(b"[") + 1
+        if _HASHES.search(body, max(0, first - KEY_BYTES), first) is not None or TOKENS_KEY not in body:
+            return None  # hashes or a text, or written as nobody writes it: told before the parser reads all of it
         begin, end = _text_of(body)
         if end - begin < TEXT_BYTES_MIN or len(body) > BODY_MAX:  # what is cut must be readable whole, too
             return self._parse(body)

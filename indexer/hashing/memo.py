@@ -3,8 +3,9 @@
 This service exists because prompts share prefixes: a conversation comes back with every turn, a system prompt with
 every user. Their hashes were computed before. A prompt is cut into chunks of 512 tokens; the 128-bit digest of a
 chunk, with the hash that the chunk continues from, leads to the chunk's token hashes. A hit costs 0.6 us where hashing
-32 blocks costs 3.5 (decisions/0003). Digests are seeded with a number drawn once a process and not known outside:
-callers cannot choose chunks that meet.
+32 blocks costs 3.5 (decisions/0003). Eight chunks in a row are remembered as one span, too: a long prompt begins with
+many known ones, and a hit costs 1 us (decisions/0029). Digests are seeded with a number drawn once a process and not
+known outside: callers cannot choose chunks that meet.
 
 A walk ends where nobody holds a block, and the new end of a prompt is held by nobody: a caller that wants hashes for a
 walk says whether there is any use in going on, and what was never seen before is hashed only as long as there is.
@@ -36,6 +37,10 @@ FITTING_MIN: Final = 8
 """Smaller blocks would be too many in a chunk."""
 CHUNKS_MAX: Final = 8_192
 """In each of the two halves: up to 524,288 blocks, about 12 MB."""
+SPAN_CHUNKS: Final = 8
+"""Chunks in a row that are remembered together, too: one question for the eight of them, where all are known."""
+SPANS_MAX: Final = 1_024
+"""In each of the two halves: the hashes of as many blocks once more, about 5 MB."""
 _OF_LOCALS: Final = -1
 """In the place of an adapter's seed, which is never negative: chunks of local hashes, not of tokens."""
 _U64_MASK: Final = (1 << 64) - 1
@@ -64,6 +69,7 @@ class ChainMemo:
         self._salt = salt & _U64_MASK
         self._secret = secret
         self._chunks: Recent[_Key, Chunk] = Recent(CHUNKS_MAX)
+        self._spans: Recent[_Key, Chunk] = Recent(SPANS_MAX)
 
     def hash_image(  # noqa: C901  one chunk after the other: calls would cost more than what they do
         self,
@@ -91,9 +97,12 @@ class ChainMemo:
             if len(parts) < len(start):
                 return None if not parts or go_on is None or go_on(parent) else b"".join(parts)
         step = TOKEN_BYTES * (CHUNK_TOKENS if fits(block_size) else CHUNK_BLOCKS * block_size)
+        span = step * SPAN_CHUNKS
         whole = len(tokens) // step * step
         view, young = memoryview(tokens), self._chunks.young  # most are there: a call a chunk would cost as much again
-        for begin in range(0, whole, step):
+        at, parent = self._remembered_spans(view[:whole], span, parent, adapter, parts)
+        before = parent
+        for begin in range(at, whole, step):
             part = view[begin : begin + step]
             key = xxh3_128_digest(part, self._salt), parent, adapter
             chunk = young.get(key) or self._chunks.get(key)
@@ -104,6 +113,10 @@ class ChainMemo:
                 self._chunks.keep(key, chunk)
             image, parent = chunk
             parts.append(image)
+            if begin + step == at + span:
+                key = xxh3_128_digest(view[at : at + span], self._salt), before, adapter
+                self._spans.keep(key, (b"".join(parts[-SPAN_CHUNKS:]), parent))
+                at, before = at + span, parent
         if parts and go_on is not None and not go_on(parent):
             return b"".join(parts)
         if len(tokens) - whole >= block_size * TOKEN_BYTES:
@@ -114,6 +127,21 @@ class ChainMemo:
     def forget(self) -> None:
         """Remember nothing any more."""
         self._chunks.forget()
+        self._spans.forget()
+
+    def _remembered_spans(
+        self, tokens: memoryview, span: int, parent: int, adapter: int, parts: list[bytes]
+    ) -> tuple[int, int]:
+        """Append the images of the leading spans that are known; where they end, and the last hash."""
+        known = self._spans.young
+        for begin in range(0, len(tokens) - span + 1, span):
+            key = xxh3_128_digest(tokens[begin : begin + span], self._salt), parent, adapter
+            chunk = known.get(key) or self._spans.get(key)
+            if chunk is None:
+                return begin, parent
+            parts.append(chunk[0])
+            parent = chunk[1]
+        return len(tokens) // span * span, parent
 
     def chain_image(self, locals_: bytes, block_size: int, go_on: Callable[[int], object] | None = None) -> bytes:
         """The same from the canonical local hashes of the blocks, each 8 bytes."""

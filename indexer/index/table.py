@@ -54,6 +54,8 @@ class Slots:
     """One generation of the arrays."""
 
     __slots__ = (
+        "_home_mask",
+        "_home_shift",
         "capacity",
         "cells",
         "keys_array",
@@ -72,6 +74,7 @@ class Slots:
         self.capacity = capacity
         self.shift = shift
         self.mask = capacity - 1 << 1
+        self._home_shift, self._home_mask = np.uint64(shift + 1), np.uint64(capacity - 1)
         self.limit = capacity * LOAD_MAX_NUM // LOAD_MAX_DEN
         self.used = 0
         # zeros() maps pages lazily: no stall for a large table, and memory only where keys are
@@ -107,7 +110,9 @@ class Slots:
 
     def homes(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
         """The slot where probing for each key begins."""
-        return ((keys >> np.uint64(self.shift + 1)) & np.uint64(self.mask >> 1)).view(np.int64)
+        homes = keys >> self._home_shift
+        homes &= self._home_mask
+        return homes.view(np.int64)
 
     def find_many(self, wanted: NDArray[np.uint64]) -> NDArray[np.int64]:
         """The slots of many keys, -1 where absent. One gather at the homes, one of windows for what is not there."""

@@ -6,9 +6,11 @@ import random
 import struct
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from indexer.hashing.chain import hash_prompt, local_seed
-from indexer.hashing.memo import CHUNK_BLOCKS, CHUNK_TOKENS, CHUNKS_MAX, ChainMemo, chunk_digest
+from indexer.hashing.memo import CHUNK_BLOCKS, CHUNK_TOKENS, CHUNKS_MAX, SPAN_CHUNKS, ChainMemo, chunk_digest
 from tests.support.core_events import u32
 from tests.support.core_hashing import item, naive_chain, naive_locals
 
@@ -125,3 +127,34 @@ def test_no_adapter_can_be_chosen_so_that_chunks_meet() -> None:
     )
     assert {local_seed(name)} == {seed for _, _, seed in keys}
     assert hash_prompt(ids, 16, lora_name=other) == unpacked(memo.hash_image(ids, 16, other) or b"")
+
+
+@given(st.integers(0, 3), st.integers(0, 600), st.integers(0, 40))
+def test_spans_change_nothing(prefix: int, length: int, cut: int) -> None:
+    """Prompts of many chunks, asked again with other ends: as if nothing had been remembered."""
+    memo = ChainMemo(7)
+    chunks = [struct.pack(f"<{CHUNK_TOKENS}I", *[number % 11] * CHUNK_TOKENS) for number in range(2 * SPAN_CHUNKS + 1)]
+    whole = b"".join(chunks[prefix:])
+    tail = struct.pack(f"<{length}I", *range(length))
+    for tokens in (whole, whole + tail, whole[: -cut * 64 or None], b"".join(chunks[: prefix + SPAN_CHUNKS]) + tail):
+        for _ in range(2):
+            hashes = hash_prompt(tokens, 16)
+            assert struct.pack(f"<{len(hashes)}Q", *hashes) == memo.hash_image(tokens, 16)
+    held = set(hash_prompt(whole, 16)[:-1])
+    hashes = hash_prompt(whole + tail, 16)
+    image = ChainMemo().hash_image(whole + tail, 16, go_on=held.__contains__)
+    assert image is not None
+    assert unpacked(image) == hashes[: len(image) // 8]
+    assert len(image) // 8 >= len(held)
+
+
+def test_spans_are_bounded() -> None:
+    """And forgotten with the rest."""
+    memo = ChainMemo()
+    span = CHUNK_TOKENS * SPAN_CHUNKS
+    tokens = struct.pack(f"<{3 * span}I", *range(3 * span))
+    memo.hash_image(tokens, 16)
+    assert 3 == len(memo._spans.young)
+
+    memo.forget()
+    assert not memo._spans.young
