@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.access.caller import Caller
+from api.access.gates import open_gates
 from api.problems import RequestRefused
 from api.rest.app import create_app
 from api.rest.limits import RestLimits
@@ -191,7 +192,7 @@ def test_who_may_not_ask_is_told_and_harms_no_client(node: FakeNode) -> None:
     """401 to a script; to a gateway that would pass it on to its client, a header."""
 
     async def asked() -> tuple[httpx.Response, httpx.Response]:
-        transport = httpx.ASGITransport(create_app(node, access=_Refusing()))
+        transport = httpx.ASGITransport(create_app(node, gates=open_gates()._replace(access=_Refusing())))
         async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
             return await client.post("/v1/pick", content=CHAT), await client.post(BELOW, content=CHAT)
 

@@ -1,6 +1,6 @@
 """Real gateways with a few lines of script each: the pod that holds most is sent to, and nothing ever fails by us.
 
-Envoy comes out of a wheel; HAProxy and nginx are there where they are installed (.ci/run does), else these are skipped.
+Envoy comes out of a wheel, HAProxy and nginx with njs of the system (.ci/run installs them): tried is what is there.
 """
 
 from __future__ import annotations
@@ -74,12 +74,10 @@ def fleet() -> Iterator[Fleet]:
         yield made
 
 
-@pytest.fixture(scope="module", params=list(PROGRAMS))
+@pytest.fixture(scope="module", params=[name for name, program in PROGRAMS.items() if program is not None])
 def kind(request: pytest.FixtureRequest) -> str:
     """Each configuration whose program is there."""
     name: str = request.param
-    if PROGRAMS[name] is None:
-        pytest.skip(f"the program for {name} is not installed")
     return name
 
 
