@@ -65,6 +65,10 @@ class NodePort(Protocol):
         """
         ...
 
+    def tokenized_before(self, query: LookupQuery) -> LookupQuery | None:
+        """The same at once, where the text is known or there is nothing to tokenize for; None where it takes time."""
+        ...
+
     def address_of(self, pod: str, tenant: str | None) -> str | None:
         """Where a pod of that name and tenant was said to be reached; None where it is not known or nobody said."""
         ...

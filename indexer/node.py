@@ -227,6 +227,10 @@ class Node:
         """The same question with tokens in the place of a text."""
         return await self._asking.tokenized(query)
 
+    def tokenized_before(self, query: LookupQuery) -> LookupQuery | None:
+        """The same at once, where the text is known; None where it takes time."""
+        return self._asking.known(query)
+
     async def wait_applied(self, query: LookupQuery, timeout_s: float) -> None:
         """Return once every sequence in `query.min_sequence` is applied, or the time is over."""
         await self._waits.until_applied(query, timeout_s)

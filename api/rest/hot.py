@@ -75,6 +75,8 @@ class LookupRoute:
             caller = self._caller(headers)
             self._bodies.check(body)
             query, label, encoding = self._question(caller, query_string, headers, body)
+            if query.text is not None:
+                query = self._node.tokenized_before(query) or query
             if self._readying.has_to_wait(query):
                 return None
             reply, state = self._answer(query, encoding, started)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from indexer.index.source import SourceIndex
     from indexer.ports import Clock
     from indexer.texts.choice import Chosen, Tokenizers
-    from indexer.texts.making import Making
-    from schemas.lookup import LookupQuery
+    from indexer.texts.making import Made, Making
+    from schemas.lookup import LookupQuery, TextPrompt
 
 WAIT_MS_MAX: Final = 60_000
 """However long a caller is willing to wait."""
@@ -55,24 +55,38 @@ class Asking:
         if text is None:
             return query
         started = self._clock.now()
-        candidates = self._candidates(query)
-        hashing = query.block_size is not None
-        models = self._models(candidates, query, hashing=hashing)
-        if not models:
+        who = self._who(query, text)
+        if who is None:
             return msgspec.structs.replace(query, text=None)
-        chosen = self._chosen(models, "messages" if text.prompt is None else "prompt")
+        chosen, engines = who
         wait_ms = self._timeout_ms if query.timeout_ms is None else min(query.timeout_ms, WAIT_MS_MAX)
-        engines = _Engines(candidates, query, self._state)
         made = await self._making.make(chosen, text, started + wait_ms / 1000, engines)
         left_ms = None
         if query.timeout_ms is not None:
             left_ms = max(0, query.timeout_ms - int((self._clock.now() - started) * 1000))
         if made is None:
             return msgspec.structs.replace(query, text=None, timeout_ms=left_ms, overdue=True)
-        used = TokenizerUsed(
-            source=chosen.maker.source, name=chosen.name, tokens=len(made.image) // TOKEN_BYTES, cached=made.cached
-        )
-        return msgspec.structs.replace(query, text=None, tokens=made.image, tokenizer=used, timeout_ms=left_ms)
+        return _told(query, chosen, made, left_ms)
+
+    def known(self, query: LookupQuery) -> LookupQuery | None:
+        """The same without waiting; None where the text is not known, or is about to be."""
+        text = query.text
+        if text is None:
+            return query
+        who = self._who(query, text)
+        if who is None:
+            return msgspec.structs.replace(query, text=None)
+        made = self._making.known(who[0], text, who[1])
+        return None if made is None else _told(query, who[0], made, query.timeout_ms)
+
+    def _who(self, query: LookupQuery, text: TextPrompt) -> tuple[Chosen, _Engines] | None:
+        """Who is to read the text, and where the engines are; None where there is nothing to tokenize for."""
+        candidates = self._candidates(query)
+        models = self._models(candidates, query, hashing=query.block_size is not None)
+        if not models:
+            return None
+        chosen = self._chosen(models, "messages" if text.prompt is None else "prompt")
+        return chosen, _Engines(candidates, query, self._state)
 
     def _models(self, candidates: Candidates, query: LookupQuery, *, hashing: bool) -> set[str | None]:
         """Base models whose tokenizers the text is for; empty: there is nothing to tokenize for.
@@ -100,6 +114,13 @@ class Asking:
         return chosen
 
 
+def _told(query: LookupQuery, chosen: Chosen, made: Made, timeout_ms: int | None) -> LookupQuery:
+    used = TokenizerUsed(
+        source=chosen.maker.source, name=chosen.name, tokens=len(made.image) // TOKEN_BYTES, cached=made.cached
+    )
+    return msgspec.structs.replace(query, text=None, tokens=made.image, tokenizer=used, timeout_ms=timeout_ms)
+
+
 class _Engines:
     """Where the engines of a question are."""
 
@@ -107,8 +128,10 @@ class _Engines:
         self._sources = candidates.resolved.sources
         self._state = state
         self.tenant = query.tenant or DEFAULT_TENANT
-        models = {source.descriptor.model for source in self._sources}
-        self.model = candidates.resolved.model or (models.pop() if len(models) == 1 else None)
+        self.model = candidates.resolved.model
+        if self.model is None:
+            models = {source.descriptor.model for source in self._sources}
+            self.model = models.pop() if len(models) == 1 else None
 
     def urls(self) -> Sequence[str]:
         """Of every engine of the model that is not down, the surest first."""

@@ -143,19 +143,28 @@ class Making:
 
         Raises `BadRequestError` for a text that cannot be read, and `LimitReachedError`.
         """
-        source = chosen.maker.source
         packed = self._packed(text)
         key = self._key(chosen, text, packed, engines)
-        image = self._known.get(key)
-        if image is not None:
-            self._counts.came(source, "cached")
-            return Made(image, cached=True)
+        made = self._found(key, chosen)
+        if made is not None:
+            return made
         flight = self._flights.get(key)
         if flight is None:
             flight = self._begin(key, chosen, text, len(packed), until, engines)
         else:
             flight.until = max(flight.until, until)
         return await self._landed(flight, until)
+
+    def known(self, chosen: Chosen, text: TextPrompt, engines: EngineQuestion) -> Made | None:
+        """The same of a text that was tokenized before; None of any other. Raises `BadRequestError`."""
+        return self._found(self._key(chosen, text, self._packed(text), engines), chosen)
+
+    def _found(self, key: bytes, chosen: Chosen) -> Made | None:
+        image = self._known.get(key)
+        if image is None:
+            return None
+        self._counts.came(chosen.maker.source, "cached")
+        return Made(image, cached=True)
 
     async def _landed(self, flight: _Flight, until: float) -> Made | None:
         """What comes of a flight before this caller's time is over."""

@@ -145,6 +145,11 @@ class FakeNode:
         used = TokenizerUsed(source="file", name="bytes", tokens=len(told), cached=False)
         return msgspec.structs.replace(query, tokens=tokens, text=None, tokenizer=used)
 
+    def tokenized_before(self, query: LookupQuery) -> LookupQuery | None:
+        """It remembers nothing."""
+        assert query.text is not None
+        return None
+
     async def wait_applied(self, query: LookupQuery, timeout_s: float) -> None:
         assert query.min_sequence
         self.waited.append(timeout_s)

@@ -83,6 +83,27 @@ def test_the_base_model_decides(small: TokenizerEntry, real: TokenizerEntry) -> 
     run_on("asyncio", body())
 
 
+def test_a_known_text_is_told_at_once(small: TokenizerEntry) -> None:
+    """And so is that there is nothing to tokenize for."""
+
+    async def body() -> None:
+        async with _node(Models(tokenizers={"m": small}), _source("a")) as node:
+            asked = LookupQuery(text=FOX, model="m", timeout_ms=20_000)
+            assert node.tokenized_before(asked) is None
+            await node.tokenized(asked)
+            used = TokenizerUsed(source="file", name="m", tokens=3, cached=True)
+            expected = LookupQuery(tokens=_ids("fox"), model="m", timeout_ms=20_000, tokenizer=used)
+            assert expected == node.tokenized_before(asked)
+            assert LookupQuery(model="x") == node.tokenized_before(LookupQuery(text=FOX, model="x"))
+            with pytest.raises(BadRequestError):
+                node.tokenized_before(LookupQuery(text=TextPrompt(prompt="\ud800"), model="m"))
+            ids = LookupQuery(tokens=b"", model="m")
+            assert ids is node.tokenized_before(ids)
+            assert ids is await node.tokenized(ids)
+
+    run_on("asyncio", body())
+
+
 def test_an_adapter_is_read_by_its_base_models_tokenizer(small: TokenizerEntry) -> None:
     """It was trained on its tokens."""
 
