@@ -202,9 +202,12 @@ class Making:
 
     def _key(self, chosen: Chosen, text: TextPrompt, packed: bytes, engines: EngineQuestion) -> bytes:
         """Salted: nobody can prepare two texts that are taken for one."""
-        whose: tuple[str | None, ...] = (chosen.name,)
+        whose: tuple[str | None, ...] = (
+            chosen.name,
+            engines.tenant,
+        )  # `cached` must not tell of another tenant's texts
         if chosen.maker.source == "engine":
-            whose += (engines.model, engines.tenant)
+            whose += (engines.model,)
         local = chosen.maker
         if isinstance(local, LocalTokenizer) and local.tells_time(text):
             whose += (str(self._clock.wall_us() // MINUTE_US),)

@@ -236,3 +236,62 @@ def test_who_registers_from_elsewhere(tmp_path: Path, controlled: bool, listed: 
         if not controlled:
             face = {"instance_id": 7, "model_name": "m", "block_size": 16, "endpoint": "tcp://10.0.0.2:1"}
             assert (201 if listed else 403) == status("POST", "/register", json.dumps(face).encode())
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("DELETE", "/v1/sources/theirs"),
+        ("PATCH", "/v1/sources/theirs"),
+        ("POST", "/v1/sources/theirs/clear"),
+        ("GET", "/v1/sources/theirs/history"),
+        ("GET", "/v1/sources/theirs/blocks/f3c0de00000001"),
+    ],
+)
+def test_sources_of_another_tenant_are_not_there(tmp_path: Path, method: str, path: str) -> None:
+    """404, word for word as of a name that nobody has; and they stand."""
+    node = FakeNode()
+    known = gates(tmp_path, ("ours", EVERY, "x"), ("rules", EVERY, None))
+    with served_in_thread(node, ServerSettings(port=0), known) as address:
+        for pod, tenant in (("theirs", "y"), ("ours", "x")):
+            source = json.dumps(_SOURCE | {"pod": pod, "tenant": tenant}).encode()
+            assert 201 == _ask(address, "POST", "/v1/sources", "rules", source)[0]
+        body = b'{"cordoned":true}'
+        refused = [_ask(address, method, where, "ours", body) for where in (path, path.replace("theirs", "nobody"))]
+        documents = [json.loads(answer) | {"request_id": ""} for _, _, answer in refused]
+
+        assert [404, 404] == [status for status, _, _ in refused]
+        assert documents[1] == json.loads(json.dumps(documents[0]).replace("theirs", "nobody"))
+        assert _ask(address, method, path.replace("theirs", "ours"), "ours", body)[0] == 200
+        listed = json.loads(_ask(address, "GET", "/v1/sources?limit=1", "ours", None)[2])
+        assert {"x"} >= {source["tenant"] for source in listed["sources"]}
+        assert listed["next"] is None
+        assert ("y", "theirs") in {(known.tenant, known.pod) for known in node.sources.values()}
+
+
+def test_a_list_of_one_tenant_replaces_no_other(tmp_path: Path) -> None:
+    """Its sources are of that tenant whether they say so or not; saying otherwise is 403."""
+    node = FakeNode()
+    known = gates(tmp_path, ("ours", EVERY, "x"), ("rules", EVERY, None))
+    with served_in_thread(node, ServerSettings(port=0), known) as address:
+        theirs = json.dumps(_SOURCE | {"pod": "theirs", "tenant": "y"}).encode()
+        assert 201 == _ask(address, "POST", "/v1/sources", "rules", theirs)[0]
+        assert 200 == _ask(address, "PUT", "/v1/sources", "ours", json.dumps([_SOURCE]).encode())[0]
+        assert 200 == _ask(address, "PUT", "/v1/sources", "ours", b"[]")[0]
+        refused = [
+            _ask(address, "POST", "/v1/sources", "ours", theirs),
+            _ask(address, "PUT", "/v1/sources", "ours", b"[" + theirs + b"]"),
+        ]
+
+    assert [403, 403] == [status for status, _, _ in refused]
+    assert ["theirs"] == [source.pod for source in node.sources]
+
+
+@pytest.mark.parametrize("path", ["/v1/partitions", "/v1/config", "/v1/replicas/a/drain"])
+def test_what_all_tenants_share_is_for_who_is_bound_to_none(tmp_path: Path, path: str) -> None:
+    """Replicas, partitions and settings tell of all of them."""
+    known = gates(tmp_path, ("ours", EVERY, "x"))
+    with served_in_thread(FakeNode(), ServerSettings(port=0), known) as address:
+        status, _, body = _ask(address, "POST" if "drain" in path else "GET", path, "ours", None)
+
+    assert (403, "tenant.forbidden") == (status, json.loads(body)["code"])

@@ -197,6 +197,17 @@ def test_a_single_model_fleet_answers_for_every_model() -> None:
     assert ("m", None, "model", ["b"]) == fleet.resolve("m")
 
 
+def test_an_alias_of_anothers_model_is_not_offered() -> None:
+    """It would tell that there is one."""
+    fleet = Fleet(aliases={"secret-name": "n", "open-name": "m"})
+    fleet.add("a", model="m")
+    fleet.add("b", model="n", tenant="other")
+
+    assert fleet.registry.resolve("secret-nam", "default").nearest is None
+    assert "secret-name" == fleet.registry.resolve("secret-nam", "other").nearest
+    assert "open-name" == fleet.registry.resolve("open-nam", "default").nearest
+
+
 def test_a_configured_alias() -> None:
     """Names a model that is there, or the one of a fleet that names none."""
     fleet = Fleet(aliases={"gpt": "m", "lost": "nowhere"})
