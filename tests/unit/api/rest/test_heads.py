@@ -76,3 +76,54 @@ def test_memory_is_bounded() -> None:
         heads.learn(_text(path=b"/%d" % number), _answer, b"", {**PLAIN, b"content-length": b"7"})
     assert heads.find(_text(path=b"/0")) is None
     assert heads.find(_text(path=b"/%d" % HEADS_MAX)) is not None
+
+
+SHOWN = b"Bearer secret-token"
+
+
+def _shown(value: bytes = SHOWN, name: bytes = b"authorization") -> bytes:
+    return _text().replace(b"host: x\r\n", b"host: x\r\n%b: %b\r\n" % (name, value))
+
+
+def test_a_token_is_cut_out_and_handed_on_as_it_comes() -> None:
+    """One head for all tokens, none of which is kept; without one it is another head."""
+    heads = _heads(_shown(), {**PLAIN, b"authorization": SHOWN})
+
+    for shown in (SHOWN, b"Bearer other", b"Basic x"):
+        found = heads.find(_shown(shown))
+        assert found is not None
+        assert {**PLAIN, b"authorization": shown} == found[0].headers
+    assert heads.find(_text()) is None
+    assert b"secret" not in repr(heads.__dict__).encode()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"Bearer",
+        b"Bearer  x",
+        b"Bearer x ",
+        b"Bearer\tx",
+        b"Bearer x\r\n y",
+        b"Bearer \xff",
+        b"Bearer x, Bearer y",
+    ],
+)
+def test_a_token_that_is_written_otherwise_is_the_parsers_to_judge(value: bytes) -> None:
+    """Nothing of it is kept, and where nothing was shown nothing is handed on."""
+    heads = _heads(_shown(), {**PLAIN, b"authorization": SHOWN})
+    found = heads.find(_shown(value))
+
+    assert found is None or b"authorization" not in found[0].headers
+    heads = _heads(_shown(value), {**PLAIN, b"authorization": value.strip()})
+    assert heads.find(_text()) is None
+    assert b"Bearer" not in repr(heads.__dict__).encode()
+
+
+def test_a_second_token_is_not_passed_over() -> None:
+    """Whichever the parser would take."""
+    heads = _heads(_shown(), {**PLAIN, b"authorization": SHOWN})
+
+    assert heads.find(_shown().replace(b"host: x\r\n", b"host: x\r\nauthorization: Bearer b\r\n")) is None
+    assert heads.find(_shown(name=b"Authorization")) is None
