@@ -50,6 +50,8 @@ def run(settings: Settings, arguments: argparse.Namespace) -> int:
 
 def _check_tokenizers(settings: Settings) -> None:
     """As the node reads them. Raises `BadSettings`."""
+    if settings.models.tokenizer is None and not settings.models.tokenizers:
+        return  # what reads them takes a while to import
     from indexer.texts.choice import read_tokenizers
 
     try:

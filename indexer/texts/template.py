@@ -168,22 +168,18 @@ def _cut_behind(text: str, chat: list[Json]) -> str:
 
 
 def _goes_through_parts(tree: nodes.Template) -> bool:
-    """Whether the template loops over the parts of a message's content: then it is given parts, else strings."""
-    names = {
-        node.target.name
-        for node in tree.find_all(nodes.Assign)
-        if isinstance(node.target, nodes.Name) and _is_content(node.node)
-    }
-    for loop in tree.find_all(nodes.For):
-        over = loop.iter
-        while isinstance(over, nodes.Filter) and over.node is not None:
-            over = over.node
-        if _is_content(over) or (isinstance(over, nodes.Name) and over.name in names):
-            return True
-    return False
+    """Whether the template loops over a message's content: then it is given parts, else strings.
+
+    vLLM's rule, and its newer versions' for macros, by the variable's name: what it does not notice is given strings.
+    """
+    return any(_is_content(loop.iter) for loop in tree.find_all(nodes.For))
 
 
-def _is_content(node: nodes.Node) -> bool:
+def _is_content(node: nodes.Node | None) -> bool:
+    while isinstance(node, nodes.Filter) or (isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice)):
+        node = node.node
+    if isinstance(node, nodes.Name):
+        return node.name == "content"
     if isinstance(node, nodes.Getattr):
         return node.attr == "content"
     return isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const) and node.arg.value == "content"

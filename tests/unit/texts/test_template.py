@@ -111,14 +111,17 @@ def test_tools_and_their_calls() -> None:
 
 
 def test_a_template_that_goes_through_parts_is_given_parts() -> None:
-    """Whatever it calls them on the way."""
-    direct = "{% for m in messages %}{% for p in m['content'] %}[{{ p.text }}]{% endfor %}{% endfor %}"
-    named = (
-        "{% for m in messages %}{% set c = m.content %}{% for p in c | list %}[{{ p['text'] }}]{% endfor %}{% endfor %}"
-    )
-
-    for source in (direct, named):
+    """As the engine notices it: by how it is reached, or by its usual name."""
+    show = "[{{ p['text'] }}]{% endfor %}"
+    for source in (
+        "{% for m in messages %}{% for p in m['content'] %}" + show + "{% endfor %}",
+        "{% for m in messages %}{% for p in m.content[0:] | list %}" + show + "{% endfor %}",
+        "{% macro all(content) %}{% for p in content %}" + show + "{% endmacro %}"
+        "{% for m in messages %}{{ all(m.content) }}{% endfor %}",
+    ):
         assert "[Be brief. ][Hällo <b> 😀][ Hi][one][two]" == _render(source)
+    hidden = "{% for m in messages %}{% set c = m.content %}{{ c is string }} {% for p in c %}{% endfor %}{% endfor %}"
+    assert "True " * 4 == _render(hidden)
 
 
 def test_a_last_message_goes_on() -> None:
