@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from api.access.caller import ANYONE, require
 from api.problems import refusal_of
+from api.rest.readying import overload
 from api.rpc.statuses import refuse
-from api.rpc.waits import too_many
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,7 +89,7 @@ class Places:
     def one(self) -> Iterator[None]:
         """A place while this lasts. Raises `RequestRefused` 429 where none is left."""
         if self._taken >= self._most:
-            raise too_many(self._code, f"{self._most} {self._what}")
+            raise overload(self._code, f"{self._most} {self._what}")
         self._taken += 1
         try:
             yield

@@ -19,10 +19,6 @@ class RpcLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Single lookups and batches at once."""
     batch: int = 256
     """Lookups in one batch. Beyond: INVALID_ARGUMENT."""
-    sequence_waits: int = 1_024
-    """Lookups that wait for a `min_sequence`."""
-    sequence_wait_bytes: int = 64 * 2**20
-    """Of the prompts of those that wait."""
     streams: int = 256
     """Lookup streams at once. Each holds one question at a time."""
     stream_idle_s: float = 300.0

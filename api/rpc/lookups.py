@@ -21,12 +21,11 @@ if TYPE_CHECKING:
 
     from api.access.caller import Caller
     from api.ports import NodePort
+    from api.rest.readying import Readying
     from api.rpc.calls import Calls
     from api.rpc.limits import RpcLimits
     from api.rpc.questions import Questions
     from api.rpc.statuses import Context
-    from api.rpc.waits import SequenceWaits
-    from schemas.lookup import LookupQuery
 
 _OK: Final = 200
 
@@ -39,14 +38,14 @@ class Lookups:
         node: NodePort,
         calls: Calls,
         questions: Questions,
-        waits: SequenceWaits,
+        readying: Readying,
         limits: RpcLimits,
         stopping: asyncio.Event,
     ) -> None:
         self._node = node
         self._calls = calls
         self._questions = questions
-        self._waits = waits
+        self._readying = readying
         self._limits = limits
         self._stopping = stopping
         self._alone = Places("lookups.too_many", limits.lookups_waiting, "lookups are under way")
@@ -140,8 +139,9 @@ class Lookups:
             message = parsed(LookupRequest, asked) if isinstance(asked, bytes) else asked
             query, label = self._questions.read(message)
             query.tenant = tenant_of(caller, query.tenant)
-            if query.text is not None or query.min_sequence:
-                query = await self._waited(query, context)
+            if self._readying.has_to_wait(query):
+                query.timeout_ms = deadline_ms(context, query.timeout_ms)
+                query = await self._readying.ready(query)
             answer = self._node.lookup(query, encoding="proto")
             answer.took_us = int((time.perf_counter() - started) * 1e6)
             content = answer_bytes(answer)
@@ -151,16 +151,6 @@ class Lookups:
             raise refusal from None
         self._observe(label, _OK, answer.state, started)
         return content
-
-    async def _waited(self, query: LookupQuery, context: Context) -> LookupQuery:
-        """The question when its text is tokens and its sequences are applied, or its time is over."""
-        query.timeout_ms = deadline_ms(context, query.timeout_ms)
-        if query.text is not None:
-            query = await self._node.tokenized(query)
-        if query.min_sequence and not query.overdue:
-            query.timeout_ms = deadline_ms(context, query.timeout_ms)
-            await self._waits.until_applied(query)
-        return query
 
     def _observe(self, label: str, code: int, state: str, started: float) -> None:
         seconds = time.perf_counter() - started

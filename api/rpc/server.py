@@ -23,6 +23,8 @@ from grpc_reflection.v1alpha import reflection
 from api.access.access import Access, OpenAccess
 from api.ports import NodePort
 from api.rest.lookup_request import LookupRequests
+from api.rest.limits import RestLimits
+from api.rest.readying import Readying
 from api.rest.request_ids import RequestIds
 from api.rpc.calls import Calls
 from api.rpc.health import Health
@@ -31,7 +33,6 @@ from api.rpc.lookups import Lookups
 from api.rpc.pod_scores import PodScores
 from api.rpc.questions import Questions
 from api.rpc.sources import SourceLists
-from api.rpc.waits import SequenceWaits
 from api.rpc.watching import Watching
 from indexer.errors import SettingsError
 from schemas.rpc.indexer.v1 import indexer_pb2
@@ -68,8 +69,8 @@ class RpcServer:
         self._stopping = stopping = asyncio.Event()
         self._calls = Calls(access or OpenAccess(), request_ids)
         questions = Questions(LookupRequests(limits.tokens, node.texts), request_ids, limits.tokens)
-        waits = SequenceWaits(node, limits, stopping)
-        self._lookups = Lookups(node, self._calls, questions, waits, limits, stopping)
+        readying = Readying(node, RestLimits(), stopping)  # as REST, and counted beside it
+        self._lookups = Lookups(node, self._calls, questions, readying, limits, stopping)
         self._watching = Watching(node, self._calls, limits, stopping)
         lists = SourceLists(node, self._calls, limits)
         methods: dict[str, dict[str, grpc.RpcMethodHandler[bytes, bytes]]] = {
