@@ -22,8 +22,8 @@ from grpc_reflection.v1alpha import reflection
 
 from api.access.access import Access, OpenAccess
 from api.ports import NodePort
-from api.rest.lookup_request import LookupRequests
 from api.rest.limits import RestLimits
+from api.rest.lookup_request import LookupRequests
 from api.rest.readying import Readying
 from api.rest.request_ids import RequestIds
 from api.rpc.calls import Calls
