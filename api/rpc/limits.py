@@ -31,8 +31,9 @@ class RpcLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Sources in one answer; the rest is on the next page."""
     metadata_bytes: int = 16 * 2**10
     """Of one call's headers."""
-    connection_streams: int = 128
-    """Calls at once on one connection; more wait at the caller."""
+    connection_streams: int = 1_024
+    """Calls at once on one connection; more wait at the caller. As many as may wait here in all: callers that keep to a
+    lower number have calls refused all the same (UNAVAILABLE), since gRPC still counts those that have just ended."""
     other_calls: int = 64
     """Calls at once of all other methods: health, reflection, lists."""
     keepalive_s: float = 30.0

@@ -194,10 +194,11 @@ class BoundSocket:
             except zmq.Again:
                 return arrived, True
             batch = parse_message([part.bytes for part in parts])
-            if batch is None or len(batch.topic) > options.topic_max_bytes:
+            connection = _connection_of(parts[0])
+            if batch is None or len(batch.topic) > options.topic_max_bytes or connection == NO_CONNECTION:
                 self.counts.malformed += 1
             else:
-                arrived.append((batch, parts[0].get(zmq.SRCFD)))
+                arrived.append((batch, connection))
                 size_bytes -= len(batch.payload)
         return arrived, False
 
@@ -328,3 +329,14 @@ class BoundSocket:
 
 def _shown(publisher: Publisher) -> str:
     return repr(publisher[0][:SHOWN_MAX])
+
+
+def _connection_of(part: zmq.Frame) -> int:
+    """The descriptor of the connection by which it came.
+
+    None stands behind protocols from before ZMTP 3, which no engine speaks, and which noise is taken for.
+    """
+    try:
+        return int(part.get(zmq.SRCFD))
+    except zmq.ZMQError:
+        return NO_CONNECTION

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from importlib.resources import files
 from itertools import islice
@@ -41,17 +42,18 @@ class ServedFleet:
         self.truth: Truth = read_truth(_PACKAGE / "demo.truth.gz")
         self.fleet = TraceFleet(self.trace.header, "tcp://127.0.0.1:0", "tcp://127.0.0.1:0")
         self.fleet.start()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed with the service; a pipe nobody reads would stop it
         self.service = subprocess.Popen(
             [*COMMAND, "serve", "--port", "0", *(f"--source={flag}" for flag in self.fleet.source_flags()), *flags],
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._log,
             text=True,
             env={**ENVIRONMENT, **environment},
         )
         assert self.service.stdout is not None
         self.banner = self.service.stdout.readline()
         found = re.search(r"http://[0-9.:]+", self.banner)
-        assert found, self.banner + self._errors()
+        assert found, self.banner + self.log()
         self.url = found[0]
 
     def __enter__(self) -> Self:
@@ -61,6 +63,7 @@ class ServedFleet:
         self.service.send_signal(signal.SIGCONT)
         self.service.kill()
         self.service.communicate()
+        self._log.close()
         self.fleet.close()
 
     def facts(self) -> list[dict[str, Any]]:
@@ -93,5 +96,6 @@ class ServedFleet:
             for probe in self.truth.probes[:count]
         ]
 
-    def _errors(self) -> str:
-        return self.service.communicate()[1]
+    def log(self) -> str:
+        """What it said on stderr so far."""
+        return os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode()
