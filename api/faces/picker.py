@@ -6,6 +6,7 @@ instance is it asks by the pod's address, once.
 
 from __future__ import annotations
 
+import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -24,12 +25,16 @@ from schemas.lookup import LookupQuery, TextPrompt
 from schemas.rest import TEXT_MAX, Text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from starlette.requests import Request
     from starlette.responses import Response
 
     from api.access.caller import Caller
+    from api.faces.refusals import Reply
     from api.ports import NodePort
     from api.rest.body import BodyReader
+    from schemas.lookup import Holding, Holdings
     from schemas.rest import SourceView
 
 CLIENT_WAITS_MS: Final = 2_000
@@ -60,25 +65,33 @@ class PickerRoutes:
     async def lookup(self, request: Request) -> Response:
         """`POST /lookup`: the instance that holds most of the prompt; no name where nobody holds any."""
         headers = dict(request.headers.raw)
+        label, state, started = "unknown", "", time.perf_counter()
         try:
             sharer = sharer_of(request.scope)
             received = await self._bodies.read(request.receive, headers, sharer)
+            started = time.perf_counter()  # a slow caller's network is not our time
             content = await self._bodies.plain(received, headers, sharer)
             body = decoded(body_form(headers.get(b"content-type"), ids_allowed=False), content, PickerBody)
-            query = LookupQuery(
-                model=body.model or None,
-                tenant=tenant_of(self._caller, None),
-                text=TextPrompt(prompt=body.prompt),
-                timeout_ms=CLIENT_WAITS_MS,
-            )
-            held = self._node.holdings(await self._node.tokenized(query)).held
+            label = "text"
+            state, held = await self._holdings(body)
+            told = _named(held)
         except Unreadable as error:
-            return as_response(refused(error.why, "picker"))
+            told = refused(error.why, "picker")
         except IndexerError as error:
-            return as_response(refused(error, "picker"))
-        best = max(held, key=lambda each: (each.storage, each.pod), default=None)
-        said = {"instance_id": "" if best is None else best.pod, "tokens": 0 if best is None else best.storage}
-        return as_response(reply(HTTPStatus.OK, JSON, msgspec.json.encode(said)))
+            told = refused(error, "picker")
+        self._node.observe_lookup(
+            api="picker", input=label, code=int(told[0]), state=state, seconds=time.perf_counter() - started
+        )
+        return as_response(told)
+
+    async def _holdings(self, body: PickerBody) -> Holdings:
+        query = LookupQuery(
+            model=body.model or None,
+            tenant=tenant_of(self._caller, None),
+            text=TextPrompt(prompt=body.prompt),
+            timeout_ms=CLIENT_WAITS_MS,
+        )
+        return self._node.holdings(await self._node.tokenized(query))
 
     async def who_is(self, request: Request) -> Response:
         """`GET /query?ip=`: the instance at that address."""
@@ -91,6 +104,12 @@ class PickerRoutes:
             raise FaceRefused(HTTPStatus.NOT_FOUND, "source.unknown", "no instance is known at that address")
         except IndexerError as error:
             return as_response(refused(error, "picker"))
+
+
+def _named(held: Sequence[Holding]) -> Reply:
+    best = max(held, key=lambda each: (each.storage, each.pod), default=None)
+    said = {"instance_id": "" if best is None else best.pod, "tokens": 0 if best is None else best.storage}
+    return reply(HTTPStatus.OK, JSON, msgspec.json.encode(said))
 
 
 def _hosts(view: SourceView) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -242,6 +243,40 @@ def test_a_picker_without_a_tokenizer_goes_its_own_way(
     assert "planted" not in answer.text
     assert 422 == client.post("/lookup", json={"model": "m"}).status_code
     assert 400 == client.post("/lookup", content=b"{", headers={"content-type": "application/json"}).status_code
+    assert [("picker", "text", 422), ("picker", "unknown", 422), ("picker", "unknown", 400)] == [
+        (each["api"], each["input"], each["code"]) for each in node.observed
+    ]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"user-agent": "python-httpx/0.28.1", "accept": "*/*", "accept-encoding": "gzip, deflate, zstd"},
+        {"user-agent": "Python/3.11 aiohttp/3.12", "accept": "*/*", "accept-encoding": "gzip, deflate"},
+        {"user-agent": "Go-http-client/1.1", "accept-encoding": "gzip"},
+        {"accept": "application/json", "x-request-id": "r-1", "authorization": "Bearer None"},
+        {"content-type": "application/json; charset=utf-8", "accept": "text/html"},
+    ],
+)
+def test_what_clients_send_beside_the_body_changes_nothing(
+    served: tuple[FakeNode, httpx.Client], headers: dict[str, str]
+) -> None:
+    """Twice on one connection: the second time the head is known."""
+    node, client = served
+    node.held = [Holding("7", 0, 16, 16, 16)]
+    sent = {"content-type": "application/json"} | headers
+    answers = [
+        client.post(path, content=body, headers=sent)
+        for path, body in (
+            ("/query", b'{"token_ids":[1,2],"model_name":"m"}'),
+            ("/query_by_hash", b'{"block_hashes":[-1,2],"model_name":"m"}'),
+        )
+        for _ in range(2)
+    ]
+
+    assert [200] * 4 == [answer.status_code for answer in answers]
+    assert {"application/json"} == {answer.headers["content-type"] for answer in answers}
+    assert 1 == len({answer.content for answer in answers})
 
 
 def test_compressed_bodies_and_bodies_in_pieces(served: tuple[FakeNode, httpx.Client]) -> None:
@@ -257,7 +292,10 @@ def test_compressed_bodies_and_bodies_in_pieces(served: tuple[FakeNode, httpx.Cl
     whole = client.post("/query", content=body, headers={"content-type": "application/json; charset=utf-8"})
     parts = client.post("/query", content=pieces(), headers={"content-type": "application/json"})
     assert 200 == whole.status_code
-    assert whole.json() == parts.json()
+    packed = client.post(
+        "/query", content=gzip.compress(body), headers={"content-type": "application/json", "content-encoding": "gzip"}
+    )
+    assert whole.json() == parts.json() == packed.json()
     assert "application/json" == whole.headers["content-type"]
 
 
