@@ -14,10 +14,11 @@ import numpy as np
 import simdjson
 
 from api.faces.refusals import FaceRefused
-from api.faces.shapes import Asked, Named, Query, QueryByHash
+from api.faces.shapes import Asked, Lists, Named, Query, QueryByHash
 from api.problems import RequestRefused
-from api.rest.lookup_request import QUERY_HASHES_MAX
+from api.rest.lookup_request import LOOKED_AT_BYTES, OTHER_COMMAS_MAX, QUERY_HASHES_MAX
 from api.rest.why_not import why_not
+from indexer.decode.envelope import array_length
 from indexer.errors import BadRequestError, FieldIssue, SchemeConflictError
 from indexer.model import DEFAULT_TENANT, TOKEN_BYTES
 from schemas.lookup import LookupQuery
@@ -66,6 +67,26 @@ def decoded(form: BodyForm, content: bytes, expected: type[T]) -> T:
         raise Unreadable(why_not(expected, form, content, error), _protocol_named(form, content)) from None
 
 
+def _look_over(form: BodyForm, content: bytes, most: int) -> None:
+    """Refuse what no decoding could make good: each number is an object, made while the event loop waits.
+
+    Raises `Unreadable`.
+    """
+    if len(content) <= LOOKED_AT_BYTES:
+        return
+    if form == "json":
+        count = content.count(b",") - OTHER_COMMAS_MAX
+    else:
+        try:
+            lists = msgspec.msgpack.decode(content, type=Lists)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return  # the decoder will say what is wrong
+        count = max(array_length(getattr(lists, name)) for name in Lists.__struct_fields__)
+    if count > most:
+        issue = FieldIssue("body", f"at most {most} numbers")
+        raise Unreadable(BadRequestError("body.too_many_numbers", [issue]), _protocol_named(form, content))
+
+
 def _protocol_named(form: BodyForm, content: bytes) -> Protocol | None:
     """Of a body in which something else is wrong."""
     decode = msgspec.json.decode if form == "json" else msgspec.msgpack.decode
@@ -81,6 +102,7 @@ def _protocol_named(form: BodyForm, content: bytes) -> Protocol | None:
 
 def by_tokens(form: BodyForm, content: bytes, tokens_max: int) -> LookupQuery:
     """The question of a `/query` body, by the decoder that explains what it refuses. Raises `Unreadable`."""
+    _look_over(form, content, tokens_max)
     body = decoded(form, content, Query)
     query = _asked(body)
     try:
@@ -92,6 +114,7 @@ def by_tokens(form: BodyForm, content: bytes, tokens_max: int) -> LookupQuery:
 
 def by_hashes(form: BodyForm, content: bytes) -> LookupQuery:
     """The question of a `/query_by_hash` body. Raises `Unreadable`."""
+    _look_over(form, content, QUERY_HASHES_MAX)
     body = decoded(form, content, QueryByHash)
     query = _asked(body)
     try:

@@ -54,6 +54,15 @@ class QueryByHash(Asked, kw_only=True):
     block_hash: list[HashValue] | None = None
 
 
+class Lists(msgspec.Struct, kw_only=True):
+    """What may be long in a question."""
+
+    token_ids: msgspec.Raw = msgspec.Raw()
+    block_hashes: msgspec.Raw = msgspec.Raw()
+    seq_hashes: msgspec.Raw = msgspec.Raw()
+    block_hash: msgspec.Raw = msgspec.Raw()
+
+
 class Register(msgspec.Struct, kw_only=True):
     """Body of `POST /register`, of either protocol."""
 

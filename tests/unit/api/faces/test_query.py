@@ -13,9 +13,10 @@ from api.access.caller import Caller
 from api.faces.doors import face_caller
 from api.faces.plain_hashes import PlainHashes
 from api.faces.query import QUERY, QUERY_BY_HASH, QueryRoute
-from api.faces.questions import by_hashes, by_tokens, plain_options
+from api.faces.questions import Unreadable, by_hashes, by_tokens, plain_options
 from api.rest.body import BodyReader
 from api.rest.limits import RestLimits
+from api.rest.media import BodyForm
 from api.rest.plain_json import PlainJson
 from indexer.hashing.texts import TextMemo
 from schemas.lookup import Holding, LookupQuery
@@ -255,6 +256,19 @@ def test_where_others_show_tokens_faces_see_one_tenant() -> None:
     assert "default" == asked.asked.tenant
     assert 403 == asked.refused({"token_ids": [1], "model_name": "m", "tenant_id": "acme"})[0]
     assert 403 == asked.refused({"token_ids": [1], "model": "m", "block_size": 16, "tenant_id": "acme"})[0]
+
+
+@pytest.mark.parametrize("form", ["json", "msgpack"])
+def test_far_too_many_numbers_are_refused_unread(form: BodyForm) -> None:
+    """Before each of them becomes an object."""
+    encode = json.dumps if form == "json" else msgspec.msgpack.encode
+    sent = encode({"model": "m", "block_size": 16, "token_ids": [7] * 1_200_000, "seq_hashes": [7] * 1_200_000})
+    body = sent.encode() if isinstance(sent, str) else sent
+
+    for read in (lambda: by_tokens(form, body, 1_000), lambda: by_hashes(form, body)):
+        with pytest.raises(Unreadable) as refused:
+            read()
+        assert ("mooncake", "body.too_many_numbers") == (refused.value.protocol, refused.value.why.code)  # type: ignore[attr-defined]
 
 
 _NAMES = st.sampled_from(["m", "", "a[b", 'q"', "é", None, 5, True])
