@@ -25,7 +25,8 @@ from api.rest.exchange import CALLER, sharer_of
 from api.rest.heads import Reply
 from api.rest.limits import RestLimits
 from api.rest.lookup_request import LookupRequests
-from api.rest.media import ANSWER_TYPES, answer_encoding, body_form
+from api.rest.media import ANSWER_TYPES, BodyForm, answer_encoding, body_form
+from api.rest.plain_json import SLICED_BYTES
 from api.rest.readying import Readying, overload, while_there
 from api.rest.request_ids import RequestIds
 from schemas.lookup import LookupQuery
@@ -63,13 +64,13 @@ class LookupRoute:
         self._access = access
 
     def answer_now(self, query_string: bytes, headers: Mapping[bytes, bytes], body: bytes) -> Reply | None:
-        """The reply to a whole POST; None where the question has to wait, for events or for the tokens of a text.
+        """The reply to a whole POST; None where the question takes the other way.
 
-        That takes the other way.
+        It has to wait, for events or for the tokens of a text; or it takes so long to read that others must not wait.
         """
         started = time.perf_counter()
         label, state = "unknown", ""
-        if is_coded(headers):
+        if is_coded(headers) or (len(body) > SLICED_BYTES and body[:1] == b"{"):
             return None
         try:
             caller = self._caller(headers)
@@ -100,7 +101,9 @@ class LookupRoute:
                 body = await self._bodies.read(receive, headers, sharer)
                 started = time.perf_counter()  # a slow caller's network is not our time
                 body = await self._bodies.plain(body, headers, sharer)
-                query, label, encoding = self._question(caller, scope["query_string"], headers, body)
+                form = body_form(headers.get(b"content-type"), ids_allowed=True)
+                query, label = await self._requests.parse_long(form, body, scope["query_string"], headers)
+                encoding = self._completed(query, caller, form, headers)
                 del body
             if self._readying.has_to_wait(query):  # not among those that plain questions are refused for
                 query = await while_there(receive, self._readying.ready(query, sharer))
@@ -139,10 +142,16 @@ class LookupRoute:
     ) -> tuple[LookupQuery, str, Encoding]:
         form = body_form(headers.get(b"content-type"), ids_allowed=True)
         query, label = self._requests.parse(form, body, query_string, headers)
+        return query, label, self._completed(query, caller, form, headers)
+
+    def _completed(
+        self, query: LookupQuery, caller: Caller, form: BodyForm, headers: Mapping[bytes, bytes]
+    ) -> Encoding:
+        """Put in what the body leaves open; how to answer. Raises `RequestRefused` where the tenant is another's."""
         query.tenant = tenant_of(caller, query.tenant)
         if query.request_id is None:
             query.request_id = self._request_ids.of(headers.get(b"x-request-id"))
-        return query, label, answer_encoding(headers.get(b"accept"), form)
+        return answer_encoding(headers.get(b"accept"), form)
 
     def _answer(self, query: LookupQuery, encoding: Encoding, started: float) -> tuple[Reply, str]:
         answer = self._node.lookup(query, encoding=encoding)

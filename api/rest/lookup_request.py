@@ -26,13 +26,15 @@ from api.rest.hash_texts import MARKER, hashes_of, hashes_taken_out
 from api.rest.header_options import SALT_HEADER, add_header_options
 from api.rest.items import items_of
 from api.rest.media import BodyForm
-from api.rest.plain_json import PlainJson
+from api.rest.plain_json import SLICED_BYTES, PlainJson
 from api.rest.prompt_text import ONLY_WITH_TEXT, TEXT_FIELDS, text_of
 from api.rest.query_options import options_from_query
 from api.rest.why_not import why_not
+from indexer.clock import SystemClock
 from indexer.decode.envelope import array_length
 from indexer.errors import BadRequestError, FieldIssue
 from indexer.hashing.texts import TextMemo
+from indexer.slices import Slices
 from schemas.lookup import LookupQuery, TextPrompt
 from schemas.rest import U64_MAX, LookupBody, LookupOptions, PackedLookupBody
 
@@ -98,6 +100,7 @@ class LookupRequests:
     def __init__(self, tokens_max: int, texts: TextMemo | None = None) -> None:
         self._plain = PlainJson(tokens_max, texts or TextMemo())
         self._tokens_max = tokens_max
+        self._clock = SystemClock()
 
     def parse(
         self, form: BodyForm, body: bytes, query_string: bytes, headers: Mapping[bytes, bytes], *, hashing: bool = False
@@ -115,6 +118,17 @@ class LookupRequests:
             return self.parse_strictly(form, body, query_string, headers, hashing=hashing)
         add_header_options(query, headers)
         return LookupRequest(query, _LABELS[form])
+
+    async def parse_long(
+        self, form: BodyForm, body: bytes, query_string: bytes, headers: Mapping[bytes, bytes]
+    ) -> LookupRequest:
+        """As `parse`. A long list of ids in JSON is read in slices, between which others have the loop."""
+        if form == "json" and not query_string and len(body) > SLICED_BYTES:
+            query = await Slices(self._clock).run(self._plain.in_slices(body))
+            if query is not None:
+                add_header_options(query, headers)
+                return LookupRequest(query, _LABELS[form])
+        return self.parse(form, body, query_string, headers)
 
     def _bare(self, body: bytes, query_string: bytes) -> LookupQuery | None:
         """The question around bare token bytes; None where they are the strict way's to refuse."""

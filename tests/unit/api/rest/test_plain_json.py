@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from api.rest import plain_json
 from api.rest.lookup_request import LookupRequests
 from api.rest.plain_json import PlainJson
 from indexer.errors import IndexerError
@@ -140,6 +141,52 @@ def test_agrees_with_the_strict_way(body: bytes) -> None:
         strict = None
 
     assert plain is None or plain == strict
+
+
+def _in_slices(body: bytes, tokens_max: int = TOKENS_MAX) -> tuple[LookupQuery | None, int]:
+    """The question, and how often others had their turn."""
+    steps, turns = PlainJson(tokens_max, TextMemo()).in_slices(body), 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value, turns
+        turns += 1
+
+
+@given(body=_bodies())
+@example(body=b'{"token_ids":[1,2,],"model":"m"}')
+@example(body=b'{"token_ids":[1,,2]}')
+@example(body=b'{"token_ids":[ 1 ,\n2, 3 ] , "model" : "m"}')
+@example(body=b'{"token_ids":[],"model":"m"}')
+@example(body=b'{"token_ids":["]",1]}')
+@example(body=b'{"token_ids":[1.5,1]}')
+@example(body=b'{"token_ids":[1,2')
+@example(body=b'{"model":"a","token_ids":[1,2],"token_ids":[3]}')
+@pytest.mark.parametrize("slice_bytes", [1, 2, 3, 7, 2**16])
+def test_slices_agree_with_the_strict_way(body: bytes, slice_bytes: int) -> None:
+    """Wherever the list is cut."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plain_json, "SLICE_BYTES", slice_bytes)
+        plain, _ = _in_slices(body)
+    try:
+        strict = LookupRequests(TOKENS_MAX).parse_strictly("json", body, b"", {}).query
+    except IndexerError:
+        strict = None
+
+    assert plain is None or plain == strict
+
+
+def test_a_long_list_is_read_in_slices() -> None:
+    """And is the one that was sent; one too many is left to be refused."""
+    ids = list(range(200_000))
+    body = json.dumps({"model": "m", "token_ids": ids}).encode()
+    query, turns = _in_slices(body, len(ids))
+
+    assert query is not None
+    assert (ids, "m") == (list(struct.unpack(f"<{len(ids)}I", query.tokens or b"")), query.model)
+    assert len(body) // plain_json.SLICE_BYTES <= turns
+    assert None is _in_slices(body, len(ids) - 1)[0]
 
 
 @given(st.binary(max_size=40))
