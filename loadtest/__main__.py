@@ -3,6 +3,7 @@
     lookups ingest stall memory soak    measured, judged against their targets, written to loadtest/results
     store visible rebuild soak-store    the same in Redis mode, on Redis and Valkey from wheels
     replicas takeover idle-sources      several replicas beside one store
+    doors                               every way to ask, over REST and gRPC, against null routes
     dynamo                              lookups beside Dynamo's own indexer, from its wheel
     bench                               what each stage costs, for finding out where time goes
     all                                 the five above, in less than 25 minutes
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from loadtest import (
     bench,
+    doors,
     dynamo,
     idle_sources,
     ingest,
@@ -63,6 +65,7 @@ SCENARIOS: Final[Mapping[str, Callable[..., Result]]] = {
     "replicas": replicas.run,
     "takeover": takeover.run,
     "idle-sources": idle_sources.run,
+    "doors": doors.run,
     "dynamo": dynamo.run,
     "bench": bench.run,
 }
@@ -84,6 +87,7 @@ QUICK: Final[Mapping[str, Mapping[str, Any]]] = {
     "replicas": {"blocks": 512, "rounds": 1, "pings": 50},
     "takeover": {"leases": ((3.0, 1),)},
     "idle-sources": {"sources": 100, "rest_s": 1.0},
+    "doors": {"connections": (16,)},
     "dynamo": {"rounds": 1},
     "bench": {"lengths": (512, 8_192)},
 }

@@ -24,11 +24,12 @@ from indexer.clock import SystemClock
 from indexer.collect.sockets import descriptor_of, state_of
 from indexer.model import Descriptor, SourceId
 from indexer.node import Node
-from indexer.settings import Limits, Redis, Server, Settings
+from indexer.settings import Limits, Models, Redis, Server, Settings
 from loadtest.beats import Beat, Beats
 from loadtest.content import BLOCK
 from loadtest.machine import rss_bytes
 from loadtest.null_route import FrontWithNull
+from loadtest.rpc_side import RpcSide
 from schemas.lookup import LookupQuery, PodEntry
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Service:
     """Node and server. `http` False: no server, for runs that only look at events.
 
     With `redis` in Redis mode, in these roles. `watch`: the loop is measured from the node's start on. `sources`: as
-    configured, beside those that are registered later.
+    configured, beside those that are registered later. `rpc`: with gRPC beside; `tokenizer`: path of a file.
     """
 
     def __init__(
@@ -84,8 +85,11 @@ class Service:
         roles: tuple[Literal["collect", "lookup"], ...] = ("collect", "lookup"),
         watch: bool = False,
         sources: Sequence[Descriptor] = (),
+        rpc: bool = False,
+        tokenizer: str | None = None,
     ) -> None:
         settings = Settings(
+            models=Models(tokenizer=tokenizer),
             server=Server(roles=roles),
             redis=redis or Redis(),
             limits=Limits(max_clears_per_minute=CLEARS_MAX),
@@ -93,6 +97,7 @@ class Service:
         )
         self.node = Node(settings, SystemClock())
         self._http = http
+        self._rpc = RpcSide(self.node) if rpc else None
         self._watch = watch
         self._stop = asyncio.Event()
         self._running = contextlib.AsyncExitStack()
@@ -112,6 +117,10 @@ class Service:
             self._beats.start()
         if self._http:
             await self._serve()
+        if self._rpc is not None:
+            started = asyncio.Event()
+            self._tasks.create_task(self._rpc.run(self._stop, started), name="rpc")
+            await started.wait()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -136,6 +145,16 @@ class Service:
     def port(self) -> int:
         """Where HTTP is served on loopback."""
         return self._port
+
+    def rpc_ports(self) -> tuple[int, int]:
+        """Where gRPC is served on loopback, and where its null methods are."""
+        rpc = self._rpc
+        return (0, 0) if rpc is None else (rpc.port, rpc.null_port)
+
+    def set_null_size(self, size: int) -> None:
+        """How large the answers of the null methods are."""
+        if self._rpc is not None:
+            self._rpc.size = size
 
     async def connect(self, endpoints: Sequence[str]) -> None:
         """One source an endpoint."""
