@@ -113,6 +113,41 @@ def test_what_is_forgotten_is_hashed_anew() -> None:
     assert expected == memo.hash_image(u32(ids), 16)
 
 
+def test_a_start_that_nobody_holds_on_from_need_not_be_known() -> None:
+    """A chunk that was never hashed, since nobody held its parent, is not asked for again by its tokens."""
+    ids = range(3 * CHUNK_TOKENS)
+    blocks = CHUNK_TOKENS // 16
+    memo = ChainMemo()
+    expected = hash_prompt(u32(ids), 16)
+    first = memo.hash_image(u32(ids[:CHUNK_TOKENS]), 16)
+    start = [chunk_digest(u32(ids[at : at + CHUNK_TOKENS]), 0) for at in (0, CHUNK_TOKENS)]
+
+    def ask(held: int) -> bytes | None:
+        return memo.hash_image(u32(ids[2 * CHUNK_TOKENS :]), 16, go_on=set(expected[:held]).__contains__, start=start)
+
+    assert first == ask(blocks - 1)
+    assert ask(blocks) is None
+    assert memo.hash_image(b"", 16, start=start) is None
+
+
+@pytest.mark.parametrize("count", [0, 1, CHUNK_BLOCKS - 1, CHUNK_BLOCKS, CHUNK_BLOCKS + 1, 3 * CHUNK_BLOCKS + 7])
+def test_local_hashes_are_chained_as_those_of_tokens(count: int) -> None:
+    """The first time, again, and never together with chunks of tokens."""
+    ids = list(range(4 * count))
+    memo = ChainMemo(salt=5, secret=b"s")
+    locals_ = naive_locals(ids, 4)
+    image = b"".join(local.to_bytes(8, "big") for local in locals_)
+    expected = naive_chain(locals_, 4, b"s")
+
+    memo.hash_image(image, 4)
+    for _ in range(2):
+        assert expected == unpacked(memo.chain_image(image, 4))
+    for held in (0, CHUNK_BLOCKS, count):
+        told = unpacked(ChainMemo(secret=b"s").chain_image(image, 4, set(expected[:held]).__contains__))
+        assert min(held + 1, count) <= len(told)
+        assert expected[: len(told)] == told
+
+
 def test_no_adapter_can_be_chosen_so_that_chunks_meet() -> None:
     """The hash a chunk continues from and the adapter's seed are told apart, whatever they add up to."""
     ids = u32(range(2 * CHUNK_TOKENS))
