@@ -34,6 +34,7 @@ from schemas.rest import Problem, ProblemItem
 PROBLEM_TYPE: Final = b"application/problem+json"
 _LIMITS: Final = {
     "token_ids.too_many": "limits.tokens",
+    "batch.too_many": "limits.batch",
     "block_hashes.too_many": "lookup.block_hashes",
     "block_size.too_many_blocks": "hash.blocks",
 }

@@ -20,12 +20,13 @@ from starlette.responses import Response
 
 from api.access.access import Access
 from api.access.caller import Caller, require, tenant_of
+from api.admission import Shares
 from api.pick.openai_body import question
 from api.pick.picked import NO_SIGNAL, STATE_HEADER, headers, lines, picks
 from api.ports import NodePort
 from api.problems import RequestRefused, log_fault, refusal_of
 from api.rest.body import BodyReader, CallerGone
-from api.rest.exchange import Exchange, caller_of
+from api.rest.exchange import Exchange, caller_of, sharer_of
 from api.rest.header_options import add_header_options
 from api.rest.limits import RestLimits
 from api.rest.readying import Readying, overload, while_there
@@ -72,7 +73,7 @@ class PickRoute:
         self._limits = limits
         self._readying = readying
         self._access = access
-        self._waiting = 0
+        self._waiting = Shares("limits.lookups_waiting", limits.lookups_waiting, reached=node.limit_reached)
 
     async def pick(self, request: Request) -> Response:
         """`POST /v1/pick`."""
@@ -94,11 +95,10 @@ class PickRoute:
 
     async def _reply(self, request: Request, caller: Caller) -> _Reply:
         """Raises `RequestRefused` for what is told, and `CallerGone`."""
-        if self._waiting >= self._limits.lookups_waiting:
-            self._node.limit_reached("lookups_waiting")
-            raise overload("lookups.too_many", f"{self._limits.lookups_waiting} lookups are under way")
+        sharer = sharer_of(request.scope)
+        if not self._waiting.take(sharer):
+            raise overload("lookups.too_many", "too many lookups are under way, of all callers or of this one")
         began, reply = time.perf_counter(), _Reply(self._exchange.request_id(request))
-        self._waiting += 1
         try:
             await self._fill(reply, request, caller)
         except RequestRefused as refused:
@@ -113,7 +113,7 @@ class PickRoute:
             log_fault(error)
             reply.code = HTTPStatus.INTERNAL_SERVER_ERROR.value
         finally:
-            self._waiting -= 1
+            self._waiting.give_back(sharer)
             seconds = time.perf_counter() - began
             self._node.observe_lookup(
                 api="pick", input=reply.label, code=reply.code, state=reply.state, seconds=seconds
@@ -122,7 +122,8 @@ class PickRoute:
 
     async def _fill(self, reply: _Reply, request: Request, caller: Caller) -> None:
         told = dict(request.headers.raw)
-        body = await self._bodies.plain(await self._bodies.read(request.receive, told), told)
+        sharer = sharer_of(request.scope)
+        body = await self._bodies.plain(await self._bodies.read(request.receive, told, sharer), told, sharer)
         cut = any(told.get(name, b"").strip().lower() == b"true" for name in CUT_HEADERS)
         query = question(body, cut=cut, tokens_max=self._limits.tokens)
         if query is None or not _add_options(query, told):
@@ -130,7 +131,7 @@ class PickRoute:
         query.tenant, query.request_id = tenant_of(caller, None), reply.request_id
         reply.label = "json" if query.text is None else "text"
         if self._readying.has_to_wait(query):
-            query = await while_there(request.receive, self._readying.ready(query))
+            query = await while_there(request.receive, self._readying.ready(query, sharer))
         answer = self._node.lookup(query, encoding="json")
         tenant = query.tenant
         chosen = picks(answer, lambda pod: self._node.address_of(pod, tenant))
