@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Final, cast
+from urllib.parse import unquote
 
 from api.access.caller import ANYONE, require
+from api.admission import LOCAL, peer_of
 from api.problems import refusal_of
 from api.rest.readying import overload
 from api.rpc.statuses import refuse
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from api.access.access import Access
     from api.access.caller import Caller, Scope
+    from api.admission import Shares
     from api.rest.request_ids import RequestIds
     from api.rpc.statuses import Context
 
@@ -76,25 +79,21 @@ class Calls:
         await refuse(context, refusal_of(error), self.request_ids.of(None))
 
 
-class Places:
-    """So many at once, and no more."""
+@contextlib.contextmanager
+def place(of: Shares, context: Context, code: str, what: str) -> Iterator[None]:
+    """A caller's place while this lasts. Raises `RequestRefused` 429 where none is left for it."""
+    with of.place(sharer_of(context)) as granted:
+        if not granted:
+            raise overload(code, f"of {of.most} {what} no more are left for this caller")
+        yield
 
-    def __init__(self, code: str, most: int, what: str) -> None:
-        self._code = code
-        self._most = most
-        self._what = what
-        self._taken = 0
 
-    @contextlib.contextmanager
-    def one(self) -> Iterator[None]:
-        """A place while this lasts. Raises `RequestRefused` 429 where none is left."""
-        if self._taken >= self._most:
-            raise overload(self._code, f"{self._most} {self._what}")
-        self._taken += 1
-        try:
-            yield
-        finally:
-            self._taken -= 1
+def sharer_of(context: Context) -> str:
+    """To whose share it counts: the caller's address."""
+    kind, _, address = unquote(context.peer()).partition(":")
+    if kind not in {"ipv4", "ipv6"}:
+        return LOCAL
+    return peer_of(address.rpartition(":")[0].strip("[]"))
 
 
 def deadline_ms(context: Context, told_ms: int | None) -> int | None:

@@ -6,9 +6,10 @@ import msgspec
 
 
 class RpcLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of one server. The first four are settings (`limits.*`); the others have no reason to differ.
+    """Limits of one server: settings of the same names (`limits.*`) where there are such.
 
-    Beyond each of them: RESOURCE_EXHAUSTED, unless it says otherwise.
+    Beyond each of them: RESOURCE_EXHAUSTED, unless it says otherwise. Where callers share one, none gets all of it
+    (api/admission.py).
     """
 
     body_bytes: int = 16 * 2**20
@@ -16,7 +17,9 @@ class RpcLimits(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int = 2_097_152
     """Of one prompt told by ids. Beyond: INVALID_ARGUMENT."""
     lookups_waiting: int = 1_024
-    """Single lookups and batches at once."""
+    """Lookups at once that wait, for the tokens of a text or for a `min_sequence`."""
+    batches_waiting: int = 32
+    """Batches at once."""
     batch: int = 256
     """Lookups in one batch. Beyond: INVALID_ARGUMENT."""
     streams: int = 256
@@ -48,4 +51,4 @@ class RpcLimits(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def calls(self) -> int:
         """All calls at once."""
-        return self.lookups_waiting + self.streams + self.watchers + self.other_calls
+        return self.lookups_waiting + self.batches_waiting + self.streams + self.watchers + self.other_calls

@@ -8,9 +8,10 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, cast
 
 from api.access.caller import tenant_of
+from api.admission import Shares
 from api.problems import RequestRefused, refusal_of
 from api.rpc.answers import answer_bytes, batch_bytes, result_of_answer, result_of_problem
-from api.rpc.calls import Places, deadline_ms
+from api.rpc.calls import deadline_ms, place, sharer_of
 from api.rpc.questions import parsed
 from api.rpc.statuses import problem_of
 from indexer.errors import BadRequestError, FieldIssue
@@ -48,8 +49,9 @@ class Lookups:
         self._readying = readying
         self._limits = limits
         self._stopping = stopping
-        self._alone = Places("lookups.too_many", limits.lookups_waiting, "lookups are under way")
-        self._streams = Places("streams.too_many", limits.streams, "lookup streams are open")
+        self._waiting = Shares("limits.lookups_waiting", limits.lookups_waiting, reached=node.limit_reached)
+        self._batches = Shares("rpc.batches_waiting", limits.batches_waiting, reached=node.limit_reached)
+        self._streams = Shares("rpc.streams", limits.streams, reached=node.limit_reached)
         self._idle: set[asyncio.Timeout] = set()
 
     async def lookup(self, data: bytes, context: Context) -> bytes:
@@ -57,8 +59,7 @@ class Lookups:
         calls = self._calls
         calls.enter()
         try:
-            with self._alone.one():
-                return await self._answer(data, context, calls.caller(context, "lookup"))
+            return await self._answer(data, context, calls.caller(context, "lookup"))
         except Exception as error:  # noqa: BLE001 - answers for a fault of ours, too
             await calls.refuse(context, error)
             return b""  # never comes to it
@@ -68,7 +69,7 @@ class Lookups:
     async def lookup_batch(self, data: bytes, context: Context) -> bytes:
         """`LookupBatch`."""
         try:
-            with self._calls.counted(), self._alone.one():
+            with self._calls.counted(), place(self._batches, context, "batches.too_many", "batches at once"):
                 caller = self._calls.caller(context, "lookup")
                 results = []
                 for item in self._items(data):
@@ -82,6 +83,7 @@ class Lookups:
     def _items(self, data: bytes) -> Sequence[LookupRequest]:
         items = parsed(LookupBatchRequest, data).items
         if len(items) > self._limits.batch:
+            self._node.limit_reached("limits.batch")
             issue = FieldIssue("items", f"at most {self._limits.batch} (limits.batch)", str(len(items)))
             raise BadRequestError("batch.too_many", [issue])
         return items
@@ -89,7 +91,7 @@ class Lookups:
     async def lookup_stream(self, _requests: object, context: Context) -> None:
         """`LookupStream`: the next question is read when the answer before it is on its way."""
         try:
-            with self._streams.one():
+            with place(self._streams, context, "streams.too_many", "lookup streams"):
                 caller = self._calls.caller(context, "lookup")
                 async with asyncio.timeout(self._limits.stream_idle_s) as patience:
                     while (data := await self._next(context, patience)) is not None:
@@ -121,6 +123,7 @@ class Lookups:
     def _ended(self) -> RequestRefused:
         if self._stopping.is_set():
             return RequestRefused(HTTPStatus.SERVICE_UNAVAILABLE, "server.stopping", "this replica stops; ask another")
+        self._node.limit_reached("rpc.stream_idle_s")
         detail = f"nothing was asked, or no answer read, for {self._limits.stream_idle_s:g} s"
         return RequestRefused(HTTPStatus.REQUEST_TIMEOUT, "stream.idle", detail)
 
@@ -141,7 +144,8 @@ class Lookups:
             query.tenant = tenant_of(caller, query.tenant)
             if self._readying.has_to_wait(query):
                 query.timeout_ms = deadline_ms(context, query.timeout_ms)
-                query = await self._readying.ready(query)
+                with place(self._waiting, context, "lookups.too_many", "lookups that wait"):
+                    query = await self._readying.ready(query, sharer_of(context))
             answer = self._node.lookup(query, encoding="proto")
             answer.took_us = int((time.perf_counter() - started) * 1e6)
             content = answer_bytes(answer)

@@ -13,8 +13,9 @@ from collections import deque
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
+from api.admission import Shares
 from api.problems import RequestRefused
-from api.rpc.calls import Places
+from api.rpc.calls import place
 from api.rpc.questions import parsed
 from indexer.errors import BadRequestError, FieldIssue
 from schemas.rpc.kvindexer.v1.kvindexer_pb2 import SourceStatus as StatusMessage
@@ -82,7 +83,8 @@ class Watching:
         self._calls = calls
         self._stall_s = limits.watch_stall_s
         self._stopping = stopping
-        self._places = Places("watchers.too_many", limits.watchers, "watchers are there")
+        self._reached = node.limit_reached
+        self._places = Shares("rpc.watchers", limits.watchers, reached=node.limit_reached)
         self._watchers = 0
         self._wanted = asyncio.Event()
         self._open: set[asyncio.Timeout] = set()
@@ -103,7 +105,7 @@ class Watching:
     async def watch_sources(self, data: bytes, context: Context) -> None:
         """`WatchSources`."""
         try:
-            with self._places.one(), self._watcher():
+            with place(self._places, context, "watchers.too_many", "watchers"), self._watcher():
                 caller = self._calls.caller(context, "lookup")
                 request = parsed(WatchSourcesRequest, data)
                 model = request.model if request.HasField("model") else None
@@ -135,6 +137,7 @@ class Watching:
             return RequestRefused(
                 HTTPStatus.SERVICE_UNAVAILABLE, "server.stopping", "this replica stops; watch another"
             )
+        self._reached("rpc.watch_stall_s")
         detail = f"nothing was read for {self._stall_s:g} s"
         return RequestRefused(HTTPStatus.REQUEST_TIMEOUT, "watch.stalled", detail)
 
