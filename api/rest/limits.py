@@ -27,6 +27,8 @@ class RestLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Request line and headers, counted in whole reads. Several times what gateways add. Beyond: 431."""
     lookups_waiting: int = 1_024
     """Lookups at once, those whose body still arrives included. Beyond: 429 with Retry-After."""
+    texts_waiting: int = 256
+    """Lookups that wait for the tokens of their text, which are not counted above. Beyond: 429 with Retry-After."""
     sequence_waits: int = 1_024
     """Lookups that wait for a `min_sequence`, which are not counted above. Beyond: 429 with Retry-After."""
     sequence_wait_bytes: int = 64 * 2**20

@@ -36,6 +36,7 @@ class Readying:
     def __init__(self, node: NodePort, limits: RestLimits, stopping: asyncio.Event) -> None:
         self._node = node
         self._stopping = stopping
+        self._texts = Shares("limits.texts_waiting", limits.texts_waiting, reached=node.limit_reached)
         self._waits = Shares("limits.sequence_waits", limits.sequence_waits, reached=node.limit_reached)
         self._waits_bytes = Shares("limits.sequence_wait_bytes", limits.sequence_wait_bytes, reached=node.limit_reached)
 
@@ -47,7 +48,12 @@ class Readying:
     async def ready(self, query: LookupQuery, sharer: str = LOCAL) -> LookupQuery:
         """The question as it can be asked; `sharer` is to whose share its waiting counts. Raises what refuses it."""
         if query.text is not None:
-            query = await self._node.tokenized(query)  # leaves it what is left of its time
+            with self._texts.place(sharer) as granted:
+                if not granted:
+                    raise overload(
+                        "texts.too_many", "too many texts are being tokenized, of all callers or of this one"
+                    )
+                query = await self._node.tokenized(query)  # leaves it what is left of its time
         if query.min_sequence and not query.overdue:
             await self._applied(query, sharer)
         return query

@@ -35,6 +35,8 @@ STOP_WAIT_S: Final = 1.0
 """At the stop, for engines that were asked."""
 MINUTE_US: Final = 60_000_000
 """A template that tells the time is believed to tell no more than the minute."""
+_LIMITS: Final = {"too_many_tokens": "limits.tokens", "too_long": "limits.text_bytes"}
+"""By the end of an error's code: the limit that was reached while tokens were made."""
 _U64_MASK: Final = 2**64 - 1
 _pack: Final = msgspec.msgpack.Encoder().encode
 
@@ -180,6 +182,9 @@ class Making:
             return Made(future.result(), cached=False)
         if isinstance(error, BadRequestError):
             self._counts.came(flight.source, "refused")
+            limit = _LIMITS.get(error.code.rpartition(".")[2])
+            if limit is not None:
+                self._counts.limit(limit)
             raise BadRequestError(error.code, error.issues)
         if isinstance(error, OutOfTime | EnginesFailed):
             self._counts.came(flight.source, "late" if isinstance(error, OutOfTime) else "failed")

@@ -174,6 +174,8 @@ def test_what_cannot_be_read_is_the_callers_error(text: TextPrompt, code: str) -
             with pytest.raises(BadRequestError) as caught:
                 await bench.make(text)
             assert code == caught.value.code
+        limits = {"prompt.too_long": "limits.text_bytes", "prompt.too_many_tokens": "limits.tokens"}
+        assert bench.told.limits == ({limits[code]: 2} if code in limits else {})
 
     run_on("asyncio", body())
 

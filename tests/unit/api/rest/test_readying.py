@@ -1,0 +1,51 @@
+"""What questions wait for, and how many of one caller may."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from api.problems import RequestRefused
+from api.rest.limits import RestLimits
+from api.rest.readying import Readying
+from schemas.lookup import LookupQuery, TextPrompt
+from tests.support.collecting import run_on, until
+from tests.support.fake_node import FakeNode
+
+
+class SlowNode(FakeNode):
+    """Tokenizes when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+        self.may_go_on = asyncio.Event()
+
+    async def tokenized(self, query: LookupQuery) -> LookupQuery:
+        self.asked += 1
+        await self.may_go_on.wait()
+        return await super().tokenized(query)
+
+
+def test_one_caller_does_not_take_all_places_for_texts() -> None:
+    """Another is let in; and the first one again once it has left some."""
+
+    async def body() -> None:
+        node = SlowNode()
+        readying = Readying(node, RestLimits(texts_waiting=10), asyncio.Event())
+        query = LookupQuery(text=TextPrompt(prompt="t"))
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(8):
+                tasks.create_task(readying.ready(query, "greedy"))
+            await until(lambda: node.asked == 8, "its texts")
+            with pytest.raises(RequestRefused) as caught:
+                await readying.ready(query, "greedy")
+            assert ("texts.too_many", 429) == (caught.value.code, caught.value.status)
+            other = tasks.create_task(readying.ready(query, "other"))
+            await until(lambda: node.asked == 9, "the other's")
+            node.may_go_on.set()
+        assert other.result().tokens
+        assert (await readying.ready(query, "greedy")).tokens
+
+    run_on("asyncio", body())
