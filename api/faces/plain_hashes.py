@@ -32,7 +32,9 @@ class PlainHashes:
 
     def read(self, body: bytes) -> LookupQuery | None:
         """The question, or None when this body must go the strict way."""
-        if body[:1] != b"{" or _NAME not in body or len(body) > BODY_MAX or body.count(b"[") != 1:
+        if body[:1] != b"{" or _NAME not in body or len(body) > BODY_MAX:
+            return None
+        if body.find(b"[", body.find(b"[") + 1) >= 0:
             return None  # with one bracket there is no array in the array, which the parser would flatten
         try:
             # No proxy of the parser may outlive this call, or it refuses the next document.

@@ -149,10 +149,11 @@ class ChainMemo:
         parts: list[bytes] = []
         step = LOCAL_BYTES * CHUNK_BLOCKS
         whole = len(locals_) // step * step
+        salt, young = self._salt, self._chunks.young
         for begin in range(0, whole, step):
             part = locals_[begin : begin + step]
-            key = xxh3_128_digest(part, self._salt), parent, _OF_LOCALS
-            chunk = self._chunks.get(key)
+            key = xxh3_128_digest(part, salt), parent, _OF_LOCALS
+            chunk = young.get(key) or self._chunks.get(key)
             if chunk is None:
                 if parts and go_on is not None and not go_on(parent):
                     return b"".join(parts)
