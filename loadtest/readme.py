@@ -166,12 +166,39 @@ def _idle_sources(result: Result) -> list[str]:
     return [f"**{title}**, no batch, no replay endpoint; then a second replica shares them:", table(rows)]
 
 
+def _doors(result: Result) -> list[str]:
+    (rows,) = result.tables.values()
+    intro = (
+        f"**Every way to ask**, prompts of {result.sizes['tokens']:,} tokens, {result.sizes['sources']} sources, "
+        "service and generator on a core each. The null route takes the same bytes in the same process and gives as "
+        "many back; `CPU share`: its CPU time a request, of that of the lookups in one. gRPC's Python client is as "
+        "slow as its server, so rates there are of the two together."
+    )
+    shown: list[Row] = [{name: cell for name, cell in row.items() if name not in {"p99 us", "null/s"}} for row in rows]
+    return [intro, table(shown), *result.remarks]
+
+
+def _dynamo(result: Result) -> list[str]:
+    intro = (
+        "**Beside Dynamo's own indexer** (1.6.1, from its wheel): the same events, prompts, client and core, in turns; "
+        f"{result.sizes['sources']} workers, {result.sizes['pairs']:,} pairs, {result.sizes['connections']} "
+        "connections. What counts is CPU time a request; `/query` and `/query_by_hash` of ours are drop-in, the rest "
+        "is `/v1/lookup`, which answers for every source and not only for those that hold something:"
+    )
+    parts = [intro]
+    for title, rows in result.tables.items():
+        parts += [f"{title}:", table(rows)]
+    return parts
+
+
 def _without(rows: Sequence[Row], column: str) -> list[Row]:
     return [{name: cell for name, cell in row.items() if name != column} for row in rows]
 
 
 _PARTS: Final[Mapping[str, Callable[[Result], list[str]]]] = {
     "lookups": _lookups,
+    "doors": _doors,
+    "dynamo": _dynamo,
     "ingest": _ingest,
     "stall": _stall,
     "memory": _memory,

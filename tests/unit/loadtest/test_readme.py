@@ -43,6 +43,20 @@ def test_several_replicas() -> None:
     assert text.index("| 0.4 |") < text.index("| 81 |") < text.index("**1,000 idle sources**") < text.index("| 2,031 |")
 
 
+def test_every_way_to_ask_and_the_peer_beside() -> None:
+    """With what had to be left out."""
+    doors = begin("doors", {"tokens": 8_192, "sources": 64})
+    doors.tables["Every way to ask"] = [{"asked by": "gRPC Lookup, bytes", "CPU share": 0.4, "p99 us": 7.7}]
+    doors.remarks.append("prompts as text were not asked")
+    dynamo = begin("dynamo", {"sources": 64, "pairs": 100_000, "connections": 16})
+    dynamo.tables["8,192 tokens"] = [{"service": "Dynamo", "asked by": "/query", "CPU us": 216.0}]
+    text = numbers([doors, dynamo])
+
+    assert "| gRPC Lookup, bytes | 0.4 |\n\nprompts as text were not asked" in text
+    assert "64 workers, 100,000 pairs, 16 connections" in text
+    assert "8,192 tokens:\n\n| service | asked by | CPU us |" in text
+
+
 def test_only_what_stands_between_the_marks_is_rewritten(tmp_path: Path) -> None:
     """Twice in a row gives the same; without marks nothing is touched."""
     readme = tmp_path / "README.md"
