@@ -114,9 +114,9 @@ class Followers:
             self._start("look at journals", self._look())
             self._start("keep followers", self._keep())
             await stop.wait()
+            self._tasks = None  # what is asked for from now on is not begun
             for task in self._running:
                 task.cancel()
-        self._tasks = None
 
     def _start(self, name: str, work: Coroutine[None, None, None]) -> None:
         assert self._tasks is not None  # noqa: S101  only while it runs

@@ -94,7 +94,8 @@ class Members:
         self._drains = reading.drains
         self._heard_at, self._is_missing = now, False
         if was_away:
-            self._spare(before, now)
+            # Who came shortly before it and is first heard of now, too: the time away was no silence of theirs.
+            self._spare(before | frozenset(self.live(now)), now)
         elif is_first and any(self._is_silent(known, now) for known in self._known.values()):
             # Dead for long, or cut off from a store that is only just back: not for a newcomer to tell.
             self._spare(frozenset(self._known), now)

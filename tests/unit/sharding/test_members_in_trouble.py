@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from indexer.sharding.members import Member, Members, Reading
@@ -77,6 +77,7 @@ def seconds(*, paused: int) -> st.SearchStrategy[list[Second]]:
 
 
 @given(seconds(paused=3), st.integers(1, 60))
+@example([(3 <= at < 11, False, 3, 0) for at in range(14)], 3)  # it came in the last second before the store was away
 def test_no_outage_or_loss_of_the_store_kills_anybody(happens: list[Second], joins_at: int) -> None:
     """However long, however often, and however late each finds out that it is over: who was seen live stays so."""
     world = World(joins_at)
