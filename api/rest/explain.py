@@ -26,6 +26,7 @@ GOT_MAX: Final = 40
 NAME_MAX: Final = 64
 BEGINNING_MIN: Final = 4
 """Letters of a known name that say which one was meant: `replay` is `replay_endpoint`."""
+U32_MAX: Final = 2**32 - 1
 U64_BITS: Final = 64
 WALKED_MAX: Final = 4_096
 """Of a longer list of integers only the first wrong one is shown."""
@@ -37,16 +38,14 @@ _FIRST: Final = re.compile(r"\$\[([0-9]+)\]")
 CONTENT_FIELDS: Final = frozenset(
     {"token_ids", "prompt", "messages", "tools", "documents", "chat_template_kwargs", "cache_salt"}
 )
-"""Their strings are a caller's content: shown as `string`, never as they are. A wrong token id that is a number is
-shown.
-"""
+"""What stands in them is a caller's content: shown by its kind, never as it is, but for numbers that are no token."""
 NO_TEXT: Final[Mapping[str, str]] = {
     "token_ids": "an array of ids; a text is sent as prompt",
     "block_hashes": "an array, also of one hash",
 }
 """What to do where text came instead of an array."""
 UNQUOTED: Final = "write it without quotation marks"
-SECRET_FIELDS: Final = frozenset({"cache_salt"})
+TOKENS_FIELD: Final = "token_ids"
 
 _COMPOSED: Final = (inspect.StructType, inspect.ListType, inspect.DictType, inspect.UnionType)
 Finding = tuple[str, FieldIssue]
@@ -304,12 +303,14 @@ def _takes_text(kind: inspect.Type) -> bool:
 
 def _got(value: object, plain: str, *, named: bool) -> str:
     """What came, cut short."""
-    field = plain.partition(".")[0]
+    content = CONTENT_FIELDS.intersection(plain.split("."))
     if isinstance(value, int) and value.bit_length() > U64_BITS:
         return "a number beyond 64 bits"
     if isinstance(value, int | float):
-        return "number" if field in SECRET_FIELDS else json.dumps(value)[:GOT_MAX]
-    if isinstance(value, str) and field not in CONTENT_FIELDS and (_KEY if named else _WORD).fullmatch(value):
+        is_id = not isinstance(value, bool) and 0 <= value <= U32_MAX and value == int(value)
+        hidden = not plain or (content and (content != {TOKENS_FIELD} or is_id))  # a bare list may be one of tokens
+        return "number" if hidden else json.dumps(value)[:GOT_MAX]
+    if isinstance(value, str) and not content and (_KEY if named else _WORD).fullmatch(value):
         return value if len(value) <= GOT_MAX else value[: GOT_MAX - 1] + "…"
     return _SHOWN.get(type(value), "another type")
 
