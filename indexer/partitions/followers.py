@@ -109,7 +109,8 @@ class Followers:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set."""
-        async with asyncio.TaskGroup() as self._tasks:
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
             self._start("read journals", self._read())
             self._start("look at journals", self._look())
             self._start("keep followers", self._keep())
