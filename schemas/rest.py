@@ -67,9 +67,10 @@ StateName = Literal["new", "syncing", "live", "suspect", "stale", "down"]
 _PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _OCTET = "(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])"
 _WORD = "[0-9A-Fa-f]{1,4}"
+_SIX = rf"\[(?!::\])(({_WORD}:){{7}}{_WORD}|({_WORD}(:{_WORD}){{0,5}})?::({_WORD}(:{_WORD}){{0,5}})?)\]"
 _HOST = (
     rf"((?!0+\.0+\.0+\.0+:)({_OCTET}\.){{3}}{_OCTET}"
-    rf"|\[(?!::\])(({_WORD}:){{7}}{_WORD}|({_WORD}(:{_WORD}){{0,5}})?::({_WORD}(:{_WORD}){{0,5}})?)\]"
+    rf"|{_SIX}"
     r"|(?![0-9.]+:)[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?)"
 )
 Endpoint = Annotated[
@@ -83,6 +84,16 @@ Endpoint = Annotated[
 
 ContentObjects = Annotated[list[dict[str, Any]], msgspec.Meta(max_length=16_384)]
 """Messages, tools, documents: read by the model's chat template alone."""
+
+
+Address = Annotated[
+    str,
+    # The pattern is for the document: registration checks it, which knows what to advise.
+    msgspec.Meta(
+        description="IP:PORT, an IPv6 address in brackets",
+        extra_json_schema={"pattern": rf"^(({_OCTET}\.){{3}}{_OCTET}|{_SIX}):{_PORT}{_END}"},
+    ),
+]
 
 
 class MmItemBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -178,7 +189,7 @@ class SourceBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     lora_name: Name | None = None
     tenant: Name | None = None
     role: RoleName | None = None
-    address: Name | None = None
+    address: Address | None = None
     aliases: Annotated[list[Name], msgspec.Meta(max_length=64)] | None = None
     labels: Annotated[dict[str, Annotated[str, msgspec.Meta(max_length=512)]], msgspec.Meta(max_length=64)] | None = (
         None

@@ -24,6 +24,7 @@ from api.ports import Encoding, NodePort
 from api.problems import fault, problem_of, refusal_of
 from api.rest.batch_body import BatchBodies
 from api.rest.exchange import Exchange, caller_of, sharer_of
+from api.rest.header_options import add_header_options
 from api.rest.limits import RestLimits
 from api.rest.lookup_request import TOKEN_BYTES, LookupRequests
 from api.rest.media import ANSWER_TYPES, BodyForm, answer_encoding, body_form
@@ -85,6 +86,7 @@ class BatchRoute:
         headers = dict(request.headers.raw)
         form = body_form(headers.get(b"content-type"), ids_allowed=False)
         encoding = answer_encoding(headers.get(b"accept"), form)
+        add_header_options(LookupQuery(), headers)  # what is wrong there is wrong with the batch, not with each item
         bodies = self._bodies.items(form, await self._exchange.raw_body(request))
         began, slices = time.perf_counter(), Slices(SystemClock())
         name = self._exchange.request_id(request)

@@ -13,6 +13,8 @@ from schemas.rest import TEXT_MAX
 SALT_HEADER: Final = b"x-kvindexer-cache-salt"
 ENVOY_DEADLINE: Final = b"x-envoy-expected-rq-timeout-ms"
 DEADLINE_HEADERS: Final = (b"x-kvindexer-timeout-ms", ENVOY_DEADLINE)
+HEADER_MS_MAX: Final = 10**15 - 1
+"""More than anybody means: gateways put their own deadlines here, whatever these are."""
 _MILLISECONDS: Final = re.compile(rb"[0-9]{1,15}")
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, get_args
 import msgspec
 
 from api.rest.field_texts import FIELD_TEXTS, HASHED
-from api.rest.header_options import SALT_HEADER
+from api.rest.header_options import HEADER_MS_MAX, SALT_HEADER
 from api.rest.lookup_request import HASH_BLOCKS_MAX, PARAMETERS, PROMPT_FIELDS
 from api.rest.media import ANSWER_TYPES
 from api.rest.prompt_text import ONLY_WITH_TEXT
@@ -450,7 +450,7 @@ def _prompt_body(schema: str) -> Json:
 
 
 def _prompt_headers(*, deadlines: bool = True) -> list[Json]:
-    milliseconds = {"type": "integer", "minimum": 0, "maximum": 86_400_000}
+    milliseconds = {"type": "integer", "minimum": 0, "maximum": HEADER_MS_MAX}
     salt = {"type": "string", "minLength": 1, "maxLength": 512}
     deadline = [
         _header("x-kvindexer-timeout-ms", milliseconds, "Deadline; the smallest of all that are given holds."),
