@@ -1,7 +1,7 @@
 """The OpenAPI document against the service: Schemathesis makes requests of it, allowed and not, and judges the answers.
 
-All its checks: no 5xx, no answer that the document does not describe, nothing refused that it allows, nothing taken that
-it does not, no method but the listed ones.
+All its checks: no 5xx, no answer that the document does not describe, nothing refused that it allows, nothing taken
+that it does not, no method but the listed ones.
 """
 
 from __future__ import annotations
