@@ -22,16 +22,23 @@ _SCORE: Final = bytes([8 << 3 | 1])
 _pack_score: Final = struct.Struct("<d").pack
 
 
-def varint(value: int) -> bytes:
-    """A number that is not negative."""
-    if value < 0x80:  # noqa: PLR2004 - seven bits a byte
-        return bytes((value,))
+def _varint(value: int) -> bytes:
     out = bytearray()
-    while value > 0x7F:  # noqa: PLR2004
+    while value > 0x7F:  # noqa: PLR2004 - seven bits a byte
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+_SMALL: Final = tuple(map(_varint, range(4_096)))
+_BEGINNINGS: Final = tuple(_ENTRY + each for each in _SMALL[:1_024])
+"""Of entries of so many bytes: hardly any is longer."""
+
+
+def varint(value: int) -> bytes:
+    """A number that is not negative."""
+    return _SMALL[value] if value < len(_SMALL) else _varint(value)
 
 
 def sized(content: bytes) -> bytes:
@@ -41,7 +48,8 @@ def sized(content: bytes) -> bytes:
 
 def framed(frame: bytes, held: bytes) -> bytes:
     """A whole entry, with its tag: what the prompt decides, behind what it does not."""
-    return b"%b%b%b%b" % (_ENTRY, varint(len(frame) + len(held)), frame, held)
+    size = len(frame) + len(held)
+    return b"".join((_BEGINNINGS[size] if size < len(_BEGINNINGS) else _ENTRY + varint(size), frame, held))
 
 
 def entry(of: PodEntry) -> bytes:

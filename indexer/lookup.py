@@ -16,12 +16,13 @@ import numpy as np
 from xxhash import xxh3_64_intdigest
 
 from indexer.candidates import Candidates, gather, of_tenant
+from indexer.entry_wire import framed
 from indexer.errors import BadRequestError, FieldIssue, SchemeConflictError
 from indexer.hashing.chain import SCHEME
 from indexer.hashing.extra_keys import query_extras
 from indexer.hashing.memo import CHUNK_TOKENS, ChainMemo, fits
 from indexer.index.walk import walk
-from indexer.lookup_view import FleetView, encode_held_in_gpu, nothing_entry, put_together, unknown_entry
+from indexer.lookup_view import FleetView, encode_held_in_gpu, nothing_entry, unknown_entry
 from indexer.model import DEFAULT_TENANT, TOKEN_BYTES
 from indexer.score.hybrid import hybrid_tokens
 from indexer.score.prefix import DEFAULT_WEIGHTS, blocks_by_tier, reusable_blocks, score_of
@@ -289,7 +290,7 @@ class Lookup:
         by_slot, frames = scene.candidates.by_slot, scene.frames_in(encoding)
         ranked: list[tuple[float, int, int, PodEntry | msgspec.Raw]] = []
         alike: tuple[int, int, float] | None = None
-        score, part = 0.0, b""
+        score, part, proto = 0.0, b"", encoding == "proto"
         for slot, (held, runs, last_hash) in prompt.matches.items():
             index = by_slot[slot]
             head, tail, size, factor, name = frames[index] or scene.frame(index, encoding)
@@ -303,8 +304,8 @@ class Lookup:
                 reusable = reusable_blocks(matched, size, prompt.tokens, partial=query.partial) * size
                 score = score_of((matched, 0, 0, 0, 0), size, prompt.tokens, self._weights, factor)
                 part = encode_held_in_gpu(matched * size, reusable, score, encoding)
-            whole = put_together(head, part, tail, encoding)
-            ranked.append((-score, -xxh3_64_intdigest(name, last_hash), index, whole))
+            whole = framed(head, part) if proto else head + part + tail
+            ranked.append((-score, -xxh3_64_intdigest(name, last_hash), index, msgspec.Raw(whole)))
         ranked.sort()
         return [entry for *_, entry in ranked], {index for _, _, index, _ in ranked}
 

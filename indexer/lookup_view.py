@@ -183,11 +183,6 @@ def encode_held_in_gpu(matched: int, reusable: int, score: float, encoding: Enco
     return _json_encode(part)[1:-1]
 
 
-def put_together(head: bytes, part: bytes, tail: bytes, encoding: Encoding) -> msgspec.Raw:
-    """A whole entry out of frame and part."""
-    return msgspec.Raw(entry_wire.framed(head, part) if encoding == "proto" else head + part + tail)
-
-
 def nothing_entry(source: SourceIndex, view: Prepared, reason: Reason | None, name: str | None) -> PodEntry:
     """The entry of a source that holds nothing of the prompt."""
     return PodEntry(
