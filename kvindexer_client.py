@@ -14,6 +14,8 @@ service's code and the fields it objects to. Deadlines are for the whole call, f
 
 No proxies and no credentials are taken from the environment, and no redirect is followed. Requests are sent once; only
 where a kept connection turns out to be closed is the request sent again, on another one.
+
+A call takes a quarter less CPU time where the package sniffio is installed, too: httpcore looks for it on every call.
 """
 
 from __future__ import annotations
@@ -44,10 +46,12 @@ __all__ = [
     "Answer",
     "AsyncClient",
     "BadAnswer",
+    "Breaker",
     "Client",
     "DeadlinePassed",
     "FieldProblem",
     "KvindexerError",
+    "MmItem",
     "Options",
     "Picked",
     "PickedPod",
@@ -57,7 +61,9 @@ __all__ = [
     "Ranking",
     "Refused",
     "Reply",
+    "TokenIds",
     "Unreachable",
+    "token_bytes",
 ]
 
 TIMEOUT_S = 1.0

@@ -36,8 +36,9 @@ def _readme_lines() -> list[str]:
 
 
 CURLS = [line for line in _readme_lines() if line.startswith("curl ")]
-OPERATED = [line for line in _readme_lines() if re.match(r"kvindexer (?!serve|demo)", line)]
+OPERATED = [line for line in _readme_lines() if re.match(r"kvindexer (?!serve|demo|compare)", line)]
 """What operators do with replicas and store."""
+COMPARES = [line for line in _readme_lines() if line.startswith("kvindexer compare")]
 SERVES = [line for line in _readme_lines() if line.startswith("kvindexer serve")]
 
 
@@ -120,6 +121,16 @@ def test_the_lookup_of_the_readme_hits(demo_port: str) -> None:
     assert (16, 16) == (best["matched_tokens"], best["reusable_tokens"])
 
 
+@pytest.mark.parametrize("line", COMPARES)
+def test_a_comparison_of_the_readme_is_made(line: str, demo_port: str) -> None:
+    """Of the demo with itself, whose engines go on meanwhile: it may have moved in between."""
+    words = shlex.split(re.sub(r"http://127\.0\.0\.1:\d+", f"http://127.0.0.1:{demo_port}", line))[1:]
+    done = subprocess.run([*KVINDEXER, *words], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+
+    assert done.returncode in {0, 1}, done.stderr
+    assert " agree" in done.stdout
+
+
 @pytest.fixture(scope="module")
 def store_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """Of a store for lines that name one at its usual port, where a real one may be."""
@@ -182,6 +193,14 @@ def test_what_the_readme_does_with_replicas_is_done(line: str, replicas: str, st
 
     assert 0 == done.returncode, done.stderr
     assert done.stdout
+
+
+def test_the_code_for_routers_in_the_readme_is_that_which_is_tested() -> None:
+    """tests/e2e/client runs it as it stands, but for address and model."""
+    shown = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    tested = (ROOT / "tests/e2e/client/from_a_router.py").read_text()
+
+    assert {tested.partition("\n\n")[2]} >= set(shown)
 
 
 @pytest.mark.parametrize(("target", "command"), [("run", "demo"), ("run-redis", "demo --redis")])
