@@ -83,9 +83,9 @@ async def serve(
     """
     stopping = asyncio.Event()
     gates = gates or open_gates()
-    gates.access.count(functools.partial(_count_tokens, node))
+    gates.access.count(lambda usable: node.count_reload("tokens", usable=usable))
     app = create_app(node, settings.limits, stopping=stopping, gates=gates)
-    tls = listening_context(settings.tls)
+    tls = listening_context(settings.tls, lambda usable: node.count_reload("tls", usable=usable))
     async with contextlib.AsyncExitStack() as stack:
         sockets = stack.enter_context(_listeners(settings))
         rpc, rpc_addresses = await stack.enter_async_context(_rpc(node, settings, gates))
@@ -126,10 +126,6 @@ async def _rpc(
     credentials = grpc_credentials(settings.tls)
     async with rpc_server(node, wanted, access=gates.access, credentials=credentials) as started:
         yield started
-
-
-def _count_tokens(node: NodePort, usable: bool) -> None:  # noqa: FBT001 - as it is called
-    node.count_reload("tokens", usable=usable)
 
 
 async def _end(server: _Server, stop: asyncio.Event, stopping: asyncio.Event, settings: ServerSettings) -> None:

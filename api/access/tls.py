@@ -16,6 +16,8 @@ from api.access.files import FileUnusable, content, marks
 from indexer.errors import SettingsError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import grpc
 
     from indexer.settings import Tls
@@ -38,9 +40,10 @@ class Loaded(NamedTuple):
 class Certificates:
     """What `auth.tls` names, as it is now. May be asked from any thread."""
 
-    def __init__(self, tls: Tls) -> None:
-        """Raises `SettingsError` where there is no usable pair."""
+    def __init__(self, tls: Tls, read: Callable[[bool], None] | None = None) -> None:
+        """`read`: called with whether changed files could be used. Raises `SettingsError` where there is no pair."""
         self._tls = tls
+        self._read = read
         self._paths = [Path(path) for path in (tls.certificate, tls.key, tls.client_ca) if path is not None]
         self._marks = marks(self._paths)
         try:
@@ -53,13 +56,19 @@ class Certificates:
         found = marks(self._paths)
         if found != self._marks:
             self._marks = found  # before reading: what is written meanwhile differs from this
-            try:
-                self._loaded = _load(self._tls)
-            except FileUnusable as error:
-                _log.error("auth.tls: the new files cannot be used, the old certificate stays: %s", error)
-            else:
-                _log.info("auth.tls: the certificate was read anew")
+            usable = self._read_anew()
+            if self._read is not None:
+                self._read(usable)
         return self._loaded
+
+    def _read_anew(self) -> bool:
+        try:
+            self._loaded = _load(self._tls)
+        except FileUnusable as error:
+            _log.error("auth.tls: the new files cannot be used, the old certificate stays: %s", error)
+            return False
+        _log.info("auth.tls: the certificate was read anew")
+        return True
 
 
 class _Newest(ssl.SSLContext):
@@ -80,12 +89,12 @@ class _Newest(ssl.SSLContext):
         return context.wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
 
-def listening_context(tls: Tls) -> ssl.SSLContext | None:
-    """For an asyncio server; None where no certificate is configured. Raises `SettingsError`."""
+def listening_context(tls: Tls, read: Callable[[bool], None] | None = None) -> ssl.SSLContext | None:
+    """For an asyncio server; None where no certificate is configured. `read` as above. Raises `SettingsError`."""
     if tls.certificate is None:
         return None
     context = _Newest(ssl.PROTOCOL_TLS_SERVER)
-    context.certificates = Certificates(tls)
+    context.certificates = Certificates(tls, read)
     return context
 
 

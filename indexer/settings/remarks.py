@@ -46,7 +46,7 @@ def _open_doors(settings: Settings) -> list[str]:
     said = []
     if settings.compat.anonymous:
         said.append("compat.anonymous does nothing while there is no auth.tokens_file: everybody may ask anyway")
-    if not _is_loopback(settings.server.host):
+    if not _is_loopback(settings.server.host) and settings.auth.tls.client_ca is None:
         said.append(
             f"server.host {settings.server.host} is reached from other machines and there is no access control: "
             "whoever reaches it may ask; only callers on this machine may change sources"

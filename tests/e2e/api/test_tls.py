@@ -112,11 +112,12 @@ def test_a_broken_renewal_leaves_the_certificate_in_force_and_is_said_once(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Half a renewal is no outage."""
-    settings = ServerSettings(port=0, tls=authority.tls())
-    with served_in_thread(FakeNode(), settings) as address:
+    settings, node = ServerSettings(port=0, tls=authority.tls()), FakeNode()
+    with served_in_thread(node, settings) as address:
         Path(str(settings.tls.key)).write_text("no key")
         for _ in range(3):
             assert 200 == _ask(address, _client(authority))
+    assert [("tls", False)] == node.reloads
     assert 1 == sum("the old certificate stays" in message for message in caplog.messages)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from indexer.settings import unread_variables
+from indexer.settings import load, remarks, unread_variables
 
 KUBERNETES = [
     "KVINDEXER_SERVICE_HOST",
@@ -60,3 +60,32 @@ def test_what_is_read_is_no_mistake() -> None:
     ]
 
     assert [] == unread_variables(dict.fromkeys(names, "1"))
+
+
+_TOKENS = {"KVINDEXER_AUTH__TOKENS_FILE": "t"}
+_TLS = {"KVINDEXER_AUTH__TLS__CERTIFICATE": "c", "KVINDEXER_AUTH__TLS__KEY": "k"}
+_OPEN = {"KVINDEXER_SERVER__HOST": "10.0.0.1"}
+_CALLERS = {"KVINDEXER_AUTH__TLS__CLIENT_CA": "a"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({}, []),
+        (_TOKENS, []),
+        (_TOKENS | _TLS | _OPEN, []),
+        (_TLS | _CALLERS | _OPEN, []),
+        (_OPEN, ["there is no access control"]),
+        (_TLS | _OPEN, ["there is no access control"]),
+        (_TOKENS | _OPEN, ["auth.tls.certificate is not set"]),
+        (_TOKENS | _TLS | _OPEN | {"KVINDEXER_COMPAT__ANONYMOUS": "true"}, ["without a token"]),
+        ({"KVINDEXER_COMPAT__ANONYMOUS": "true"}, ["compat.anonymous does nothing"]),
+        (_TOKENS | {"KVINDEXER_EVENTS__SOURCE_BIND": "['tcp://*:5557']"}, ["engines show no token"]),
+    ],
+)
+def test_doors_that_are_open_are_told(environment: dict[str, str], told: list[str]) -> None:
+    """To other machines, and not meant to be very likely."""
+    said = remarks(load(environment=environment))
+
+    assert len(told) == len(said), said
+    assert all(part in line for part, line in zip(told, said, strict=True))
