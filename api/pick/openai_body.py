@@ -29,6 +29,8 @@ _BESIDE_MESSAGES: Final = (
 )
 _CHANGES_PROMPT: Final = ("chat_template", "prompt_embeds", "truncate_prompt_tokens")
 """What makes another prompt of it than the model's own template and tokenizer would."""
+CUT_BYTES_MAX: Final = 512 * 2**10
+"""Of a body that was cut: more is cut off here, too, for it is read in one step. A prompt of 100,000 tokens."""
 _TEXT_PARTS: Final = frozenset({"text", "input_text"})
 
 
@@ -39,7 +41,7 @@ class _Unclear(Exception):
 def question(body: bytes, *, cut: bool, tokens_max: int) -> LookupQuery | None:
     """The question; None where the body is not understood. `cut`: it may end anywhere, then what is complete counts."""
     try:
-        found = complete_part(body, _TEXTS) if cut else Cut(msgspec.json.decode(body), None)
+        found = complete_part(body[:CUT_BYTES_MAX], _TEXTS) if cut else Cut(msgspec.json.decode(body), None)
         if found is None:
             return None
         return _query(found, tokens_max)

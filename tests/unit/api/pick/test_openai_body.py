@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.pick.openai_body import question
+from api.pick.openai_body import CUT_BYTES_MAX, question
 from schemas.lookup import LookupQuery, TextPrompt
 
 TOKENS_MAX = 100
@@ -131,6 +131,16 @@ def test_a_cut_body_is_not_understood_unless_it_is_said_to_be_cut() -> None:
     """Nor where half of the tools would make another prompt."""
     assert question(b'{"prompt": "ab', cut=False, tokens_max=TOKENS_MAX) is None
     assert question(b'{"messages": [{"role": "user", "content": "a"}], "tools": [{"a', cut=True, tokens_max=9) is None
+
+
+def test_of_a_long_cut_body_the_beginning_is_enough() -> None:
+    """What is read in one step has a bound."""
+    body = json.dumps({"prompt": "x" * 2 * CUT_BYTES_MAX}).encode()
+    query = question(body[:-9], cut=True, tokens_max=TOKENS_MAX)
+
+    assert query is not None
+    assert query.text is not None
+    assert "x" * (CUT_BYTES_MAX - body.index(b"x")) == query.text.prompt
 
 
 @given(
