@@ -5,6 +5,7 @@ Times are short here, so that what must end ends within the test; nothing is ass
 
 import contextlib
 import http.client
+import resource
 import socket
 import struct
 import threading
@@ -15,6 +16,7 @@ import pytest
 
 from api.rest.limits import RestLimits
 from api.server import ServerSettings
+from tests.support.core_service import RunningService
 from tests.support.fake_node import FakeNode
 from tests.support.serving import DEADLINE_S, exchange, request, served_in_thread
 
@@ -322,3 +324,26 @@ def test_connections_that_are_reset_leave_nothing(address: Address) -> None:
         with socket.create_connection(address, timeout=DEADLINE_S) as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             sock.sendall(sent)
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+MIB = 2**20
+
+
+def _resident(pid: int) -> int:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def test_what_a_flood_took_is_given_back() -> None:
+    """Forty bodies that are not complete, of a process of its own."""
+    with RunningService([]) as service, contextlib.ExitStack() as stack:
+        before = _resident(service.pid)
+        host, _, port = service.url.removeprefix("http://").partition(":")
+        for _ in range(40):
+            sock = stack.enter_context(socket.create_connection((host, int(port)), timeout=DEADLINE_S))
+            sock.sendall(HEAD + b'content-length: 16000000\r\n\r\n{"token_ids":[' + b"1," * (3 * MIB // 2))
+        _until(lambda: _resident(service.pid) > before + 100 * MIB, "all of it is held")
+        stack.close()
+        _until(lambda: _resident(service.pid) < before + 60 * MIB, "it is given back")
