@@ -1,0 +1,74 @@
+"""Who may call, and whose sources a caller sees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import grpc
+
+from api.rpc.server import SERVICE
+from indexer.model import Descriptor
+from schemas.rpc.kvindexer.v1 import kvindexer_pb2 as pb
+from tests.support.callers import bearer, gates
+from tests.support.fake_node import FakeNode
+from tests.support.rpc import refused, rpc_client
+
+QUESTION = pb.LookupRequest(token_ids=[1])
+
+
+def _of(name: str) -> dict[str, object]:
+    return {"metadata": (("authorization", bearer(name)),)}
+
+
+def _methods(stub: object, **shown: object) -> dict[str, object]:
+    """A call of every method."""
+    asked = {
+        "Lookup": QUESTION,
+        "LookupBatch": pb.LookupBatchRequest(items=[QUESTION]),
+        "ListSources": pb.ListSourcesRequest(),
+        "WatchSources": pb.WatchSourcesRequest(),
+    }
+    calls = {name: getattr(stub, name)(message, **shown) for name, message in asked.items()}
+    calls["WatchSources"] = calls["WatchSources"].read()
+    calls["LookupStream"] = stub.LookupStream(**shown).read()  # type: ignore[attr-defined]
+    return calls
+
+
+async def test_every_method_asks_who_calls(tmp_path: Path) -> None:
+    """Without a token, with a wrong one, and with one for something else."""
+    known = gates(tmp_path, ("asks", ("lookup",), None), ("reports", ("report",), None))
+    node = FakeNode()
+    async with rpc_client(node, access=known.access) as stub:
+        names = {method.name for method in pb.DESCRIPTOR.services_by_name[SERVICE.rpartition(".")[2]].methods}
+        for shown, status in (
+            ({}, grpc.StatusCode.UNAUTHENTICATED),
+            ({"metadata": (("authorization", "Bearer nobodys"),)}, grpc.StatusCode.UNAUTHENTICATED),
+            (_of("reports"), grpc.StatusCode.PERMISSION_DENIED),
+        ):
+            calls = _methods(stub, **shown)
+            assert names == set(calls)
+            assert {status} == {(await refused(call))[0] for call in calls.values()}  # type: ignore[arg-type]
+        assert [] == node.queries
+        assert (await stub.Lookup(QUESTION, **_of("asks"))).pods
+
+
+async def test_a_caller_of_a_tenant_sees_that_tenant_alone(tmp_path: Path) -> None:
+    """In questions, lists and changes."""
+    known = gates(tmp_path, ("mine", ("lookup",), "mine"))
+    node = FakeNode()
+    for pod, tenant in (("a", "mine"), ("b", "other"), ("c", "mine")):
+        await node.add_source(Descriptor(pod=pod, endpoint="tcp://10.0.0.1:1", origin="api", tenant=tenant))
+    async with rpc_client(node, access=known.access) as stub:
+        await stub.Lookup(QUESTION, **_of("mine"))
+        assert "mine" == node.queries[0].tenant
+        other = pb.LookupRequest(token_ids=[1], tenant="other")
+        status, code, _ = await refused(stub.Lookup(other, **_of("mine")))
+        assert (grpc.StatusCode.PERMISSION_DENIED, "tenant.forbidden") == (status, code)
+        (item,) = (await stub.LookupBatch(pb.LookupBatchRequest(items=[other]), **_of("mine"))).items
+        assert "tenant.forbidden" == item.problem.code
+        page = await stub.ListSources(pb.ListSourcesRequest(limit=1), **_of("mine"))
+        assert ["a"] == [source.pod for source in page.sources]
+        rest = await stub.ListSources(pb.ListSourcesRequest(after=page.next), **_of("mine"))
+        assert ["c"] == [source.pod for source in rest.sources]
+        watch = stub.WatchSources(pb.WatchSourcesRequest(), **_of("mine"))
+        assert ["a", "c", ""] == [(await watch.read()).source.pod for _ in range(3)]
