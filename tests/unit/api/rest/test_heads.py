@@ -57,6 +57,43 @@ def test_secrets_and_what_changes_are_not_kept(name: str) -> None:
     assert _heads(headers={**PLAIN, name.encode(): b"1"}).find(_text()) is None
 
 
+CUT = {"Authorization": "Bearer kvi-1", "x-request-id": "r:1/2=", "traceparent": "00-0af7-b7ad-01"}
+
+
+def _with(more: dict[str, str]) -> tuple[bytes, dict[bytes, bytes]]:
+    lines = "".join(f"{name}: {value}\r\n" for name, value in more.items())
+    headers = {name.lower().encode(): value.encode() for name, value in more.items()}
+    return _text().replace(b"content-length", lines.encode() + b"content-length"), {**PLAIN, **headers}
+
+
+def test_tokens_and_ids_are_each_requests_own() -> None:
+    """They are cut out of what is kept, and read again from each head."""
+    heads = _heads(*_with(CUT))
+    text, headers = _with({"Authorization": "Bearer another", "x-request-id": "2", "traceparent": "00-0-0-00"})
+
+    assert "kvi-1" not in repr(vars(heads))
+    assert ((_answer, b"limit=1", headers), 7) == heads.find(text)
+    assert heads.find(_text()) is None
+
+
+@pytest.mark.parametrize("name", sorted(CUT))
+@pytest.mark.parametrize("value", ["a b c", "", "\u00e9", "a\t", "\0", "a\r\n b", "Bearer "])
+def test_odd_values_are_left_to_the_parser(name: str, value: str) -> None:
+    """Neither kept nor read beside it."""
+    text, headers = _with({**CUT, name: value})
+
+    assert _heads(text, headers).find(text) is None
+    assert _heads(*_with(CUT)).find(text) is None
+
+
+def test_two_of_them_are_left_to_the_parser() -> None:
+    """Which counts is not decided here; nor does an empty one hide another."""
+    text, _ = _with(CUT)
+
+    for shown in (b"authorization: Bearer 2", b"Authorization: ", b"content-length: "):
+        assert _heads(*_with(CUT)).find(text.replace(b"host: x", shown)) is None
+
+
 def test_a_head_without_a_length_is_not_kept() -> None:
     """Its body ends elsewhere. Nor one whose length the parser read differently."""
     heads = KnownHeads()
