@@ -92,10 +92,11 @@ class Lookups:
         """`LookupStream`: the next question is read when the answer before it is on its way."""
         try:
             with place(self._streams, context, "streams.too_many", "lookup streams"):
-                caller = self._calls.caller(context, "lookup")
+                self._calls.caller(context, "lookup")
                 async with asyncio.timeout(self._limits.stream_idle_s) as patience:
                     while (data := await self._next(context, patience)) is not None:
                         with self._calls.counted():
+                            caller = self._calls.caller(context, "lookup")  # anew: tokens are taken away
                             await context.write(await self._result(data, context, caller))
         except TimeoutError:
             await self._calls.refuse(context, self._ended())

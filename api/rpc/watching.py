@@ -24,6 +24,7 @@ from schemas.rpc.kvindexer.v1.kvindexer_pb2 import WatchSourcesRequest, WatchSou
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from api.access.caller import Caller
     from api.ports import NodePort
     from api.rpc.calls import Calls
     from api.rpc.limits import RpcLimits
@@ -109,13 +110,13 @@ class Watching:
                 caller = self._calls.caller(context, "lookup")
                 request = parsed(WatchSourcesRequest, data)
                 model = request.model if request.HasField("model") else None
-                await self._watch(context, View(caller.tenant, model), _heartbeat_s(request))
+                await self._watch(context, caller, View(caller.tenant, model), _heartbeat_s(request))
         except TimeoutError:
             await self._calls.refuse(context, self._ended())
         except Exception as error:  # noqa: BLE001 - answers for a fault of ours, too
             await self._calls.refuse(context, error)
 
-    async def _watch(self, context: Context, view: View, heartbeat_s: float) -> None:
+    async def _watch(self, context: Context, caller: Caller, view: View, heartbeat_s: float) -> None:
         scenery, loop = self._scenery, asyncio.get_running_loop()
         await scenery.look()
         async with asyncio.timeout(None) as patience:
@@ -128,6 +129,9 @@ class Watching:
                         await context.write(_message(event, status))
                     patience.reschedule(None)
                     told = await _news(view, scenery, heartbeat_s)
+                    if self._calls.caller(context, "lookup") != caller:
+                        detail = "this token may do something else now; watch again"
+                        raise RequestRefused(HTTPStatus.UNAUTHORIZED, "token.changed", detail)
             finally:
                 self._open.discard(patience)
         raise self._ended()
