@@ -23,7 +23,8 @@ import msgspec
 import uvicorn
 
 from api.access.gates import Gates, open_gates
-from api.access.tls import HANDSHAKE_S, grpc_credentials, listening_context
+from api.access.tls import grpc_credentials, listening_context
+from api.admission import Shares
 from api.ports import NodePort
 from api.rest.app import create_app
 from api.rest.arrivals import Arrivals
@@ -34,6 +35,7 @@ from api.rest.lane import LookupLaneProtocol
 from api.rest.limits import RestLimits
 from api.rest.reads import reading
 from api.rpc.limits import RpcLimits
+from api.tls_listener import TlsListener
 from indexer.errors import SettingsError
 from indexer.settings import Tls
 
@@ -90,9 +92,12 @@ async def serve(
         sockets = stack.enter_context(_listeners(settings))
         rpc, rpc_addresses = await stack.enter_async_context(_rpc(node, settings, gates))
         addresses = [*(_address(sock, tls) for sock in sockets), *rpc_addresses]
-        server = _Server(_config(app, settings, node.limit_reached), tls, lambda: announce(addresses))
+        config, limits = _config(app, settings, node.limit_reached), settings.limits
+        shaking = Shares("limits.handshakes", limits.handshakes, reached=node.limit_reached)
+        tasks = asyncio.TaskGroup()
+        server = _Server(config, tasks, tls, shaking, lambda: announce(addresses))
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with tasks:
                 running = tasks.create_task(server.serve(sockets), name="rest")
                 watching = tasks.create_task(_end(server, stop, stopping, settings), name="rest-stop")
                 if rpc is not None:
@@ -140,10 +145,19 @@ async def _end(server: _Server, stop: asyncio.Event, stopping: asyncio.Event, se
 class _Server(uvicorn.Server):
     """uvicorn's server without its signal handlers, which only the process's entry may install."""
 
-    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None, started: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        tasks: asyncio.TaskGroup,
+        tls: ssl.SSLContext | None,
+        shaking: Shares,
+        started: Callable[[], None],
+    ) -> None:
         super().__init__(config)
         self.servers = []
+        self._tasks = tasks
         self._tls = tls
+        self._shaking = shaking
         self._tell_started = started
 
     @contextlib.contextmanager
@@ -152,17 +166,17 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, then say so. uvicorn's own has one context for all sockets, and waits for handshakes for a minute."""
+        """Listen, then say so. uvicorn's own has one context for all sockets, and no bound on handshakes."""
         config, loop = self.config, asyncio.get_running_loop()
         make = cast("Callable[..., asyncio.Protocol]", config.http_protocol_class)
         protocol = functools.partial(make, config=config, server_state=self.server_state, app_state={})
         for sock in sockets or []:
-            tls = None if sock.family == socket.AF_UNIX else self._tls
-            handshake_s = None if tls is None else HANDSHAKE_S
-            listener = await loop.create_server(
-                protocol, sock=sock, ssl=tls, ssl_handshake_timeout=handshake_s, backlog=config.backlog
-            )
-            self.servers.append(listener)
+            if self._tls is None or sock.family == socket.AF_UNIX:
+                self.servers.append(await loop.create_server(protocol, sock=sock, backlog=config.backlog))
+                continue
+            listener = TlsListener(sock, self._tls, protocol, self._shaking)
+            listener.start(self._tasks, config.backlog)
+            self.servers.append(cast("asyncio.Server", listener))
         self.started = True
         self._tell_started()
 

@@ -23,6 +23,8 @@ class RestLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Open at once. Beyond: 429 with Retry-After to the first request, and the connection ends."""
     connections_per_caller: int = 1_024
     """The same from one address (IPv6: one /64)."""
+    handshakes: int = 512
+    """TLS handshakes under way, which are no connections yet. Beyond: the connection ends."""
     head_bytes: int = 64 * 2**10
     """Request line and headers, counted in whole reads. Several times what gateways add. Beyond: 431."""
     lookups_waiting: int = 1_024

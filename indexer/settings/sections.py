@@ -202,6 +202,8 @@ class Limits(Section, frozen=True):
     """HTTP connections open at once; beyond: 429 to the first request, and the connection ends."""
     connections_per_caller: Count = 1_024
     """The same from one address (IPv6: one /64): raise it where all callers come through one gateway."""
+    handshakes: Count = 512
+    """TLS handshakes under way; beyond, the connection ends. Shared, as said below."""
     head_bytes: Bytes = 64 * 1024
     """Request line and headers of a request; beyond: 431."""
     lookups_waiting: Count = 1_024

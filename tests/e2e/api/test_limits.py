@@ -23,6 +23,7 @@ ELSEWHERE = {
     "sources": "tests/unit/node/test_topic_sources.py",
     "orphans": "tests/unit/index",
     "max_clears_per_minute": "tests/unit/node/test_clear_limit.py",
+    "handshakes": "tests/e2e/api/test_tls.py",
     "head_wait_s": "tests/e2e/api/test_hostile.py",
     "body_wait_s": "tests/e2e/api/test_hostile.py",
     "unread_wait_s": "tests/e2e/api/test_hostile.py",

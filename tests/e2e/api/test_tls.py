@@ -13,6 +13,7 @@ import pytest
 import uvloop
 
 from api.access import tls as tls_module
+from api.rest.limits import RestLimits
 from api.server import ServerSettings, serve
 from indexer.errors import SettingsError
 from indexer.settings import Tls
@@ -148,7 +149,7 @@ def test_a_handshake_that_never_ends_is_ended(
     authority: Authority, monkeypatch: pytest.MonkeyPatch, hello: bytes, run: Run
 ) -> None:
     """Whether nothing comes or a part."""
-    monkeypatch.setattr("api.server.HANDSHAKE_S", 0.2)
+    monkeypatch.setattr("api.tls_listener.HANDSHAKE_S", 0.2)
 
     async def connect() -> None:
         async with served(FakeNode(), ServerSettings(port=0, tls=authority.tls())) as addresses:
@@ -160,6 +161,33 @@ def test_a_handshake_that_never_ends_is_ended(
             writer.close()
 
     run(connect())
+
+
+@LOOPS
+def test_handshakes_have_a_bound(authority: Authority, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One too many is closed at once, and counted; who has shaken hands takes no place, and silent ones lose theirs."""
+    monkeypatch.setattr("api.tls_listener.HANDSHAKE_S", 0.5)
+    node = FakeNode()
+
+    async def flood() -> None:
+        settings = ServerSettings(port=0, tls=authority.tls(), limits=RestLimits(handshakes=3))
+        async with served(node, settings) as addresses, asyncio.timeout(DEADLINE_S):
+            there = [await _open(addresses[0], _client(authority)) for _ in range(5)]
+            silent = [await _open(addresses[0]) for _ in range(4)]
+            ends = [asyncio.ensure_future(reader.read()) for reader, _ in silent]  # noqa: TID251 - awaited below
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            assert 1 <= node.limits_reached["limits.handshakes"]
+            await asyncio.wait(ends)
+            there.append(await _open(addresses[0], _client(authority)))
+            for reader, writer in there:
+                writer.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+                assert b"HTTP/1.1 200" in await reader.readline()
+            for _, writer in (*there, *silent):
+                writer.close()
+            for end in ends:
+                end.exception()
+
+    run(flood())
 
 
 @LOOPS
