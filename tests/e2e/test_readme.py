@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from api.access.tokens import TokenAccess
 from tests.support.redis_servers import own_server
 
 if TYPE_CHECKING:
@@ -36,9 +37,10 @@ def _readme_lines() -> list[str]:
 
 
 CURLS = [line for line in _readme_lines() if line.startswith("curl ")]
-OPERATED = [line for line in _readme_lines() if re.match(r"kvindexer (?!serve|demo|compare)", line)]
+OPERATED = [line for line in _readme_lines() if re.match(r"kvindexer (?!serve|demo|compare|token)", line)]
 """What operators do with replicas and store."""
 COMPARES = [line for line in _readme_lines() if line.startswith("kvindexer compare")]
+TOKENS = [line for line in _readme_lines() if line.startswith("kvindexer token")]
 SERVES = [line for line in _readme_lines() if line.startswith("kvindexer serve")]
 
 
@@ -193,6 +195,22 @@ def test_what_the_readme_does_with_replicas_is_done(line: str, replicas: str, st
 
     assert 0 == done.returncode, done.stderr
     assert done.stdout
+
+
+def test_the_tokens_of_the_readme_are_known_to_a_service(tmp_path: Path) -> None:
+    """Entries are appended to a file, which a service reads."""
+    entries, shown = tmp_path / "tokens.yaml", []
+    entries.write_text("")
+    for line in TOKENS:
+        words, _, file = line.partition(">>")
+        made = subprocess.run(
+            [*KVINDEXER, *shlex.split(words)[1:]], capture_output=True, text=True, timeout=DEADLINE_S, check=True
+        )
+        with (tmp_path / file.strip()).open("a") as appended:
+            appended.write(made.stdout)
+        shown.append(made.stderr.rpartition(": ")[2].strip())
+
+    assert not shown or all(TokenAccess(entries).caller(f"Bearer {token}".encode()) for token in shown)
 
 
 def test_the_code_for_routers_in_the_readme_is_that_which_is_tested() -> None:
