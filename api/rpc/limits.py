@@ -16,6 +16,10 @@ class RpcLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Of one message."""
     tokens: int = 2_097_152
     """Of one prompt told by ids. Beyond: INVALID_ARGUMENT."""
+    arriving: int = 1_024
+    """Calls at once whose message is not whole."""
+    body_wait_s: float = 30.0
+    """For a call's message to be whole. Beyond: ABORTED."""
     lookups_waiting: int = 1_024
     """Lookups at once that wait, for the tokens of a text or for a `min_sequence`."""
     batches_waiting: int = 32
@@ -51,4 +55,11 @@ class RpcLimits(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def calls(self) -> int:
         """All calls at once."""
-        return self.lookups_waiting + self.batches_waiting + self.streams + self.watchers + self.other_calls
+        return (
+            self.arriving
+            + self.lookups_waiting
+            + self.batches_waiting
+            + self.streams
+            + self.watchers
+            + self.other_calls
+        )

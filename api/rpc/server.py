@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 import socket
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -26,6 +26,7 @@ from api.rest.limits import RestLimits
 from api.rest.lookup_request import LookupRequests
 from api.rest.readying import Readying
 from api.rest.request_ids import RequestIds
+from api.rpc.arrivals import Arrivals
 from api.rpc.calls import Calls
 from api.rpc.health import Health
 from api.rpc.limits import RpcLimits
@@ -73,17 +74,20 @@ class RpcServer:
         self._lookups = Lookups(node, self._calls, questions, readying, limits, stopping)
         self._watching = Watching(node, self._calls, limits, stopping)
         lists = SourceLists(node, self._calls, limits)
+        arrivals = Arrivals(node, self._calls, limits)
         methods: dict[str, dict[str, grpc.RpcMethodHandler[bytes, bytes]]] = {
             SERVICE: {
-                "Lookup": _unary(self._lookups.lookup),
+                "Lookup": arrivals.answered(self._lookups.lookup),
                 "LookupStream": grpc.stream_stream_rpc_method_handler(self._lookups.lookup_stream),
-                "LookupBatch": _unary(self._lookups.lookup_batch),
-                "ListSources": _unary(lists.list_sources),
-                "WatchSources": grpc.unary_stream_rpc_method_handler(self._watching.watch_sources),
+                "LookupBatch": arrivals.answered(self._lookups.lookup_batch),
+                "ListSources": arrivals.answered(lists.list_sources),
+                "WatchSources": arrivals.streamed(self._watching.watch_sources),
             }
         }
         if settings.pod_scores:
-            methods[POD_SCORES_SERVICE] = {"GetPodScores": _unary(PodScores(node, self._calls).get_pod_scores)}
+            methods[POD_SCORES_SERVICE] = {
+                "GetPodScores": arrivals.answered(PodScores(node, self._calls).get_pod_scores)
+            }
         self._health = Health(node, tuple(methods))
         self._server = grpc.aio.server(options=_options(limits), maximum_concurrent_rpcs=limits.calls)
         for service, handlers in methods.items():
@@ -157,10 +161,6 @@ async def rpc_server(
         yield server, await server.start(credentials)
     finally:
         await server.close()
-
-
-def _unary(handler: Any) -> grpc.RpcMethodHandler[bytes, bytes]:  # noqa: ANN401 - as the stubs have it
-    return grpc.unary_unary_rpc_method_handler(handler)
 
 
 def _options(limits: RpcLimits) -> list[tuple[str, int]]:

@@ -215,3 +215,22 @@ async def test_scores_as_the_other_project_has_them() -> None:
         assert 0 == len(answer.scores)
         status, code, _ = await refused(stub.GetPodScores(indexer_pb2.GetPodScoresRequest(model_name="m")))
         assert (grpc.StatusCode.INVALID_ARGUMENT, "prompt.missing") == (status, code)
+
+
+async def test_calls_whose_message_does_not_come_end_and_take_no_place_of_others() -> None:
+    """Told as such; whoever sends its message is answered meanwhile, and they are counted."""
+    node = FakeNode()
+    limits = RpcLimits(body_wait_s=0.2, arriving=10)
+    async with rpc_served(node, limits) as address, grpc.aio.insecure_channel(address) as channel:
+        stub = KvIndexerStub(channel)
+        silent = [channel.stream_unary(f"/{SERVICE}/Lookup")() for _ in range(20)]
+        codes = {(await refused(call))[:2] for call in silent}
+        assert (grpc.StatusCode.ABORTED, "body.timeout") in codes
+        assert codes <= {
+            (grpc.StatusCode.ABORTED, "body.timeout"),
+            (grpc.StatusCode.RESOURCE_EXHAUSTED, "calls.too_many"),
+        }
+        assert (await stub.Lookup(QUESTION)).pods
+        empty = channel.stream_unary(f"/{SERVICE}/Lookup")()
+        await empty.done_writing()
+        assert (grpc.StatusCode.INVALID_ARGUMENT, "body.missing") == (await refused(empty))[:2]
