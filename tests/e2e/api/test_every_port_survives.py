@@ -188,10 +188,14 @@ def test_a_flood_of_calls(service: Service) -> None:
 
 
 def test_a_flood_of_messages_of_engines(service: Service) -> None:
-    """From peers that announce nonsense under a hundred names, as fast as they can."""
+    """From peers that announce nonsense under a hundred names, as fast as they can.
+
+    Each less than its queue here holds (4,096): what more of them may do while the loop is held, and a peer then dies,
+    is told in indexer/decisions/0010.
+    """
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:
-        peers = [context.socket(zmq.PUB) for _ in range(4)]
+        peers = [context.socket(zmq.PUB) for _ in range(8)]
         for peer in peers:
             peer.set(zmq.LINGER, 0)
             peer.connect(service.bound)
