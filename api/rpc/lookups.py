@@ -15,7 +15,8 @@ from api.rpc.calls import deadline_ms, place, sharer_of
 from api.rpc.questions import parsed
 from api.rpc.statuses import problem_of
 from indexer.errors import BadRequestError, FieldIssue
-from schemas.rpc.kvindexer.v1.kvindexer_pb2 import LookupBatchRequest, LookupRequest
+from indexer.model import TOKEN_BYTES
+from schemas.rpc.kvindexer.v1.kvindexer_pb2 import LookupBatchRequest, LookupRequest, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,8 +72,13 @@ class Lookups:
         try:
             with self._calls.counted(), place(self._batches, context, "batches.too_many", "batches at once"):
                 caller = self._calls.caller(context, "lookup")
-                results = []
+                results, tokens_left = [], self._limits.tokens
                 for item in self._items(data):
+                    tokens = len(item.token_ids) or len(item.token_bytes) // TOKEN_BYTES
+                    if tokens > tokens_left:
+                        results.append(result_of_problem(self._too_many_tokens()))
+                        continue
+                    tokens_left -= tokens
                     results.append(await self._result(item, context, caller))
                     await asyncio.sleep(0)
                 return batch_bytes(results)
@@ -87,6 +93,12 @@ class Lookups:
             issue = FieldIssue("items", f"at most {self._limits.batch} (limits.batch)", str(len(items)))
             raise BadRequestError("batch.too_many", [issue])
         return items
+
+    def _too_many_tokens(self) -> Problem:
+        self._node.limit_reached("limits.tokens")
+        rule = f"at most {self._limits.tokens} tokens in all prompts of a batch together (limits.tokens)"
+        error = BadRequestError("batch.too_many_tokens", [FieldIssue("token_ids", rule)])
+        return problem_of(refusal_of(error), self._calls.request_ids.of(None))
 
     async def lookup_stream(self, _requests: object, context: Context) -> None:
         """`LookupStream`: the next question is read when the answer before it is on its way."""

@@ -112,7 +112,7 @@ def _image(message: LookupRequest) -> tuple[str, bytes | None]:
         return "bytes", None if message.token_ids else message.token_bytes
     if not message.token_ids:
         return "ids", None
-    return "ids", np.array(message.token_ids, _LE_U32).tobytes()  # copied as a whole: the list offers its memory
+    return "ids", np.asarray(message.token_ids, _LE_U32).tobytes()  # copied as a whole: the list offers its memory
 
 
 def _body(message: LookupRequest) -> dict[str, object]:

@@ -140,6 +140,15 @@ async def test_a_batch_is_answered_in_order_and_one_bad_item_fails_alone() -> No
     assert (grpc.StatusCode.INVALID_ARGUMENT, "batch.too_many", 0) == (status, code, len(empty.items))
 
 
+async def test_the_prompts_of_a_batch_share_the_limit_of_tokens() -> None:
+    """Who takes more than is left is refused alone."""
+    items = [pb.LookupRequest(token_ids=[1] * 60), pb.LookupRequest(token_bytes=b"1234" * 60)]
+    async with rpc_client(FakeNode(), RpcLimits(tokens=100)) as stub:
+        answer = await stub.LookupBatch(pb.LookupBatchRequest(items=[*items, pb.LookupRequest(token_ids=[1] * 40)]))
+
+    assert ["", "batch.too_many_tokens", ""] == [item.problem.code for item in answer.items]
+
+
 async def test_a_stream_is_answered_in_order_and_goes_on_behind_a_bad_question() -> None:
     """As many answers as questions."""
     async with rpc_client(FakeNode()) as stub:
