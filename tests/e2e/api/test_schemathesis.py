@@ -30,6 +30,7 @@ BEYOND_SCHEMAS: Final = {
     "token_ids.bad_length": "a body of token bytes has a length divisible by four",
     "cache_salt.not_allowed": "a salt in the header is the one in the body",
     "mm_items.overlap": "items lie side by side",
+    "prompt_tokens.not_allowed": "a prompt is no shorter than the blocks that its hashes stand for",
     "endpoint.not_connectable": "an IPv6 address has eight groups",
     "address.not_allowed": "the same",
 }
