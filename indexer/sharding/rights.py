@@ -5,9 +5,10 @@ it last. Three rules make the two one:
 
 * A lease that ran out means that its owner died, was paused or is cut off: the standby takes it at once, whatever the
   plan, which learns of a death later.
-* A lease that went before its time means that the store was emptied or restored, not that its owner died. So does every
-  free partition after an outage, in which nobody could renew: the last holder has the first right for one lease time.
-  Where the store names an earlier holder than is known here it went back, and what is known counts.
+* A lease that went before its time means that the store was emptied or restored, not that its owner died. So does an
+  epoch that the store forgot after a partition was given away, and every free partition after an outage, in which
+  nobody could renew: the last holder has the first right for one lease time. Where the store names an earlier holder
+  than is known here it went back, and what is known counts.
 * What nobody takes who should, others take after a grace, one rank after the other: no partition stays free.
 """
 
@@ -63,6 +64,8 @@ class Claim:
         self._rests_until = 0.0
         self._epoch, self._last = 0, ""
         """The latest that is known, and whose it is: the store may have lost it."""
+        self._is_given = False
+        """This replica gave it away, and has not seen anybody have it since."""
 
     @property
     def is_mine(self) -> bool:
@@ -79,25 +82,28 @@ class Claim:
         if was_free and self._seen is not None and self._seen.reserved_for and not seen.reserved_for:
             was_free = False  # for whom it was reserved has not come: all who may begin to wait from now on
         self._seen = seen
-        if seen.epoch >= self._epoch:
+        if seen.epoch > self._epoch:  # of the epoch that is known more is known: to whom it was given
             self._epoch, self._last = seen.epoch, seen.last
         if seen.holder:
+            self._is_given = False
             self._held_until = asked_at + seen.left_s
             self._rests_until = 0.0
         elif not was_free:
             self._free_since = now
-            if self._held_until is not None and now < self._held_until and not seen.reserved_for:
+            is_early = self._held_until is not None and now < self._held_until
+            if not seen.reserved_for and (is_early or (self._is_given and self.went_back())):
                 self._rests_until = now + self._lease_s
             self._held_until = None
 
     def took(self, epoch: int) -> None:
         """It is this replica's now."""
         self._epoch, self._last, self._rests_until = epoch, self._me, 0.0
+        self._is_given = False
         self._seen, self._held_until = None, None
 
     def gave(self, to: str) -> None:
         """This replica gave it to that one: in a store that is emptied before it is seen there, it is not one's own."""
-        self._last = to
+        self._last, self._is_given = to, True
 
     def may_take_at(self, how: Standing) -> float | None:
         """From when on it may be taken, as things stand; None: not as long as they stand so."""

@@ -154,10 +154,28 @@ def test_a_store_that_went_back_names_an_earlier_holder() -> None:
 
 
 def test_what_was_given_away_is_not_ones_own_in_a_store_that_is_emptied_then() -> None:
-    """Nor in one that remembers an epoch of before: whom it was given to has it by now, though nobody here saw that."""
+    """Nor in one that remembers an epoch of before: whom it was given to has it by now, and a lease time to say so.
+
+    Whether or not this replica has looked since it gave it, and stands by or not.
+    """
+    for looked in ([], [Seen("", 0.0, "b", "a", 8)]):
+        for seen in (free(), free("a", epoch=7)):
+            for share in (Share("b", "a"), Share("b", "c")):
+                made = claim("a")
+                made.took(8)
+                made.gave("b")
+                for before in looked:
+                    made.saw(before, 49.0, 49.1)
+                made.saw(seen, 50.0, 50.1)
+                assert 50.1 + LEASE_S == made.may_take_at(standing(share))
+
+
+def test_what_was_given_and_not_taken_comes_back() -> None:
+    """The store is as it was, but for the reservation, which has lapsed."""
     made = claim("a")
     made.took(8)
     made.gave("b")
-    for seen in (free(), free("a", epoch=7)):
-        made.saw(seen, 50.0, 50.1)
-        assert 50.1 + 2 * GRACE_S == made.may_take_at(standing(Share("b", "c")))
+    made.saw(Seen("", 0.0, "b", "a", 8), 49.0, 49.1)
+    made.saw(free("a", epoch=8), 50.0, 50.1)
+    assert 50.1 == made.may_take_at(standing(Share("a", "b")))
+    assert 50.1 == made.may_take_at(standing(Share("b", "a")))
