@@ -137,7 +137,7 @@ class PickRoute:
         chosen = picks(answer, lambda pod: self._node.address_of(pod, tenant))
         reply.state = answer.state
         reply.content = lines(chosen)
-        reply.headers = headers(chosen, answer.state, reply.request_id)
+        reply.headers = headers(chosen, answer.state if chosen else NO_SIGNAL, reply.request_id)
         reply.code = HTTPStatus.OK.value if chosen else HTTPStatus.NO_CONTENT.value
 
 

@@ -91,12 +91,12 @@ def test_the_best_pods_are_told_in_lines_and_headers(client: http.client.HTTPCon
 
 @pytest.mark.parametrize("path", ["/v1/pick", BELOW])
 def test_nobody_holds_anything(client: http.client.HTTPConnection, node: FakeNode, path: str) -> None:
-    """Then the load should decide: no pod is named, and the state says that this much is known."""
+    """Then the load should decide: no pod is named, and there is no signal, whatever is known of them."""
     node.entries = []
     status, headers, body = request(client, "POST", path, CHAT)
 
     assert (204 if path == "/v1/pick" else 200, b"") == (status, body)
-    assert ("exact", "0") == (headers["x-kvindexer-state"], headers["x-kvindexer-matched-tokens"])
+    assert ("no_signal", "0") == (headers["x-kvindexer-state"], headers["x-kvindexer-matched-tokens"])
     assert "x-gateway-destination-endpoint" not in headers
 
 
