@@ -137,6 +137,8 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
     moved = f" ({outcome.moved} when asked again)" if outcome.moved else ""
     held = f"of {outcome.held} somebody holds something"
     console.print(f"{outcome.asked} prompts{cut}: {outcome.agreed} agree{moved}, {outcome.differed} differ; {held}")
+    if outcome.asked and not outcome.held:
+        console.print("nobody holds anything of them on either side, which compares nothing: is --model right?")
     if not outcome.reasons:
         return
     table = Table(box=None, header_style="bold", pad_edge=False)

@@ -332,7 +332,7 @@ def _add_client(parser: argparse.ArgumentParser, *, after_another: bool = False)
     parser.add_argument(
         "--token",
         default=kept if after_another else token,
-        help="bearer token (KVINDEXER_TOKEN); sent, and ignored while the service has no access control",
+        help="bearer token (KVINDEXER_TOKEN), for a service that asks who calls (auth.tokens_file)",
     )
     for flag, what in (
         ("--ca", "certificates to trust instead of the system's"),

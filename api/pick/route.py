@@ -37,6 +37,8 @@ from schemas.rest import TEXT_MAX
 PODS_HEADER: Final = b"x-kvindexer-pods"
 PODS_MAX: Final = 4_096
 CUT_HEADERS: Final = (b"x-kvindexer-truncated", b"x-envoy-auth-partial-body")
+REASON_HEADER: Final = "x-kvindexer-reason"
+"""Why nobody is named: the answer's reason; of matches that do not count, `not_scored`; of a body, `not_understood`."""
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 """Of clients, below `/v1/pick/`."""
 
@@ -127,6 +129,7 @@ class PickRoute:
         cut = any(told.get(name, b"").strip().lower() == b"true" for name in CUT_HEADERS)
         query = question(body, cut=cut, tokens_max=self._limits.tokens)
         if query is None or not _add_options(query, told):
+            reply.headers[REASON_HEADER] = "not_understood"
             return
         query.tenant, query.request_id = tenant_of(caller, None), reply.request_id
         reply.label = "json" if query.text is None else "text"
@@ -139,6 +142,8 @@ class PickRoute:
         reply.content = lines(chosen)
         reply.headers = headers(chosen, answer.state if chosen else NO_SIGNAL, reply.request_id)
         reply.code = HTTPStatus.OK.value if chosen else HTTPStatus.NO_CONTENT.value
+        if not chosen:
+            reply.headers[REASON_HEADER] = answer.reason or "not_scored"
 
 
 def _add_options(query: LookupQuery, told: Mapping[bytes, bytes]) -> bool:

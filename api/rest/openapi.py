@@ -394,7 +394,8 @@ def _command_answers(schema: str) -> Json:
 def _pick_answers() -> Json:
     headers = {
         "x-gateway-destination-endpoint": "HOST:PORT of these pods, best first, as far as they are known.",
-        "x-kvindexer-state": "The answer's state.",
+        "x-kvindexer-state": "The answer's state; `no_signal` where nobody is named.",
+        "x-kvindexer-reason": "Where nobody is named, why: a reason of answers, `not_scored` or `not_understood`.",
         "x-kvindexer-matched-tokens": "Of the first pod.",
         "x-kvindexer-request-id": "The request's id.",
     }

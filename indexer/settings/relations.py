@@ -16,7 +16,13 @@ Relation = tuple[bool, str, str]
 
 def contradictions(settings: Settings) -> list[tuple[str, str]]:
     """What is wrong together, as (key, rule with the values)."""
-    relations = (*_of_times(settings), *_of_events(settings), *_of_tls(settings), *_of_roles(settings))
+    relations = (
+        *_of_times(settings),
+        *_of_events(settings),
+        *_of_tls(settings),
+        *_of_ports(settings),
+        *_of_roles(settings),
+    )
     return [(key, rule) for holds, key, rule in relations if not holds]
 
 
@@ -88,6 +94,15 @@ def _of_tls(settings: Settings) -> Iterator[Relation]:
         tls.client_ca is None or tls.certificate is not None,
         "auth.tls.client_ca",
         "needs auth.tls.certificate and auth.tls.key",
+    )
+
+
+def _of_ports(settings: Settings) -> Iterator[Relation]:
+    server = settings.server
+    yield (
+        not server.port or server.port != server.grpc_port,
+        "server.grpc_port",
+        f"must differ from server.port ({server.port}): one port cannot speak both",
     )
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 DEADLINE_S = 60.0
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("KVINDEXER_")}
+ENVIRONMENT["KVINDEXER_SERVER__GRPC_PORT"] = "0"
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

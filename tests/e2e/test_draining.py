@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 DEADLINE_S = 60.0
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("KVINDEXER_")}
+ENVIRONMENT["KVINDEXER_SERVER__GRPC_PORT"] = "0"
 PARTITIONS = 5
 NAMES = ("a", "b", "c")
 FLAGS = [f"pod-{number}=tcp://127.0.0.1:9" for number in range(12)]

@@ -97,6 +97,7 @@ def test_nobody_holds_anything(client: http.client.HTTPConnection, node: FakeNod
 
     assert (204 if path == "/v1/pick" else 200, b"") == (status, body)
     assert ("no_signal", "0") == (headers["x-kvindexer-state"], headers["x-kvindexer-matched-tokens"])
+    assert headers["x-kvindexer-reason"]
     assert "x-gateway-destination-endpoint" not in headers
 
 

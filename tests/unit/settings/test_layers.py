@@ -235,6 +235,10 @@ def test_all_errors_are_told_at_once() -> None:
         ),
         ("events: {reconnect_max_ms: 5}", "events.reconnect_max_ms: must be at least events.reconnect_ms (10), got 5"),
         ("auth: {tls: {key: k}}", "auth.tls.certificate: auth.tls.certificate and auth.tls.key come together"),
+        (
+            "server: {port: 9000, grpc_port: 9000}",
+            "server.grpc_port: must differ from server.port (9000): one port cannot speak both",
+        ),
         ("auth: {tls: {client_ca: k}}", "auth.tls.client_ca: needs auth.tls.certificate and auth.tls.key"),
         ("events: {source_bind: ['tcp://*:5557', 'tcp://*:5557']}", "events.source_bind: tcp://*:5557 is given twice"),
         (
