@@ -33,6 +33,8 @@ ENTRY_BYTES: Final = 256
 """What a cache entry takes beside its tokens."""
 STOP_WAIT_S: Final = 1.0
 """At the stop, for engines that were asked."""
+ENGINE_S: Final = 1.0
+"""An engine has at least so long, however soon its caller leaves: a caller's haste must not count as its failure."""
 MINUTE_US: Final = 60_000_000
 """A template that tells the time is believed to tell no more than the minute."""
 _LIMITS: Final = {"too_many_tokens": "limits.tokens", "too_long": "limits.text_bytes"}
@@ -232,7 +234,7 @@ class Making:
             flight.future.set_exception(EnginesFailed())
         else:
             urls = [chosen.maker.url] if chosen.maker.url is not None else engines.urls()
-            asking = self._engines.tokens(urls, engines.model, text, self._limits, until)
+            asking = self._engines.tokens(urls, engines.model, text, self._limits, max(until, now + ENGINE_S))
             conversation = self._group.create_task(_settle(flight.future, asking), name="engine-tokenize")
             self._conversations.add(conversation)
             conversation.add_done_callback(self._conversations.discard)

@@ -13,8 +13,9 @@ import pytest
 
 from indexer.clock import SystemClock
 from indexer.errors import BadRequestError, LimitReachedError
+from indexer.texts import making
 from indexer.texts.choice import Chosen
-from indexer.texts.engines import EngineTokenizer
+from indexer.texts.engines import FAILURES_MAX, EngineTokenizer
 from indexer.texts.local import LocalTokenizer, TextLimits
 from indexer.texts.making import ENTRY_BYTES, WAITING_BYTES_MAX, Counts, Made, Making, TextOptions
 from indexer.texts.template import ChatTemplate
@@ -22,7 +23,7 @@ from schemas.lookup import TextPrompt
 from tests.support.collecting import run_on, until
 from tests.support.core import ManualClock
 from tests.support.text_models import small_tokenizer
-from tests.support.tokenize_engine import engine, never
+from tests.support.tokenize_engine import TokenizeEngine, engine, never, well
 
 OPTIONS: dict[str, int] = {
     "bytes_max": 10_000,
@@ -355,6 +356,31 @@ def test_engines_are_asked_while_the_service_runs() -> None:
         assert {("engine", "failed"): 2, ("engine", "made"): 2, ("engine", "cached"): 1} == bench.told.results
 
     run_on("uvloop", body())
+
+
+async def _slowly(one: TokenizeEngine, question: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+    await asyncio.sleep(0.1)
+    await well(one, question, writer)
+
+
+def test_callers_in_a_hurry_are_no_failure_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They leave without tokens; what they asked for is known afterwards, and nobody's engine rests for it."""
+    monkeypatch.setattr(making, "ENGINE_S", LONG_S)
+
+    async def body() -> None:
+        bench = Bench()
+        chosen = Chosen("m", EngineTokenizer())
+        texts = [TextPrompt(prompt=str(number)) for number in range(FAILURES_MAX)]
+        async with engine(_slowly) as one, _running(bench):
+            for text in texts:
+                assert await bench.make(text, chosen, within_s=0.0, at=At(one.url)) is None
+            await until(lambda: bench.told.made == FAILURES_MAX, "what they left")
+            made = [await bench.make(text, chosen, at=At(one.url)) for text in (texts[0], TEXT)]
+            assert [True, False] == [each is not None and each.cached for each in made]
+            assert made[1] is not None
+        assert {("engine", "late"): FAILURES_MAX, ("engine", "made"): 1, ("engine", "cached"): 1} == bench.told.results
+
+    run_on("asyncio", body())
 
 
 def test_the_stop_does_not_wait_for_an_engine_for_long() -> None:
