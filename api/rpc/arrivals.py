@@ -2,7 +2,8 @@
 
 gRPC hands a call with one message to its method once the message is whole, however long that takes, and says nothing
 before. So such methods are registered as if they took a stream, and read its first message here: within a time, and
-within a share of all that arrive, or a few callers who send nothing would take every place there is.
+within a share of all that arrive, or a few callers who send nothing would take every place there is. Who may not call
+is refused before a byte of it is read.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from api.rpc.calls import place
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from api.access.caller import Scope
     from api.ports import NodePort
     from api.rpc.calls import Calls
     from api.rpc.limits import RpcLimits
@@ -35,25 +37,31 @@ class Arrivals:
         self._reached = node.limit_reached
         self._places = Shares("rpc.arriving", limits.arriving, reached=node.limit_reached)
 
-    def answered(self, method: Callable[[bytes, Context], Awaitable[bytes]]) -> grpc.RpcMethodHandler[bytes, bytes]:
-        """For a method that takes one message and gives one."""
+    def answered(
+        self, method: Callable[[bytes, Context], Awaitable[bytes]], scope: Scope | None
+    ) -> grpc.RpcMethodHandler[bytes, bytes]:
+        """For a method that takes one message and gives one. `scope`: as of a REST door."""
 
         async def call(_requests: object, context: Context) -> bytes:
-            return await method(await self._message(context), context)
+            return await method(await self._message(context, scope), context)
 
         return grpc.stream_unary_rpc_method_handler(cast("Any", call))
 
-    def streamed(self, method: Callable[[bytes, Context], Awaitable[None]]) -> grpc.RpcMethodHandler[bytes, bytes]:
+    def streamed(
+        self, method: Callable[[bytes, Context], Awaitable[None]], scope: Scope | None
+    ) -> grpc.RpcMethodHandler[bytes, bytes]:
         """For a method that takes one message and gives many."""
 
         async def call(_requests: object, context: Context) -> None:
-            await method(await self._message(context), context)
+            await method(await self._message(context, scope), context)
 
         return grpc.stream_stream_rpc_method_handler(cast("Any", call))
 
-    async def _message(self, context: Context) -> bytes:
+    async def _message(self, context: Context, scope: Scope | None) -> bytes:
         """The one message of a call; a call without is refused."""
         try:
+            if scope is not None:
+                self._calls.caller(context, scope)
             with place(self._places, context, "calls.too_many", "calls whose message arrives"):
                 async with asyncio.timeout(self._wait_s):
                     return _whole(await context.read())

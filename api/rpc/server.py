@@ -77,16 +77,16 @@ class RpcServer:
         arrivals = Arrivals(node, self._calls, limits)
         methods: dict[str, dict[str, grpc.RpcMethodHandler[bytes, bytes]]] = {
             SERVICE: {
-                "Lookup": arrivals.answered(self._lookups.lookup),
+                "Lookup": arrivals.answered(self._lookups.lookup, "lookup"),
                 "LookupStream": grpc.stream_stream_rpc_method_handler(self._lookups.lookup_stream),
-                "LookupBatch": arrivals.answered(self._lookups.lookup_batch),
-                "ListSources": arrivals.answered(lists.list_sources),
-                "WatchSources": arrivals.streamed(self._watching.watch_sources),
+                "LookupBatch": arrivals.answered(self._lookups.lookup_batch, "lookup"),
+                "ListSources": arrivals.answered(lists.list_sources, "lookup"),
+                "WatchSources": arrivals.streamed(self._watching.watch_sources, "lookup"),
             }
         }
         if settings.pod_scores:
             methods[POD_SCORES_SERVICE] = {
-                "GetPodScores": arrivals.answered(PodScores(node, self._calls).get_pod_scores)
+                "GetPodScores": arrivals.answered(PodScores(node, self._calls).get_pod_scores, None)
             }
         self._health = Health(node, tuple(methods))
         self._server = grpc.aio.server(options=_options(limits), maximum_concurrent_rpcs=limits.calls)

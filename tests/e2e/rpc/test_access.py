@@ -6,12 +6,13 @@ from pathlib import Path
 
 import grpc
 
+from api.rpc.limits import RpcLimits
 from api.rpc.server import SERVICE
 from indexer.model import Descriptor
 from schemas.rpc.kvindexer.v1 import kvindexer_pb2 as pb
 from tests.support.callers import bearer, gates
 from tests.support.fake_node import FakeNode
-from tests.support.rpc import refused, rpc_client
+from tests.support.rpc import refused, rpc_client, rpc_served
 
 QUESTION = pb.LookupRequest(token_ids=[1])
 
@@ -50,6 +51,18 @@ async def test_every_method_asks_who_calls(tmp_path: Path) -> None:
             assert {status} == {(await refused(call))[0] for call in calls.values()}  # type: ignore[arg-type]
         assert [] == node.queries
         assert (await stub.Lookup(QUESTION, **_of("asks"))).pods
+
+
+async def test_who_may_not_call_is_refused_before_its_message(tmp_path: Path) -> None:
+    """It takes no place among those that arrive, and nobody waits for it."""
+    known = gates(tmp_path, ("asks", ("lookup",), None))
+    node = FakeNode()
+    limits = RpcLimits(body_wait_s=0.2, arriving=1)
+    async with rpc_served(node, limits, access=known.access) as address, grpc.aio.insecure_channel(address) as channel:
+        for method in ("Lookup", "LookupBatch", "ListSources", "WatchSources"):
+            silent = [channel.stream_unary(f"/{SERVICE}/{method}")() for _ in range(3)]
+            assert {grpc.StatusCode.UNAUTHENTICATED} == {(await refused(call))[0] for call in silent}
+    assert not node.limits_reached
 
 
 async def test_a_caller_of_a_tenant_sees_that_tenant_alone(tmp_path: Path) -> None:
