@@ -26,7 +26,7 @@ from api.pick.picked import NO_SIGNAL, STATE_HEADER, headers, lines, picks
 from api.ports import NodePort
 from api.problems import RequestRefused, log_fault, refusal_of
 from api.rest.body import BodyReader, CallerGone
-from api.rest.exchange import Exchange, caller_of, sharer_of
+from api.rest.exchange import CALLER, Exchange, caller_of, sharer_of
 from api.rest.header_options import add_header_options
 from api.rest.limits import RestLimits
 from api.rest.readying import Readying, overload, while_there
@@ -89,6 +89,7 @@ class PickRoute:
         try:
             caller = self._access.caller(dict(request.headers.raw).get(b"authorization"))
             require(caller, "lookup")
+            request.scope[CALLER] = caller
             reply = await self._reply(request, caller)
         except IndexerError as error:
             told = {STATE_HEADER: NO_SIGNAL, "x-kvindexer-refused": refusal_of(error).code}

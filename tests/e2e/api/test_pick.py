@@ -5,6 +5,7 @@ import gzip
 import http.client
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -18,7 +19,9 @@ from api.problems import RequestRefused
 from api.rest.app import create_app
 from api.rest.limits import RestLimits
 from api.server import ServerSettings
-from schemas.lookup import PodEntry, PrefixTokens, TierTokens
+from schemas.lookup import LookupQuery, PodEntry, PrefixTokens, TierTokens
+from tests.support.callers import bearer, gates
+from tests.support.collecting import until
 from tests.support.fake_node import FakeNode
 from tests.support.serving import request, served_in_thread
 
@@ -202,6 +205,43 @@ def test_who_may_not_ask_is_told_and_harms_no_client(node: FakeNode) -> None:
     assert 401 == told.status_code
     assert (200, "token.missing") == (below.status_code, below.headers["x-kvindexer-refused"])
     assert not node.queries
+
+
+def test_callers_behind_one_gateway_are_told_apart_by_their_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Below the path, too: one of them leaves places to the others."""
+    node = FakeNode()
+    known = gates(tmp_path, ("greedy", ("lookup",), None), ("other", ("lookup",), None))
+
+    async def asked() -> list[str | None]:
+        may_go_on, tokenized, waiting = asyncio.Event(), node.tokenized, 0
+
+        async def slowly(query: LookupQuery) -> LookupQuery:
+            nonlocal waiting
+            waiting += 1
+            await may_go_on.wait()
+            return await tokenized(query)
+
+        monkeypatch.setattr(node, "tokenized", slowly)
+        transport = httpx.ASGITransport(create_app(node, RestLimits(lookups_waiting=10), gates=known))
+        async with (
+            httpx.AsyncClient(transport=transport, base_url="http://here") as client,
+            asyncio.TaskGroup() as all_,
+        ):
+
+            def ask(name: str) -> asyncio.Task[httpx.Response]:
+                return all_.create_task(client.post(BELOW, content=CHAT, headers={"authorization": bearer(name)}))
+
+            for _ in range(8):
+                ask("greedy")
+            await until(lambda: waiting == 8, "its requests")
+            refused, other = await ask("greedy"), ask("other")
+            await until(lambda: waiting == 9, "the other's")
+            may_go_on.set()
+            return [each.headers.get("x-kvindexer-refused") for each in (refused, await other)]
+
+    assert ["lookups.too_many", None] == asyncio.run(asked())
 
 
 @given(body=st.binary(max_size=80) | st.text(max_size=40).map(str.encode), cut=st.booleans())
