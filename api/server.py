@@ -34,6 +34,7 @@ from api.rest.heads import KnownHeads
 from api.rest.lane import LookupLaneProtocol
 from api.rest.limits import RestLimits
 from api.rest.reads import reading
+from api.rest.readying import Readying
 from api.rpc.limits import RpcLimits
 from api.tls_listener import TlsListener
 from indexer.errors import SettingsError
@@ -86,11 +87,12 @@ async def serve(
     stopping = asyncio.Event()
     gates = gates or open_gates()
     gates.access.count(lambda usable: node.count_reload("tokens", usable=usable))
-    app = create_app(node, settings.limits, stopping=stopping, gates=gates)
+    readying = Readying(node, settings.limits, stopping)
+    app = create_app(node, settings.limits, stopping=stopping, gates=gates, readying=readying)
     tls = listening_context(settings.tls, lambda usable: node.count_reload("tls", usable=usable))
     async with contextlib.AsyncExitStack() as stack:
         sockets = stack.enter_context(_listeners(settings))
-        rpc, rpc_addresses = await stack.enter_async_context(_rpc(node, settings, gates))
+        rpc, rpc_addresses = await stack.enter_async_context(_rpc(node, settings, gates, readying))
         addresses = [*(_address(sock, tls) for sock in sockets), *rpc_addresses]
         config, limits = _config(app, settings, node.limit_reached), settings.limits
         shaking = Shares("limits.handshakes", limits.handshakes, reached=node.limit_reached)
@@ -112,7 +114,7 @@ async def serve(
 
 @contextlib.asynccontextmanager
 async def _rpc(
-    node: NodePort, settings: ServerSettings, gates: Gates
+    node: NodePort, settings: ServerSettings, gates: Gates, readying: Readying
 ) -> AsyncIterator[tuple[RpcServer | None, list[str]]]:
     """The gRPC server, where one is wanted, and its addresses."""
     if settings.grpc_port is None:
@@ -129,7 +131,7 @@ async def _rpc(
         limits=settings.rpc_limits,
     )
     credentials = grpc_credentials(settings.tls)
-    async with rpc_server(node, wanted, access=gates.access, credentials=credentials) as started:
+    async with rpc_server(node, wanted, access=gates.access, credentials=credentials, readying=readying) as started:
         yield started
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from api.ports import NodePort
     from api.rest.body import BodyReader
     from api.rest.limits import RestLimits
+    from api.rest.readying import Readying
 
 
 def face_caller(*, controlled: bool) -> Caller:
@@ -29,10 +30,15 @@ def query_routes(node: NodePort, bodies: BodyReader, limits: RestLimits, caller:
 
 
 def face_doors(
-    node: NodePort, bodies: BodyReader, caller: Caller, queries: dict[str, QueryRoute], registering: Registering
+    node: NodePort,
+    bodies: BodyReader,
+    caller: Caller,
+    queries: dict[str, QueryRoute],
+    registering: Registering,
+    readying: Readying,
 ) -> dict[str, dict[str, Door]]:
     """By path and method."""
-    routes, picker = RegisterRoutes(node, bodies, caller, registering), PickerRoutes(node, bodies, caller)
+    routes, picker = RegisterRoutes(node, bodies, caller, registering), PickerRoutes(node, bodies, caller, readying)
     return {
         "/register": {"POST": Door(None, routes.register)},
         "/unregister": {"POST": Door(None, routes.unregister)},

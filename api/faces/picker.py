@@ -19,6 +19,7 @@ from api.faces.refusals import JSON, FaceRefused, as_response, refused, reply
 from api.rest.exchange import sharer_of
 from api.rest.media import body_form
 from api.rest.query_options import options_from_query
+from api.rest.readying import while_there
 from indexer.errors import IndexerError
 from indexer.model import DEFAULT_TENANT
 from schemas.lookup import LookupQuery, TextPrompt
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from api.faces.refusals import Reply
     from api.ports import NodePort
     from api.rest.body import BodyReader
+    from api.rest.readying import Readying
     from schemas.lookup import Holding, Holdings
     from schemas.rest import SourceView
 
@@ -57,8 +59,9 @@ class WhoIs(msgspec.Struct, kw_only=True):
 class PickerRoutes:
     """Handlers. `caller`: who everybody is here, for nobody shows who it is."""
 
-    def __init__(self, node: NodePort, bodies: BodyReader, caller: Caller) -> None:
+    def __init__(self, node: NodePort, bodies: BodyReader, caller: Caller, readying: Readying) -> None:
         self._node = node
+        self._readying = readying
         self._bodies = bodies
         self._caller = caller
 
@@ -73,7 +76,7 @@ class PickerRoutes:
             content = await self._bodies.plain(received, headers, sharer)
             body = decoded(body_form(headers.get(b"content-type"), ids_allowed=False), content, PickerBody)
             label = "text"
-            state, held = await self._holdings(body)
+            state, held = await while_there(request.receive, self._holdings(body, sharer))
             told = _named(held)
         except Unreadable as error:
             told = refused(error.why, "picker")
@@ -84,14 +87,14 @@ class PickerRoutes:
         )
         return as_response(told)
 
-    async def _holdings(self, body: PickerBody) -> Holdings:
+    async def _holdings(self, body: PickerBody, sharer: str) -> Holdings:
         query = LookupQuery(
             model=body.model or None,
             tenant=tenant_of(self._caller, None),
             text=TextPrompt(prompt=body.prompt),
             timeout_ms=CLIENT_WAITS_MS,
         )
-        return self._node.holdings(await self._node.tokenized(query))
+        return self._node.holdings(await self._readying.tokenized(query, sharer))
 
     async def who_is(self, request: Request) -> Response:
         """`GET /query?ip=`: the instance at that address."""

@@ -49,16 +49,17 @@ def create_app(
     *,
     stopping: asyncio.Event | None = None,
     gates: Gates | None = None,
+    readying: Readying | None = None,
 ) -> Front:
     """The whole REST face as one ASGI application. While `stopping` is set, `/readyz` says 503 and nobody waits.
 
-    `gates`: who may ask; None: whoever reaches it.
+    `gates`: who may ask; None: whoever reaches it. `readying`: where other faces share it.
     """
     limits, stopping = limits or RestLimits(), stopping or asyncio.Event()
     access, registering, faces = gates or open_gates()
     bodies, request_ids = BodyReader(limits, node.limit_reached), RequestIds()
     requests, exchange = LookupRequests(limits.tokens, node.texts), Exchange(bodies, request_ids, node.limit_reached)
-    readying = Readying(node, limits, stopping)
+    readying = readying or Readying(node, limits, stopping)
     service = ServiceRoutes(node, exchange, openapi_document(node.version().version), stopping, registering)
     sources, replicas = SourceRoutes(node, exchange, registering), ReplicaRoutes(node, exchange, registering)
     pick = PickRoute(node, exchange, bodies, limits, readying, access)
@@ -66,7 +67,7 @@ def create_app(
         "/v1/lookup/batch": {"POST": Door("lookup", BatchRoute(node, exchange, requests, limits, readying).batch)},
         "/v1/pick": {"POST": Door("lookup", pick.pick)},
         "/v1/pick/{path:path}": dict.fromkeys(METHODS, Door(None, pick.pick_and_let_pass)),
-        "/v1/hash": {"POST": Door("lookup", HashRoute(node, exchange, requests).hash)},
+        "/v1/hash": {"POST": Door("lookup", HashRoute(node, exchange, requests, readying).hash)},
         "/v1/sources": {
             "GET": Door("lookup", sources.list_sources),
             "POST": Door("admin", sources.add_source),
@@ -95,7 +96,7 @@ def create_app(
     if faces:
         caller = face_caller(controlled=access.controlled)
         queries = query_routes(node, bodies, limits, caller)
-        table |= face_doors(node, bodies, caller, queries, registering)
+        table |= face_doors(node, bodies, caller, queries, registering, readying)
     app = FastAPI(
         openapi_url=None,
         docs_url=None,

@@ -141,7 +141,7 @@ class BatchRoute:
             try:
                 if query.text is not None:
                     async with texts:
-                        query = await self._node.tokenized(query)
+                        query = await self._readying.tokenized(query, sharer)
                 item.query = await self._readying.ready(query, sharer)
             except Exception as error:  # noqa: BLE001 - as in reading
                 item.refuse(error)

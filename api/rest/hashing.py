@@ -11,9 +11,10 @@ from starlette.responses import Response
 from api.access.caller import tenant_of
 from api.ports import NodePort
 from api.problems import RequestRefused
-from api.rest.exchange import Exchange, caller_of
+from api.rest.exchange import Exchange, caller_of, sharer_of
 from api.rest.lookup_request import LookupRequests, check_hashed_blocks
 from api.rest.media import body_form
+from api.rest.readying import Readying, while_there
 from indexer.errors import BadRequestError, FieldIssue
 from schemas.lookup import LookupQuery
 from schemas.rest import HashAnswer
@@ -22,8 +23,9 @@ from schemas.rest import HashAnswer
 class HashRoute:
     """The handler; takes what a lookup takes, and `block_size`."""
 
-    def __init__(self, node: NodePort, exchange: Exchange, requests: LookupRequests) -> None:
+    def __init__(self, node: NodePort, exchange: Exchange, requests: LookupRequests, readying: Readying) -> None:
         self._node = node
+        self._readying = readying
         self._exchange = exchange
         self._requests = requests
 
@@ -35,7 +37,7 @@ class HashRoute:
         query = self._requests.parse(form, body, request.scope["query_string"], headers, hashing=True).query
         query.tenant = tenant_of(caller_of(request), query.tenant)
         if query.text is not None:
-            query = await self._tokenized(query)
+            query = await self._tokenized(request, query)
         result = self._node.hash(query)
         answer = HashAnswer(
             scheme=result.scheme,
@@ -46,9 +48,9 @@ class HashRoute:
         )
         return self._exchange.answer(request, answer)
 
-    async def _tokenized(self, query: LookupQuery) -> LookupQuery:
+    async def _tokenized(self, request: Request, query: LookupQuery) -> LookupQuery:
         """Here tokens are all that counts: without them there is no answer."""
-        query = await self._node.tokenized(query)
+        query = await while_there(request.receive, self._readying.tokenized(query, sharer_of(request.scope)))
         if query.overdue:
             raise RequestRefused(HTTPStatus.GATEWAY_TIMEOUT, "prompt.deadline", "the text was not tokenized in time")
         if query.tokens is None:

@@ -31,7 +31,7 @@ HASH_BYTES: Final = 40
 
 
 class Readying:
-    """Of all questions of one server. While `stopping` is set nobody waits for events."""
+    """Of all questions, whichever door they come by. While `stopping` is set nobody waits for events."""
 
     def __init__(self, node: NodePort, limits: RestLimits, stopping: asyncio.Event) -> None:
         self._node = node
@@ -47,16 +47,19 @@ class Readying:
 
     async def ready(self, query: LookupQuery, sharer: str = LOCAL) -> LookupQuery:
         """The question as it can be asked; `sharer` is to whose share its waiting counts. Raises what refuses it."""
-        if query.text is not None:
-            with self._texts.place(sharer) as granted:
-                if not granted:
-                    raise overload(
-                        "texts.too_many", "too many texts are being tokenized, of all callers or of this one"
-                    )
-                query = await self._node.tokenized(query)  # leaves it what is left of its time
+        query = await self.tokenized(query, sharer)
         if query.min_sequence and not query.overdue:
             await self._applied(query, sharer)
         return query
+
+    async def tokenized(self, query: LookupQuery, sharer: str = LOCAL) -> LookupQuery:
+        """The question with the tokens of its text, if it has one, and with what is left of its time."""
+        if query.text is None:
+            return query
+        with self._texts.place(sharer) as granted:
+            if not granted:
+                raise overload("texts.too_many", "too many texts are being tokenized, of all callers or of this one")
+            return await self._node.tokenized(query)
 
     async def _applied(self, query: LookupQuery, sharer: str) -> None:
         """Give the events of the question the time to arrive."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from api.problems import refusal_of
 from api.rpc.answers import answer_bytes
-from api.rpc.calls import deadline_ms
+from api.rpc.calls import deadline_ms, sharer_of
 from api.rpc.questions import parsed
 from indexer.errors import BadRequestError, FieldIssue
 from schemas.lookup import LookupQuery, TextPrompt
@@ -21,6 +21,7 @@ from schemas.rpc.kvindexer.v1.kvindexer_pb2 import LookupResponse
 
 if TYPE_CHECKING:
     from api.ports import NodePort
+    from api.rest.readying import Readying
     from api.rpc.calls import Calls
     from api.rpc.statuses import Context
 
@@ -30,8 +31,9 @@ PODS_MAX: Final = 4_096
 class PodScores:
     """Handler."""
 
-    def __init__(self, node: NodePort, calls: Calls) -> None:
+    def __init__(self, node: NodePort, calls: Calls, readying: Readying) -> None:
         self._node = node
+        self._readying = readying
         self._calls = calls
 
     async def get_pod_scores(self, data: bytes, context: Context) -> bytes:
@@ -59,7 +61,7 @@ class PodScores:
             request_id=self._calls.request_ids.of(None),
             timeout_ms=deadline_ms(context, None),
         )
-        query = await self._node.tokenized(query)
+        query = await self._readying.tokenized(query, sharer_of(context))
         return LookupResponse.FromString(answer_bytes(self._node.lookup(query, encoding="proto")))
 
     def _observe(self, code: int, state: str, started: float) -> None:

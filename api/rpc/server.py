@@ -63,14 +63,21 @@ class RpcSettings(msgspec.Struct, frozen=True, kw_only=True):
 class RpcServer:
     """One server. `run` after `start`."""
 
-    def __init__(self, node: NodePort, settings: RpcSettings, *, access: Access | None = None) -> None:
+    def __init__(
+        self,
+        node: NodePort,
+        settings: RpcSettings,
+        *,
+        access: Access | None = None,
+        readying: Readying | None = None,
+    ) -> None:
         limits = settings.limits
         request_ids = RequestIds()
         self._settings = settings
         self._stopping = stopping = asyncio.Event()
         self._calls = Calls(access or OpenAccess(), request_ids)
         questions = Questions(LookupRequests(limits.tokens, node.texts), request_ids, limits.tokens)
-        readying = Readying(node, RestLimits(), stopping)  # as REST, and counted beside it
+        readying = readying or Readying(node, RestLimits(), stopping)
         self._lookups = Lookups(node, self._calls, questions, readying, limits, stopping)
         self._watching = Watching(node, self._calls, limits, stopping)
         lists = SourceLists(node, self._calls, limits)
@@ -86,7 +93,7 @@ class RpcServer:
         }
         if settings.pod_scores:
             methods[POD_SCORES_SERVICE] = {
-                "GetPodScores": arrivals.answered(PodScores(node, self._calls).get_pod_scores, None)
+                "GetPodScores": arrivals.answered(PodScores(node, self._calls, readying).get_pod_scores, None)
             }
         self._health = Health(node, tuple(methods))
         self._server = grpc.aio.server(options=_options(limits), maximum_concurrent_rpcs=limits.calls)
@@ -154,9 +161,10 @@ async def rpc_server(
     *,
     access: Access | None = None,
     credentials: grpc.ServerCredentials | None = None,
+    readying: Readying | None = None,
 ) -> AsyncIterator[tuple[RpcServer, list[str]]]:
-    """A server that listens, and where; nothing of it is left afterwards."""
-    server = RpcServer(node, settings, access=access)
+    """A server that listens, and where; nothing of it is left afterwards. `readying`: where other faces share it."""
+    server = RpcServer(node, settings, access=access, readying=readying)
     try:
         yield server, await server.start(credentials)
     finally:

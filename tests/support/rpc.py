@@ -11,6 +11,7 @@ import grpc
 
 from api.access.access import Access
 from api.ports import NodePort
+from api.rest.readying import Readying
 from api.rpc.limits import RpcLimits
 from api.rpc.server import RpcSettings, rpc_server
 from api.rpc.statuses import CODE_KEY, PROBLEM_KEY
@@ -28,11 +29,15 @@ async def rpc_served(
     stop: asyncio.Event | None = None,
     access: Access | None = None,
     drain_s: float = 5.0,
+    readying: Readying | None = None,
 ) -> AsyncIterator[str]:
     """`host:port` of a server that runs until the block ends, or `stop` is set inside it."""
     stop = stop or asyncio.Event()
     settings = RpcSettings(port=0, drain_s=drain_s, limits=limits or RpcLimits())
-    async with rpc_server(node, settings, access=access) as (server, addresses), asyncio.TaskGroup() as tasks:
+    async with (
+        rpc_server(node, settings, access=access, readying=readying) as (server, addresses),
+        asyncio.TaskGroup() as tasks,
+    ):
         tasks.create_task(server.run(stop))
         try:
             yield addresses[0].removeprefix("grpc://")

@@ -12,6 +12,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from api.rest.limits import RestLimits
+from api.rest.readying import Readying
 from api.rpc.limits import RpcLimits
 from api.rpc.server import POD_SCORES_SERVICE, SERVICE, RpcSettings, rpc_server
 from indexer.errors import SettingsError
@@ -215,6 +217,22 @@ async def test_scores_as_the_other_project_has_them() -> None:
         assert 0 == len(answer.scores)
         status, code, _ = await refused(stub.GetPodScores(indexer_pb2.GetPodScoresRequest(model_name="m")))
         assert (grpc.StatusCode.INVALID_ARGUMENT, "prompt.missing") == (status, code)
+
+
+@pytest.mark.parametrize("method", ["Lookup", "GetPodScores"])
+async def test_texts_count_as_those_of_other_faces_do(method: str) -> None:
+    """Where no place is left for one, it is refused here, too."""
+    node = FakeNode()
+    readying = Readying(node, RestLimits(texts_waiting=0), asyncio.Event())
+    async with rpc_served(node, readying=readying) as address, grpc.aio.insecure_channel(address) as channel:
+        calls = {
+            "Lookup": lambda: KvIndexerStub(channel).Lookup(pb.LookupRequest(prompt="t")),
+            "GetPodScores": lambda: indexer_pb2_grpc.IndexerServiceStub(channel).GetPodScores(
+                indexer_pb2.GetPodScoresRequest(prompt="t")
+            ),
+        }
+        assert (grpc.StatusCode.RESOURCE_EXHAUSTED, "texts.too_many") == (await refused(calls[method]()))[:2]
+    assert {"limits.texts_waiting": 1} == node.limits_reached
 
 
 async def test_calls_whose_message_does_not_come_end_and_take_no_place_of_others() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import httpx
 import pytest
 
 from api.problems import RequestRefused
+from api.rest.app import create_app
 from api.rest.limits import RestLimits
 from api.rest.readying import Readying
 from schemas.lookup import LookupQuery, TextPrompt
@@ -47,5 +49,40 @@ def test_one_caller_does_not_take_all_places_for_texts() -> None:
             node.may_go_on.set()
         assert other.result().tokens
         assert (await readying.ready(query, "greedy")).tokens
+
+    run_on("asyncio", body())
+
+
+_DOORS = {
+    "/v1/lookup": {"prompt": "t"},
+    "/v1/lookup/batch": {"items": [{"prompt": "t"}]},
+    "/v1/hash": {"prompt": "t", "block_size": 1},
+    "/v1/pick": {"prompt": "t"},
+    "/lookup": {"prompt": "t"},
+}
+
+
+@pytest.mark.parametrize("path", _DOORS)
+def test_every_door_counts_its_texts(path: str) -> None:
+    """Where no place is left, none gets by; where one is, all do."""
+
+    async def body() -> None:
+        node = SlowNode()
+        readying = Readying(node, RestLimits(texts_waiting=1), asyncio.Event())
+        transport = httpx.ASGITransport(create_app(node, readying=readying))
+        async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(readying.ready(LookupQuery(text=TextPrompt(prompt="t")), "another"))
+                await until(lambda: node.asked == 1, "its text")
+                refused = await client.post(path, json=_DOORS[path])
+                node.may_go_on.set()
+            answered = await client.post(path, json=_DOORS[path])
+        assert 2 == node.asked
+        if path.endswith("batch"):
+            assert [429] == [item["status"] for item in refused.json()["items"]]
+            assert ["exact"] == [item["state"] for item in answered.json()["items"]]
+        else:
+            assert 429 == refused.status_code
+            assert answered.is_success
 
     run_on("asyncio", body())
