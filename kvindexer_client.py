@@ -35,7 +35,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, Union
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 import httpx
 
@@ -462,7 +462,7 @@ def _picked(reply: Reply) -> Picked:
     for line in reply.content.decode("utf-8", "replace").splitlines():
         words = line.rsplit(" ", 3)
         try:
-            pods.append(PickedPod(words[0], float(words[1]), int(words[2]), words[3]))
+            pods.append(PickedPod(unquote(words[0]), float(words[1]), int(words[2]), words[3]))
         except (IndexError, ValueError):
             raise BadAnswer("the answer is none of a pick: is this kvindexer?") from None
     state = reply.headers.get("x-kvindexer-state", "no_signal")
