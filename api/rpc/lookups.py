@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final, cast
 
 from api.access.caller import tenant_of
 from api.admission import Shares
-from api.problems import RequestRefused, refusal_of
+from api.problems import RequestRefused, fault, refusal_of
 from api.rpc.answers import answer_bytes, batch_bytes, result_of_answer, result_of_problem
 from api.rpc.calls import deadline_ms, place, sharer_of
 from api.rpc.questions import parsed
 from api.rpc.statuses import problem_of
 from indexer.errors import BadRequestError, FieldIssue
 from indexer.model import TOKEN_BYTES
-from schemas.rpc.kvindexer.v1.kvindexer_pb2 import LookupBatchRequest, LookupRequest, Problem
+from schemas.rpc.kvindexer.v1.kvindexer_pb2 import LookupBatchRequest, LookupRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,8 +28,31 @@ if TYPE_CHECKING:
     from api.rpc.limits import RpcLimits
     from api.rpc.questions import Questions
     from api.rpc.statuses import Context
+    from schemas.lookup import LookupQuery
+
+TEXTS_AT_ONCE: Final = 16
+"""Of one batch: other callers' texts have their turn between."""
 
 _OK: Final = 200
+
+
+class _Question:
+    """One on its way: to be asked, or refused."""
+
+    def __init__(self) -> None:
+        self.started = time.perf_counter()
+        self.label = "unknown"
+        self.query: LookupQuery | None = None
+        self.refusal: RequestRefused | None = None
+
+    def refuse(self, error: Exception) -> None:
+        self.query, self.refusal = None, refusal_of(error)
+
+    def asked(self) -> LookupQuery:
+        """Raises what it was refused for."""
+        if self.query is None:
+            raise self.refusal or fault()
+        return self.query
 
 
 class Lookups:
@@ -60,7 +83,9 @@ class Lookups:
         calls = self._calls
         calls.enter()
         try:
-            return await self._answer(data, context, calls.caller(context, "lookup"))
+            question = self._read(data, calls.caller(context, "lookup"))
+            await self._ready(question, context)
+            return self._answer(question)
         except Exception as error:  # noqa: BLE001 - answers for a fault of ours, too
             await calls.refuse(context, error)
             return b""  # never comes to it
@@ -72,16 +97,23 @@ class Lookups:
         try:
             with self._calls.counted(), place(self._batches, context, "batches.too_many", "batches at once"):
                 caller = self._calls.caller(context, "lookup")
-                results, tokens_left = [], self._limits.tokens
+                questions, tokens_left = [], self._limits.tokens
                 for item in self._items(data):
-                    tokens = len(item.token_ids) or len(item.token_bytes) // TOKEN_BYTES
-                    if tokens > tokens_left:
-                        results.append(result_of_problem(self._too_many_tokens()))
-                        continue
-                    tokens_left -= tokens
-                    results.append(await self._result(item, context, caller))
+                    questions.append(question := self._read(item, caller))
+                    tokens_left -= self._taken(question, tokens_left)
                     await asyncio.sleep(0)
-                return batch_bytes(results)
+                results = {}
+                waiting = [i for i, question in enumerate(questions) if self._waits(question)]
+                for i in sorted(set(range(len(questions))) - set(waiting)):
+                    results[i] = self._result_by_itself(questions[i])
+                    await asyncio.sleep(0)
+                await self._all_ready([questions[i] for i in waiting], context)
+                for i in waiting:
+                    if questions[i].label == "text":
+                        tokens_left -= self._taken(questions[i], tokens_left)
+                    results[i] = self._result_by_itself(questions[i])
+                    await asyncio.sleep(0)
+                return batch_bytes(results[i] for i in range(len(questions)))
         except Exception as error:  # noqa: BLE001 - as above
             await self._calls.refuse(context, error)
             return b""
@@ -94,11 +126,36 @@ class Lookups:
             raise BadRequestError("batch.too_many", [issue])
         return items
 
-    def _too_many_tokens(self) -> Problem:
+    def _taken(self, question: _Question, tokens_left: int) -> int:
+        """How many tokens it takes of those that are left; one that takes more is refused and takes none."""
+        if question.query is None:
+            return 0
+        tokens = len(question.query.tokens or b"") // TOKEN_BYTES
+        if tokens <= tokens_left:
+            return tokens
         self._node.limit_reached("limits.tokens")
         rule = f"at most {self._limits.tokens} tokens in all prompts of a batch together (limits.tokens)"
-        error = BadRequestError("batch.too_many_tokens", [FieldIssue("token_ids", rule)])
-        return problem_of(refusal_of(error), self._calls.request_ids.of(None))
+        question.refuse(BadRequestError("batch.too_many_tokens", [FieldIssue("token_ids", rule)]))
+        return 0
+
+    async def _all_ready(self, questions: Sequence[_Question], context: Context) -> None:
+        """What they wait for, all at once: each has its own time, and the batch no more than the longest of them."""
+        texts = asyncio.Semaphore(TEXTS_AT_ONCE)
+
+        async def ready(question: _Question, query: LookupQuery) -> None:
+            try:
+                query.timeout_ms = deadline_ms(context, query.timeout_ms)
+                if query.text is not None:
+                    async with texts:
+                        query = await self._readying.tokenized(query, sharer_of(context))
+                question.query = await self._readying.ready(query, sharer_of(context))
+            except Exception as error:  # noqa: BLE001 - as above
+                question.refuse(error)
+
+        async with asyncio.TaskGroup() as tasks:
+            for question in questions:
+                if question.query is not None:
+                    tasks.create_task(ready(question, question.query), name="rpc-batch-item")
 
     async def lookup_stream(self, _requests: object, context: Context) -> None:
         """`LookupStream`: the next question is read when the answer before it is on its way."""
@@ -109,7 +166,9 @@ class Lookups:
                     while (data := await self._next(context, patience)) is not None:
                         with self._calls.counted():
                             caller = self._calls.caller(context, "lookup")  # anew: tokens are taken away
-                            await context.write(await self._result(data, context, caller))
+                            question = self._read(data, caller)
+                            await self._ready(question, context)
+                            await context.write(self._result(question))
         except TimeoutError:
             await self._calls.refuse(context, self._ended())
         except Exception as error:  # noqa: BLE001 - as above
@@ -140,33 +199,59 @@ class Lookups:
         detail = f"nothing was asked, or no answer read, for {self._limits.stream_idle_s:g} s"
         return RequestRefused(HTTPStatus.REQUEST_TIMEOUT, "stream.idle", detail)
 
-    async def _result(self, asked: bytes | LookupRequest, context: Context, caller: Caller) -> bytes:
-        """An answer, or why there is none."""
-        try:
-            return result_of_answer(await self._answer(asked, context, caller))
-        except Exception as error:  # noqa: BLE001 - as above
-            return result_of_problem(problem_of(refusal_of(error), self._calls.request_ids.of(None)))
-
-    async def _answer(self, asked: bytes | LookupRequest, context: Context, caller: Caller) -> bytes:
-        """One answer, counted. Raises `RequestRefused`."""
-        started = time.perf_counter()
-        label = "unknown"
+    def _read(self, asked: bytes | LookupRequest, caller: Caller) -> _Question:
+        """The question in a message."""
+        question = _Question()
         try:
             message = parsed(LookupRequest, asked) if isinstance(asked, bytes) else asked
-            query, label = self._questions.read(message)
+            query, question.label = self._questions.read(message)
             query.tenant = tenant_of(caller, query.tenant)
-            if self._readying.has_to_wait(query):
-                query.timeout_ms = deadline_ms(context, query.timeout_ms)
-                with place(self._waiting, context, "lookups.too_many", "lookups that wait"):
-                    query = await self._readying.ready(query, sharer_of(context))
-            answer = self._node.lookup(query, encoding="proto")
+            question.query = query
+        except Exception as error:  # noqa: BLE001 - as above
+            question.refuse(error)
+        return question
+
+    def _waits(self, question: _Question) -> bool:
+        return question.query is not None and self._readying.has_to_wait(question.query)
+
+    async def _ready(self, question: _Question, context: Context) -> None:
+        """Wait for what one question alone waits for."""
+        query = question.query
+        if query is None or not self._readying.has_to_wait(query):
+            return
+        try:
+            query.timeout_ms = deadline_ms(context, query.timeout_ms)
+            with place(self._waiting, context, "lookups.too_many", "lookups that wait"):
+                question.query = await self._readying.ready(query, sharer_of(context))
+        except Exception as error:  # noqa: BLE001 - as above
+            question.refuse(error)
+
+    def _result(self, question: _Question) -> bytes:
+        """An answer, or why there is none."""
+        try:
+            return result_of_answer(self._answer(question))
+        except RequestRefused as refusal:
+            return result_of_problem(problem_of(refusal, self._calls.request_ids.of(None)))
+
+    def _result_by_itself(self, question: _Question) -> bytes:
+        """The same of one of a batch: what the others took is not its time."""
+        question.started = time.perf_counter()
+        return self._result(question)
+
+    def _answer(self, question: _Question) -> bytes:
+        """One answer, counted. Raises `RequestRefused`."""
+        started = question.started
+        try:
+            answer = self._node.lookup(question.asked(), encoding="proto")
             answer.took_us = int((time.perf_counter() - started) * 1e6)
             content = answer_bytes(answer)
         except Exception as error:  # noqa: BLE001 - as above
             refusal = refusal_of(error)
-            self._observe(label, refusal.status.value, "", started)
+            self._observe(question.label, refusal.status.value, "", started)
             raise refusal from None
-        self._observe(label, _OK, answer.state, started)
+        finally:
+            question.query = None
+        self._observe(question.label, _OK, answer.state, started)
         return content
 
     def _observe(self, label: str, code: int, state: str, started: float) -> None:

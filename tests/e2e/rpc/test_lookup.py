@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from api.rpc.limits import RpcLimits
-from schemas.lookup import MmItem
+from schemas.lookup import LookupQuery, MmItem
 from schemas.rpc.kvindexer.v1 import kvindexer_pb2 as pb
 from tests.support.fake_node import FakeNode
 from tests.support.rpc import refused, rpc_client
@@ -141,12 +141,47 @@ async def test_a_batch_is_answered_in_order_and_one_bad_item_fails_alone() -> No
 
 
 async def test_the_prompts_of_a_batch_share_the_limit_of_tokens() -> None:
-    """Who takes more than is left is refused alone."""
-    items = [pb.LookupRequest(token_ids=[1] * 60), pb.LookupRequest(token_bytes=b"1234" * 60)]
+    """Who takes more than is left is refused alone. Texts count, too."""
+    items = [
+        pb.LookupRequest(token_ids=[1] * 60),
+        pb.LookupRequest(token_bytes=b"1234" * 60),
+        pb.LookupRequest(prompt="x" * 20),
+        pb.LookupRequest(token_ids=[1] * 30),
+        pb.LookupRequest(prompt="x" * 10),
+    ]
     async with rpc_client(FakeNode(), RpcLimits(tokens=100)) as stub:
-        answer = await stub.LookupBatch(pb.LookupBatchRequest(items=[*items, pb.LookupRequest(token_ids=[1] * 40)]))
+        answer = await stub.LookupBatch(pb.LookupBatchRequest(items=items))
 
-    assert ["", "batch.too_many_tokens", ""] == [item.problem.code for item in answer.items]
+    many = "batch.too_many_tokens"
+    assert ["", many, many, "", ""] == [item.problem.code for item in answer.items]
+
+
+class TogetherNode(FakeNode):
+    """Texts and sequences take until four of them wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._together = asyncio.Barrier(4)
+
+    async def tokenized(self, query: LookupQuery) -> LookupQuery:
+        await self._together.wait()
+        return await super().tokenized(query)
+
+    async def wait_applied(self, query: LookupQuery, timeout_s: float) -> None:
+        await self._together.wait()
+        await super().wait_applied(query, timeout_s)
+
+
+async def test_what_a_batch_waits_for_it_waits_for_at_once() -> None:
+    """One after the other would never end here."""
+    items = [
+        *[pb.LookupRequest(prompt="ab"), pb.LookupRequest(token_ids=[1], min_sequence={"p": 1})] * 2,
+        pb.LookupRequest(token_ids=[1, 2, 3]),
+    ]
+    async with rpc_client(TogetherNode()) as stub:
+        answer = await stub.LookupBatch(pb.LookupBatchRequest(items=items), timeout=20)
+
+    assert [2, 1, 2, 1, 3] == [item.answer.prompt_tokens for item in answer.items]
 
 
 async def test_a_stream_is_answered_in_order_and_goes_on_behind_a_bad_question() -> None:
