@@ -80,10 +80,9 @@ def run(arguments: argparse.Namespace, stop: threading.Event) -> int:
     if "dynamo" in faces and arguments.model is None:
         raise CommandFailed("--model: the dynamo face wants one", 2)
     prompts = read_prompts(arguments.prompts)
-    tokens = arguments.token, arguments.token if arguments.token_b is None else arguments.token_b
     clients = [
         ServiceClient(url, token, ca=arguments.ca)
-        for url, token in zip((arguments.url_a, arguments.url_b), tokens, strict=True)
+        for url, token in zip((arguments.url_a, arguments.url_b), tokens_shown(arguments), strict=True)
     ]
     a, b = (_Side(client, face, arguments.model) for client, face in zip(clients, faces, strict=True))
     outcome = Outcome(a=clients[0].url, b=clients[1].url, prompts=len(prompts))
@@ -100,6 +99,12 @@ def run(arguments: argparse.Namespace, stop: threading.Event) -> int:
     if outcome.asked < len(prompts):
         return INTERRUPTED
     return 1 if outcome.differed else 0
+
+
+def tokens_shown(arguments: argparse.Namespace) -> tuple[str | None, str | None]:
+    """To either service: `--token` to what speaks as ours, for another project's has no business with it."""
+    a, b = (arguments.token if face == "kvindexer" else None for face in (arguments.face_a, arguments.face))
+    return a, b if arguments.token_b is None else arguments.token_b
 
 
 def _compare(

@@ -278,9 +278,11 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
         help="what URL_B calls B is A at URL_A; may be repeated",
     )
     parser.add_argument(
-        "--token", default=os.environ.get("KVINDEXER_TOKEN") or None, help="bearer token for both (KVINDEXER_TOKEN)"
+        "--token",
+        default=os.environ.get("KVINDEXER_TOKEN") or None,
+        help="bearer token for those that speak kvindexer (KVINDEXER_TOKEN)",
     )
-    parser.add_argument("--token-b", help="bearer token for URL_B, where it is another one")
+    parser.add_argument("--token-b", help="bearer token for URL_B, where it is another one, or speaks otherwise")
     parser.add_argument("--ca", metavar="FILE", help="https: certificates to trust instead of the system's")
     parser.add_argument("--json", action="store_true", help="the outcome for programs, with the differences")
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from api.cli.compare import tokens_shown
 from api.cli.compared import UNEXPLAINED, Difference, Said, differences, said_by_dynamos, said_by_ours
+from api.cli.parser import build_parser
 
 
 def _ours(*pods: dict[str, Any]) -> Said:
@@ -25,6 +27,25 @@ def _dynamos(**instances: dict[str, int]) -> Said:
 
 def _found(a: Said, b: Said, **names: str) -> list[tuple[str, int | None, str, int | None, int | None, str]]:
     return [(d.pod, d.dp_rank, d.tier, d.a, d.b, d.reason) for d in differences(3, 100, a, b, names)]
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ([], ("ours", "ours")),
+        (["--token-b", "other"], ("ours", "other")),
+        (["--face", "dynamo"], ("ours", None)),
+        (["--face-a", "dynamo"], (None, "ours")),
+        (["--face", "dynamo", "--token-b", "other"], ("ours", "other")),
+    ],
+)
+def test_a_token_is_shown_to_services_of_this_kind_alone(given: list[str], shown: tuple[str | None, ...]) -> None:
+    """Another project's has no business with it, wherever it was taken from."""
+    arguments = build_parser("0").parse_args(
+        ["compare", "http://a", "http://b", "--prompts", "demo", "--token", "ours", *given]
+    )
+
+    assert shown == tokens_shown(arguments)
 
 
 def test_equal_answers_do_not_differ() -> None:
