@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from api.admission import Shares
-from api.problems import RequestRefused
+from api.problems import RequestRefused, log_fault
 from api.rpc.calls import place
 from api.rpc.questions import parsed
 from indexer.errors import BadRequestError, FieldIssue
@@ -94,7 +94,10 @@ class Watching:
         """Look again and again while somebody watches."""
         while True:
             await self._wanted.wait()
-            await self._scenery.look()
+            try:
+                await self._scenery.look()
+            except Exception as error:  # noqa: BLE001 - a fault of ours: watchers learn later, and all else goes on
+                log_fault(error)
             await asyncio.sleep(LOOK_S)
 
     def end(self) -> None:

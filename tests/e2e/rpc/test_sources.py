@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from api.rpc.limits import RpcLimits
-from api.rpc.watching import STEPS_KEPT
+from api.rpc.watching import LOOK_S, STEPS_KEPT
 from indexer.model import Descriptor
 from schemas.rpc.kvindexer.v1 import kvindexer_pb2 as pb
 from tests.support.fake_node import FakeNode
@@ -109,6 +109,20 @@ async def test_a_watcher_sees_those_there_then_each_change() -> None:
         assert [("changed", "a", True)] == await _told(call, 1)
         await node.remove_source("b", None)
         assert [("removed", "b", False)] == await _told(call, 1)
+
+
+async def test_a_fault_in_a_look_ends_nothing() -> None:
+    """Watchers learn of the change with a later look, and others are answered."""
+    node = await _node(_source("a"))
+    async with rpc_client(node) as stub:
+        call = stub.WatchSources(pb.WatchSourcesRequest())
+        assert [("present", "a", False), ("complete", "", False)] == await _told(call, 2)
+        await node.add_source(_source("b"))
+        node.fault = ZeroDivisionError("secret")
+        await asyncio.sleep(2 * LOOK_S)
+        node.fault = None
+        assert [("added", "b", False)] == await _told(call, 1)
+        assert (await stub.Lookup(pb.LookupRequest(token_ids=[1]))).pods
 
 
 async def test_what_is_quiet_beats() -> None:
