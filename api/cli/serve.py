@@ -37,9 +37,7 @@ def run(settings: Settings, stop_on_signal: Callable[[asyncio.Event], None]) -> 
     gates_of(settings)  # before anything is started: what is wrong with its files is told at once
     for remark in (*remarks(settings), *access_remarks(settings), *unread_variables(os.environ)):
         print(f"kvindexer: warning: {remark}", file=sys.stderr)
-    logging.basicConfig(
-        level=settings.telemetry.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    log_from(settings.telemetry.log_level)
 
     async def until_stopped() -> None:
         stop = asyncio.Event()
@@ -49,6 +47,13 @@ def run(settings: Settings, stop_on_signal: Callable[[asyncio.Event], None]) -> 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(until_stopped())
     return 0
+
+
+def log_from(level: str) -> None:
+    """Log what is of that level or above. What a library says of each request to an engine is below all of them."""
+    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for library in ("httpx", "httpcore"):
+        logging.getLogger(library).setLevel(logging.WARNING)
 
 
 async def run_service(

@@ -1,0 +1,38 @@
+"""What comes to the service's log."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from api.cli.serve import log_from
+from indexer.clock import SystemClock
+from indexer.texts.engines import Engines
+from indexer.texts.local import TextLimits
+from schemas.lookup import TextPrompt
+from tests.support.collecting import run_on
+from tests.support.tokenize_engine import engine
+
+
+@pytest.fixture(autouse=True)
+def _as_before(caplog: pytest.LogCaptureFixture) -> None:
+    """Levels are the process's."""
+    for library in ("httpx", "httpcore"):
+        caplog.set_level(logging.NOTSET, library)  # which is taken back after the test
+    caplog.set_level(logging.DEBUG)
+
+
+def test_a_text_is_no_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever asks decides how many there are."""
+
+    async def body() -> None:
+        clock = SystemClock()
+        engines = Engines(clock)
+        async with engine() as one:
+            await engines.tokens([one.url], "m", TextPrompt(prompt="planted"), TextLimits(99, 99), clock.now() + 20)
+            await engines.close()
+
+    log_from("debug")
+    run_on("asyncio", body())
+    assert [] == [record for record in caplog.records if record.name.startswith(("httpx", "httpcore"))]
