@@ -28,7 +28,7 @@ from api.rest.header_options import add_header_options
 from api.rest.limits import RestLimits
 from api.rest.lookup_request import TOKEN_BYTES, LookupRequests
 from api.rest.media import ANSWER_TYPES, BodyForm, answer_encoding, body_form
-from api.rest.readying import Readying, overload, while_there
+from api.rest.readying import Readying, in_time_left, overload, while_there
 from indexer.clock import SystemClock
 from indexer.errors import BadRequestError, FieldIssue
 from indexer.hashing.memo import CHUNK_TOKENS
@@ -135,13 +135,13 @@ class BatchRoute:
         return 0
 
     async def _all_ready(self, items: list[_Item], sharer: str) -> None:
-        texts = asyncio.Semaphore(TEXTS_AT_ONCE)
+        texts, began = asyncio.Semaphore(TEXTS_AT_ONCE), time.perf_counter()
 
         async def ready(item: _Item, query: LookupQuery) -> None:
             try:
                 if query.text is not None:
                     async with texts:
-                        query = await self._readying.tokenized(query, sharer)
+                        query = await self._readying.tokenized(in_time_left(query, began), sharer)
                 item.query = await self._readying.ready(query, sharer)
             except Exception as error:  # noqa: BLE001 - as in reading
                 item.refuse(error)

@@ -7,6 +7,7 @@ its own, so that plain ones are never refused for it.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
@@ -82,6 +83,13 @@ class Readying:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             for each in ends:
                 each.cancel()
+
+
+def in_time_left(query: LookupQuery, began: float) -> LookupQuery:
+    """The question, whose time began then (`perf_counter`), with what is left of it."""
+    if query.timeout_ms is not None:
+        query.timeout_ms = max(0, query.timeout_ms - int((time.perf_counter() - began) * 1_000))
+    return query
 
 
 async def while_there(receive: Receive, work: Coroutine[Any, Any, T]) -> T:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, cast
 from api.access.caller import tenant_of
 from api.admission import Shares
 from api.problems import RequestRefused, fault, refusal_of
+from api.rest.readying import in_time_left
 from api.rpc.answers import answer_bytes, batch_bytes, result_of_answer, result_of_problem
 from api.rpc.calls import deadline_ms, place, sharer_of
 from api.rpc.questions import parsed
@@ -140,14 +141,14 @@ class Lookups:
 
     async def _all_ready(self, questions: Sequence[_Question], context: Context) -> None:
         """What they wait for, all at once: each has its own time, and the batch no more than the longest of them."""
-        texts = asyncio.Semaphore(TEXTS_AT_ONCE)
+        texts, began = asyncio.Semaphore(TEXTS_AT_ONCE), time.perf_counter()
 
         async def ready(question: _Question, query: LookupQuery) -> None:
             try:
                 query.timeout_ms = deadline_ms(context, query.timeout_ms)
                 if query.text is not None:
                     async with texts:
-                        query = await self._readying.tokenized(query, sharer_of(context))
+                        query = await self._readying.tokenized(in_time_left(query, began), sharer_of(context))
                 question.query = await self._readying.ready(query, sharer_of(context))
             except Exception as error:  # noqa: BLE001 - as above
                 question.refuse(error)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 
 import httpx
 import pytest
 
 from api.problems import RequestRefused
 from api.rest.app import create_app
+from api.rest.batch import TEXTS_AT_ONCE
 from api.rest.limits import RestLimits
 from api.rest.readying import Readying
 from schemas.lookup import LookupQuery, TextPrompt
+from schemas.rpc.kvindexer.v1.kvindexer_pb2 import LookupBatchRequest, LookupRequest
 from tests.support.collecting import run_on, until
 from tests.support.fake_node import FakeNode
+from tests.support.rpc import rpc_client
 
 
 class SlowNode(FakeNode):
@@ -86,3 +90,38 @@ def test_every_door_counts_its_texts(path: str) -> None:
             assert answered.is_success
 
     run_on("asyncio", body())
+
+
+class TimedNode(FakeNode):
+    """Each text takes its time; kept is how much of the question's own was left for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left_ms: list[int] = []
+
+    async def tokenized(self, query: LookupQuery) -> LookupQuery:
+        self.left_ms.append(query.timeout_ms or 0)
+        await asyncio.sleep(0.1)
+        return await super().tokenized(query)
+
+
+async def _rest_batch(node: TimedNode, count: int) -> None:
+    transport = httpx.ASGITransport(create_app(node))
+    async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+        items = [{"prompt": "t", "timeout_ms": 20_000}] * count
+        assert (await client.post("/v1/lookup/batch", json={"items": items})).is_success
+
+
+async def _rpc_batch(node: TimedNode, count: int) -> None:
+    async with rpc_client(node) as stub:
+        await stub.LookupBatch(LookupBatchRequest(items=[LookupRequest(prompt="t", timeout_ms=20_000)] * count))
+
+
+@pytest.mark.parametrize("batch", [_rest_batch, _rpc_batch])
+def test_a_text_that_waits_for_others_of_its_batch_does_so_in_its_own_time(
+    batch: Callable[[TimedNode, int], Coroutine[None, None, None]],
+) -> None:
+    """Else a batch of texts that take too long would be answered after the caller's deadline, all of it."""
+    node = TimedNode()
+    run_on("asyncio", batch(node, TEXTS_AT_ONCE + 1))
+    assert node.left_ms[-1] <= node.left_ms[0] - 90
