@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from api.access.caller import tenant_of
 from api.admission import Shares
-from api.problems import RequestRefused, fault, refusal_of
+from api.problems import RequestRefused, count_limit, fault, refusal_of
 from api.rest.readying import in_time_left
 from api.rpc.answers import answer_bytes, batch_bytes, result_of_answer, result_of_problem
 from api.rpc.calls import deadline_ms, place, sharer_of
@@ -248,6 +248,7 @@ class Lookups:
             content = answer_bytes(answer)
         except Exception as error:  # noqa: BLE001 - as above
             refusal = refusal_of(error)
+            count_limit(refusal, self._node.limit_reached)
             self._observe(question.label, refusal.status.value, "", started)
             raise refusal from None
         finally:

@@ -133,6 +133,13 @@ def test_prompts_together_have_a_limit(client: http.client.HTTPConnection) -> No
     assert {"batch.too_many_tokens"} == {answers[i].code for i in refused}
 
 
+def test_an_item_beyond_a_limit_is_counted(client: http.client.HTTPConnection, node: SlowNode) -> None:
+    """Under the setting's name, as a lookup alone would be."""
+    (answer,) = _ask(client, [{"token_ids": list(range(TOKENS_MAX + 1))}])
+
+    assert ("token_ids.too_many", {"limits.tokens": 1}) == (answer.code, node.limits_reached)
+
+
 def test_what_has_to_wait_waits_at_once(client: http.client.HTTPConnection, node: SlowNode) -> None:
     """Texts and sequences: one after the other would never end here."""
     node.expected = 4

@@ -156,6 +156,17 @@ async def test_the_prompts_of_a_batch_share_the_limit_of_tokens() -> None:
     assert ["", many, many, "", ""] == [item.problem.code for item in answer.items]
 
 
+async def test_a_prompt_beyond_its_limit_is_counted() -> None:
+    """Alone and in a batch, under the setting's name."""
+    node = FakeNode()
+    async with rpc_client(node, RpcLimits(tokens=2)) as stub:
+        asked = pb.LookupRequest(token_ids=[1, 2, 3])
+        assert "token_ids.too_many" == (await refused(stub.Lookup(asked)))[1]
+        (item,) = (await stub.LookupBatch(pb.LookupBatchRequest(items=[asked]))).items
+        assert "token_ids.too_many" == item.problem.code
+    assert {"limits.tokens": 2} == node.limits_reached
+
+
 class TogetherNode(FakeNode):
     """Texts and sequences take until four of them wait."""
 
