@@ -1,4 +1,4 @@
-"""Limits that callers share, so that none takes all of one. Pure; one object a limit, for all faces on one event loop.
+"""Limits that callers share, so that none takes all of one. Pure; an object holds what it counts on one event loop.
 
 What runs at once needs no queue of ours: a question is answered when it is read. What has to wait (a body in pieces, a
 text, events that are to come) and what stays open (a connection) is bounded over all callers, and whoever asks beyond

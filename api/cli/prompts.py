@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
+from api.cli.bounded_file import read_bounded
 from api.cli.client import CommandFailed
 from api.demo.trace import TraceError, read_truth
 from schemas.rest import U32_MAX
@@ -63,16 +63,7 @@ def _recorded(name: str) -> list[list[int]]:
 
 
 def _listed(name: str) -> list[list[int]]:
-    try:
-        if name == "-":
-            raw = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
-        else:
-            with open(name, "rb") as file:  # noqa: PTH123  as short as Path and bounded
-                raw = file.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise CommandFailed(f"--prompts: {name}: {(error.strerror or str(error)).lower()}", 2) from error
-    if len(raw) > FILE_BYTES_MAX:
-        raise CommandFailed(f"--prompts: at most {FILE_BYTES_MAX} bytes", 2)
+    raw = read_bounded(name, "--prompts", FILE_BYTES_MAX)
     try:
         return _whole(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):

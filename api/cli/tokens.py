@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from api.cli.bounded_file import read_bounded
 from api.cli.client import CommandFailed
 
 FILE_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -21,16 +22,7 @@ _DIGITS: Final = re.compile(rb"-?[0-9]+")
 
 def read_tokens(path: str, *, binary: bool) -> list[int]:
     """The ids in `path`, `-` for standard input. Raises `CommandFailed` with the rule that is broken."""
-    try:
-        if path == "-":
-            raw = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
-        else:
-            with open(path, "rb") as file:  # noqa: PTH123  as short as Path and bounded
-                raw = file.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise CommandFailed(f"--tokens: {path}: {(error.strerror or str(error)).lower()}", 2) from error
-    if len(raw) > FILE_BYTES_MAX:
-        raise CommandFailed(f"--tokens: at most {FILE_BYTES_MAX} bytes", 2)
+    raw = read_bounded(path, "--tokens", FILE_BYTES_MAX)
     return parse_binary(raw) if binary else parse_text(raw)
 
 
