@@ -31,6 +31,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from indexer.index.hints import RUN, SlotHints
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -43,6 +45,8 @@ WINDOW: Final = 8
 """Slots that a vectorised probe looks at from a key's home on: enough for all but a few keys at the highest load."""
 MANY: Final = 64
 """Keys from which on looking them up together is faster."""
+AWAY_MAX: Final = 48
+"""Keys that are not where they were last, up to which they are looked for one by one."""
 LOAD_MAX_NUM, LOAD_MAX_DEN = 3, 5
 MOVE_SLOTS: Final = 2048
 """Slots moved to the new table in one slice: about 0.3 ms."""
@@ -141,7 +145,7 @@ class Slots:
 class PresenceTable:
     """`Slots` that grow and shrink in slices. `live` counts keys whose record id is not 0."""
 
-    __slots__ = ("_cursor", "_incoming", "current", "live", "old")
+    __slots__ = ("_cursor", "_hints", "_incoming", "current", "live", "old")
 
     def __init__(self, shift: int = 0) -> None:
         self.current = Slots(CAPACITY_MIN, shift)
@@ -149,6 +153,7 @@ class PresenceTable:
         self.live = 0
         self._cursor = 0
         self._incoming: Slots | None = None
+        self._hints = SlotHints()
 
     def get(self, key: int) -> int:
         """Record id of a token hash; 0 when nobody holds it."""
@@ -193,28 +198,98 @@ class PresenceTable:
     def prefix(self, wanted: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Record ids of the leading keys that have an entry each; ends before the first that has none.
 
-        What a walk needs: behind a block that nobody holds nothing counts. An empty home slot proves absence, so most
-        of a prompt that is not held is never looked for.
+        What a walk needs: behind a block that nobody holds nothing counts.
         """
         if self.old is not None:
             return self.get_many(wanted)
         slots = self.current
-        home = slots.homes(wanted)
-        rows = slots.rows.take(home, axis=0)
+        hinted = self._hints.leading(wanted, slots)
+        known = len(hinted)
+        if not known:
+            return self._probed(wanted)
+        rows = slots.rows.take(hinted, axis=0)
+        rids = rows[:, 1]
+        away = (rows[:, 0] != wanted[:known]).nonzero()[0]
+        if away.size:
+            if away.size > AWAY_MAX:
+                return self._probed(wanted)
+            end = self._found_again(wanted, hinted, away.tolist(), rids)
+            if end < known:
+                return rids[:end]
+        if known == len(wanted):
+            return rids
+        rest = wanted[known:]
+        more = self._probed(rest) if len(rest) > MANY else self._probed_few(rest)
+        return np.concatenate((rids, more)) if len(more) else rids
+
+    def _found_again(
+        self, wanted: NDArray[np.uint64], hinted: NDArray[np.int64], away: Sequence[int], rids: NDArray[np.uint64]
+    ) -> int:
+        """Look for keys that are not where they were, put in their ids; where the first is that has no entry."""
+        places = hinted.copy()
+        for position in away:
+            index = self.current.find(wanted.item(position))
+            if index < 0:
+                return position
+            places[position] = index
+            rids[position] = self.current.rids_array[index]
+        self._hints.learn(wanted, places, {position // RUN for position in away})
+        return len(hinted)
+
+    def _probed_few(self, wanted: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """The same by one probe a key."""
+        slots = self.current
+        cells, mask, shift = slots.cells, slots.mask, slots.shift
+        rids: list[int] = []
+        places: list[int] = []
+        for key in wanted.tolist():
+            cell = key >> shift & mask
+            seen = cells[cell]
+            while seen != key and seen:
+                cell += 2
+                seen = cells[cell]
+            if not seen:
+                break
+            places.append(cell >> 1)
+            rids.append(cells[cell + 1])
+        if len(places) >= RUN:
+            self._hints.learn(wanted, np.array(places, np.int64))
+        return np.array(rids, np.uint64)
+
+    def _probed(self, wanted: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """The same in a few array operations.
+
+        An empty home slot proves absence, so most of a prompt that is not held is never looked for.
+        """
+        slots = self.current
+        places = slots.homes(wanted)
+        rows = slots.rows.take(places, axis=0)
         seen, rids = rows[:, 0], rows[:, 1]
         away = (seen != wanted).nonzero()[0]
-        if not away.size:
-            return rids
         empty = (seen[away] == 0).nonzero()[0]
         if empty.size:
             first = empty.item(0)
             rids, away = rids[: away.item(first)], away[:first]
-            if not away.size:
-                return rids
-        windows = slots.windows[home[away]]
+        if away.size:
+            rids = self._probed_away(wanted, places, rids, away)
+        self._hints.learn(wanted, places[: len(rids)])
+        return rids
+
+    def _probed_away(
+        self,
+        wanted: NDArray[np.uint64],
+        places: NDArray[np.int64],
+        rids: NDArray[np.uint64],
+        away: NDArray[np.intp],
+    ) -> NDArray[np.uint64]:
+        """Put in places and ids of the keys that do not lie at their homes; ends before the first that has no entry."""
+        slots = self.current
+        windows = slots.windows[places[away]]
         hit_row, hit_column = (windows[:, 0] == wanted[away, None]).nonzero()
-        rids[away[hit_row]] = windows[hit_row, 1, hit_column]
-        if hit_row.size == away.size:
+        hit = away[hit_row]
+        rids[hit] = windows[hit_row, 1, hit_column]
+        places[hit] += hit_column
+        if hit.size == away.size:
             return rids
         elsewhere = np.ones(away.size, bool)
         elsewhere[hit_row] = False
@@ -223,6 +298,7 @@ class PresenceTable:
             if index < 0:
                 return rids[:position]
             rids[position] = slots.rids_array[index]
+            places[position] = index
         return rids
 
     def put(self, key: int, rid: int, parent: int) -> None:

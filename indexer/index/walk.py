@@ -126,8 +126,12 @@ def _runs_vector(mirror: Mirror, hashes: NDArray[np.uint64], left: int) -> list[
     count = len(rids)
     if not count:
         return []
-    begins = [0, *((rids[1:] != rids[:-1]).nonzero()[0] + 1).tolist()]
     records = mirror.book.records
+    image = rids.tobytes()
+    if image == image[: rids.itemsize] * count:  # the usual prompt
+        record = records[rids.item(0)]
+        return [Run(record, 0, count)] if record.any & left else []
+    begins = [0, *((rids[1:] != rids[:-1]).nonzero()[0] + 1).tolist()]
     runs: list[Run] = []
     for number, begin in enumerate(begins, 1):
         record = records[rids.item(begin)]
