@@ -18,6 +18,8 @@ from indexer.lookup_view import encode_nothing, frame_of
 from indexer.model import DEFAULT_TENANT
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
     import msgspec
 
     from indexer.index.registry import Registry, Resolved
@@ -85,6 +87,7 @@ class Scene:
         "_unscored",
         "_unsure",
         "_view",
+        "_why_nothing",
         "candidates",
         "epoch",
         "prepared",
@@ -105,6 +108,7 @@ class Scene:
         for index in range(len(self.prepared)):
             self._account(index)
         self._nothing: dict[tuple[Encoding, int, bool], list[msgspec.Raw]] = {}
+        self._why_nothing: dict[tuple[int, bool], Reason | None] = {}
 
     @property
     def heard(self) -> bool:
@@ -138,6 +142,7 @@ class Scene:
             self._account(index)
             for (encoding, prompt_tokens, adapter_unknown), entries in self._nothing.items():
                 entries[index] = self._encode(index, encoding, prompt_tokens, adapter_unknown=adapter_unknown)
+        self._why_nothing.clear()
         self.epoch = view.epoch
         return True
 
@@ -184,6 +189,21 @@ class Scene:
         reason = self.reason(index, prompt_tokens, adapter_unknown=adapter_unknown)
         return encode_nothing(source, self.prepared[index], reason, name, encoding)
 
+    def why_nothing(self, prompt_tokens: int, *, adapter_unknown: bool) -> Reason | None:
+        """Why nobody holds anything of a prompt of that length: what all candidates say, else `no_match`.
+
+        None where there is no candidate.
+        """
+        key = (min(prompt_tokens, self.candidates.longest), adapter_unknown)
+        if key not in self._why_nothing:
+            reasons = {
+                self.reason(index, key[0], adapter_unknown=adapter_unknown)
+                for index, candidate in enumerate(self.candidates.listed)
+                if candidate.excluded is None
+            }
+            self._why_nothing[key] = common_reason(reasons)
+        return self._why_nothing[key]
+
     def reason(self, index: int, prompt_tokens: int, *, adapter_unknown: bool) -> Reason:
         """Why a listed source holds nothing of a prompt of that length."""
         source, _, excluded = self.candidates.listed[index]
@@ -203,6 +223,13 @@ class Scene:
         if adapter_unknown:
             return "adapter_unknown"
         return "syncing" if state.state == "syncing" else "no_match"
+
+
+def common_reason(reasons: AbstractSet[Reason]) -> Reason | None:
+    """One reason for all; None where there is none at all."""
+    if not reasons:
+        return None
+    return next(iter(reasons)) if len(reasons) == 1 else "no_match"
 
 
 def gather(registry: Registry, query: LookupQuery) -> Candidates:

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
-from indexer.candidates import Candidates, gather, of_tenant
+from indexer.candidates import Candidates, common_reason, gather, of_tenant
 from indexer.entry_wire import framed
 from indexer.errors import BadRequestError, FieldIssue, SchemeConflictError
 from indexer.hashing.chain import SCHEME
@@ -423,18 +423,21 @@ class Lookup:
         candidates = scene.candidates
         if not candidates.resolved.known:
             return "model_unknown"
-        reasons = [
-            blocked.get(index) or scene.reason(index, prompt.tokens, adapter_unknown=adapter_unknown)
-            for index, candidate in enumerate(candidates.listed)
-            if candidate.excluded is None
-        ]
-        if not reasons:
-            if candidates.unknown_names:
-                return "pod_unknown"
-            return "filtered" if candidates.resolved.sources else "no_events_yet"
-        if len(set(reasons)) == 1:
-            return reasons[0]
-        return "no_match"
+        if blocked:
+            why = common_reason(
+                {
+                    blocked.get(index) or scene.reason(index, prompt.tokens, adapter_unknown=adapter_unknown)
+                    for index, candidate in enumerate(candidates.listed)
+                    if candidate.excluded is None
+                }
+            )
+        else:
+            why = scene.why_nothing(prompt.tokens, adapter_unknown=adapter_unknown)
+        if why is not None:
+            return why
+        if candidates.unknown_names:
+            return "pod_unknown"
+        return "filtered" if candidates.resolved.sources else "no_events_yet"
 
     def _candidates_for(self, query: LookupQuery) -> Candidates:
         if self._candidates_version != self._registry.version or len(self._candidates) > CANDIDATE_SETS_MAX:

@@ -43,6 +43,15 @@ _encoders: Final[dict[Encoding, Callable[[PodEntry], bytes]]] = {
 }
 _BEFORE_HELD: Final = b',"matched_tokens":'
 _BEHIND_HELD: Final = b',"state":'
+_LAG: Final = b',"lag_ms":'
+_AGE: Final = b',"event_age_ms":'
+_NO_AGES: Final = _LAG + b"null" + _AGE + b"null"
+_HELD_IN_GPU: Final = (
+    b'"matched_tokens":%d,"reusable_tokens":%d,'
+    b'"tiers":{"gpu":%d,"cpu":0,"storage":0,"remote":0,"unknown":0},'
+    b'"prefix":{"gpu":%d,"cpu":%d,"storage":%d,"remote":%d},"speculative_tokens":0,"score":%b'
+)
+"""What the encoder makes of these fields of a `PodEntry`, in its order."""
 _NO_TIERS: Final = TierTokens()
 _NO_PREFIX: Final = PrefixTokens()
 
@@ -60,15 +69,17 @@ class Frame(NamedTuple):
     rendezvous_name: bytes
 
 
-class HeldPart(msgspec.Struct, kw_only=True):
-    """The fields of `PodEntry` that the prompt decides, in its order: the same for all who hold the same."""
+class Shell(NamedTuple):
+    """An entry in JSON around what the prompt decides and around its ages: the same until a fact changes."""
 
-    matched_tokens: int
-    reusable_tokens: int
-    tiers: TierTokens
-    prefix: PrefixTokens
-    speculative_tokens: int = 0
-    score: float
+    head: bytes
+    """Up to what the prompt decides."""
+    nothing: bytes
+    """Up to the ages, of an entry that holds nothing."""
+    middle: bytes
+    """From behind what the prompt decides up to the ages."""
+    end: bytes
+    """Behind the ages."""
 
 
 class Prepared(NamedTuple):
@@ -85,7 +96,12 @@ class Prepared(NamedTuple):
     generation: str
     sequence: int | None
     until: float
+    ages: bytes
+    """As they stand in JSON."""
     fragments: dict[tuple[str, str | None, str | None], msgspec.Raw]
+    """Encoded entries without hits, for this moment: by encoding, reason and name."""
+    shells: dict[tuple[str | None, str | None], Shell]
+    """For as long as nothing but the ages changes: by reason and name."""
 
 
 class FleetView:
@@ -123,25 +139,47 @@ class FleetView:
         """The source as of `now`."""
         view = self._prepared.get(id(source))
         if view is None or now >= view.until:
-            view = self._prepared[id(source)] = self._prepare(source, now)
+            view = self._prepared[id(source)] = self._prepare(source, now, view)
         return view
 
-    def _prepare(self, source: SourceIndex, now: float) -> Prepared:
+    def _prepare(self, source: SourceIndex, now: float, before: Prepared | None) -> Prepared:
         facts = source.facts
         state, bound = state_of(facts, now, self.limits), bound_of(facts)
         end = (math.floor(now / self._quantum_s) + 1) * self._quantum_s
+        until = min(end, next_change(facts, now, self.limits))
+        lag_ms, event_age_ms = _age_ms(facts.proof_at, end), _age_ms(facts.message_at, end)
+        ages = _ages(lag_ms, event_age_ms)
+        if before is not None and before.state == state and before.bound == bound:  # not touched: it is all the same
+            _, _, reason, scored, degrading, _, _, generation, sequence, _, _, _, shells = before
+            return Prepared(
+                state,
+                bound,
+                reason,
+                scored,
+                degrading,
+                lag_ms,
+                event_age_ms,
+                generation,
+                sequence,
+                until,
+                ages,
+                {},
+                shells,
+            )
         return Prepared(
             state=state,
             bound=bound,
             reason=reason_of(state, facts),
             scored=is_scored(state) and not facts.cordoned,
             degrades=degrades(state, bound, facts),
-            lag_ms=_age_ms(facts.proof_at, end),
-            event_age_ms=_age_ms(facts.message_at, end),
+            lag_ms=lag_ms,
+            event_age_ms=event_age_ms,
             generation=f"{facts.generation:x}",
             sequence=facts.sequence if facts.sequence is not None and facts.sequence >= 0 else None,
-            until=min(end, next_change(facts, now, self.limits)),
+            until=until,
+            ages=ages,
             fragments={},
+            shells={},
         )
 
 
@@ -149,6 +187,9 @@ def encode_nothing(
     source: SourceIndex, view: Prepared, reason: Reason | None, name: str | None, encoding: Encoding
 ) -> msgspec.Raw:
     """The encoded entry of a source that holds nothing of the prompt. `name`: as the caller called it."""
+    if encoding == "json":
+        shell = view.shells.get((reason, name)) or _shell_of(source, view, reason, name)
+        return msgspec.Raw(shell.nothing + view.ages + shell.end)
     key = (encoding, reason, name)
     fragment = view.fragments.get(key)
     if fragment is None:
@@ -163,24 +204,35 @@ def frame_of(source: SourceIndex, view: Prepared, name: str | None, suspect_weig
     head, tail = b"", b""
     if not source.rules:
         reason: Reason | None = "hybrid_window" if source.facts.rule_missing else None
-        nothing = nothing_entry(source, view, reason, name)
         if encoding == "proto":
-            head = entry_wire.frame_part(nothing)
+            head = entry_wire.frame_part(nothing_entry(source, view, reason, name))
         else:
-            encoded = _json_encode(nothing)
-            at = encoded.index(_BEFORE_HELD)  # no string can hold it: its quotes would be escaped
-            head, tail = encoded[: at + 1], encoded[encoded.index(_BEHIND_HELD, at) :]
+            head, _, middle, end = view.shells.get((reason, name)) or _shell_of(source, view, reason, name)
+            tail = middle + view.ages + end
     factor = suspect_weight if view.state == "suspect" else 1.0
     return Frame(head, tail, source.block_size or 1, factor, source.rendezvous_name)
 
 
+def _shell_of(source: SourceIndex, view: Prepared, reason: Reason | None, name: str | None) -> Shell:
+    """Made, and kept where there is room."""
+    entry = nothing_entry(source, view, reason, name)
+    entry.lag_ms = entry.event_age_ms = None
+    encoded = _json_encode(entry)
+    held = encoded.index(_BEFORE_HELD) + 1  # no string can hold it: its quotes would be escaped
+    behind = encoded.index(_BEHIND_HELD, held)
+    ages = encoded.index(_NO_AGES, behind)
+    shell = Shell(encoded[:held], encoded[:ages], encoded[behind:ages], encoded[ages + len(_NO_AGES) :])
+    if len(view.shells) < FRAGMENTS_MAX:
+        view.shells[reason, name] = shell
+    return shell
+
+
 def encode_held_in_gpu(matched: int, reusable: int, score: float, encoding: Encoding) -> bytes:
     """The part that goes into the frame of a source that holds so many tokens, all in GPU memory."""
-    tiers, prefix = TierTokens(matched), PrefixTokens(matched, matched, matched, matched)
     if encoding == "proto":
-        return entry_wire.held_part(matched, reusable, tiers, prefix, score)
-    part = HeldPart(matched_tokens=matched, reusable_tokens=reusable, tiers=tiers, prefix=prefix, score=score)
-    return _json_encode(part)[1:-1]
+        prefix = PrefixTokens(matched, matched, matched, matched)
+        return entry_wire.held_part(matched, reusable, TierTokens(matched), prefix, score)
+    return _HELD_IN_GPU % (matched, reusable, matched, matched, matched, matched, matched, _json_encode(score))
 
 
 def nothing_entry(source: SourceIndex, view: Prepared, reason: Reason | None, name: str | None) -> PodEntry:
@@ -223,6 +275,11 @@ def unknown_entry(name: str, reason: Reason) -> PodEntry:
         sequence=None,
         reason=reason,
     )
+
+
+def _ages(lag_ms: int | None, event_age_ms: int | None) -> bytes:
+    lag = b"null" if lag_ms is None else b"%d" % lag_ms
+    return b"%b%b%b%b" % (_LAG, lag, _AGE, b"null" if event_age_ms is None else b"%d" % event_age_ms)
 
 
 def _age_ms(at: float | None, now: float) -> int | None:

@@ -219,7 +219,9 @@ class PresenceTable:
         if known == len(wanted):
             return rids
         rest = wanted[known:]
-        more = self._probed(rest) if len(rest) > MANY else self._probed_few(rest)
+        more = self._probed_few(rest[:MANY])  # it mostly ends among these
+        if len(more) == MANY:
+            more = np.concatenate((more, self._probed(rest[MANY:])))
         return np.concatenate((rids, more)) if len(more) else rids
 
     def _found_again(
@@ -237,7 +239,7 @@ class PresenceTable:
         return len(hinted)
 
     def _probed_few(self, wanted: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """The same by one probe a key."""
+        """The same by one probe a key, of whole runs at most `MANY`."""
         slots = self.current
         cells, mask, shift = slots.cells, slots.mask, slots.shift
         rids: list[int] = []

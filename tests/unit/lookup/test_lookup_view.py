@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 import pytest
 
-from indexer.index.states import StateLimits
+from indexer.index.states import StateLimits, state_of
 from indexer.lookup_view import (
     FRAGMENTS_MAX,
     QUANTUM_MIN_S,
     QUANTUM_PER_SOURCE_S,
     TOUCHES_KEPT,
     FleetView,
+    encode_held_in_gpu,
     encode_nothing,
+    frame_of,
+    nothing_entry,
 )
-from schemas.lookup import LookupQuery, PodEntry
+from schemas.lookup import LookupQuery, PodEntry, PrefixTokens, TierTokens
 from tests.support.core import Answer, Core
 from tests.support.core_events import prompt, removed, stored, u32
 
@@ -76,18 +81,50 @@ def test_a_touched_source_is_prepared_anew(core: Core) -> None:
     assert view.touched_since(epoch) is None
 
 
-def test_encoded_forms_are_kept_within_bounds(core: Core) -> None:
+@pytest.mark.parametrize("encoding", ["json", "msgpack"])
+def test_encoded_forms_are_kept_within_bounds(core: Core, encoding: Literal["json", "msgpack"]) -> None:
     """Callers may call a pod by any number of names."""
     view, source = FleetView(LIMITS), core.sinks[next(iter(core.sinks))].source
     prepared = view.prepared(source, 1_000.004)
+    decode = msgspec.json.decode if encoding == "json" else msgspec.msgpack.decode
     for number in range(2 * FRAGMENTS_MAX):
-        raw = encode_nothing(source, prepared, "no_match", f"name-{number}", "json")
-        assert f"name-{number}" == msgspec.json.decode(bytes(raw), type=PodEntry).pod
-    assert FRAGMENTS_MAX == len(prepared.fragments)
-    assert (
-        encode_nothing(source, prepared, "no_match", "name-0", "json")
-        is prepared.fragments["json", "no_match", "name-0"]
-    )
+        raw = encode_nothing(source, prepared, "no_match", f"name-{number}", encoding)
+        assert f"name-{number}" == decode(bytes(raw), type=PodEntry).pod
+    assert FRAGMENTS_MAX == len(prepared.shells if encoding == "json" else prepared.fragments)
+
+
+def test_what_is_kept_of_an_untouched_source_grows_older_with_it(core: Core) -> None:
+    """Quantum after quantum, byte for byte as the encoder has it; and no facts of before are shown after a touch."""
+    view, source = FleetView(LIMITS), core.sinks[next(iter(core.sinks))].source
+    shown = set()
+    for step in range(600):
+        now = 1_000.004 + step * QUANTUM_MIN_S
+        if step == 100:
+            core.engine("a").say(stored([2], prompt(1)))
+            view.touch(source)
+        if step == 300:
+            source.facts.cordoned = True
+            view.touch(source)
+        prepared = view.prepared(source, now)
+        entry = nothing_entry(source, prepared, "no_match", None)
+        frame = frame_of(source, prepared, None, 1.0, "json")
+        framed = frame.head + encode_held_in_gpu(16, 12, 0.25, "json") + frame.tail
+        held = msgspec.structs.replace(
+            nothing_entry(source, prepared, None, None),
+            matched_tokens=16,
+            reusable_tokens=12,
+            tiers=TierTokens(16),
+            prefix=PrefixTokens(16, 16, 16, 16),
+            score=0.25,
+        )
+
+        assert msgspec.json.encode(entry) == bytes(encode_nothing(source, prepared, "no_match", None, "json"))
+        assert msgspec.json.encode(held) == framed
+        facts = (prepared.state, prepared.scored, prepared.sequence)
+        assert (state_of(source.facts, now, LIMITS), step < 300, source.facts.sequence) == facts
+        shown.add((facts, prepared.lag_ms))
+    assert {"live", "stale"} == {facts[0] for facts, _ in shown}
+    assert 500 < len(shown)
 
 
 def test_both_encodings_say_the_same(core: Core) -> None:
