@@ -98,6 +98,8 @@ class Prepared(NamedTuple):
     until: float
     ages: bytes
     """As they stand in JSON."""
+    shown: tuple[SourceState, Bound, int, int | None, bool, int | None]
+    """All else that an entry shows, or follows from."""
     fragments: dict[tuple[str, str | None, str | None], msgspec.Raw]
     """Encoded entries without hits, for this moment: by encoding, reason and name."""
     shells: dict[tuple[str | None, str | None], Shell]
@@ -149,23 +151,11 @@ class FleetView:
         until = min(end, next_change(facts, now, self.limits))
         lag_ms, event_age_ms = _age_ms(facts.proof_at, end), _age_ms(facts.message_at, end)
         ages = _ages(lag_ms, event_age_ms)
-        if before is not None and before.state == state and before.bound == bound:  # not touched: it is all the same
-            _, _, reason, scored, degrading, _, _, generation, sequence, _, _, _, shells = before
-            return Prepared(
-                state,
-                bound,
-                reason,
-                scored,
-                degrading,
-                lag_ms,
-                event_age_ms,
-                generation,
-                sequence,
-                until,
-                ages,
-                {},
-                shells,
-            )
+        shown = (state, bound, facts.generation, facts.sequence, facts.cordoned, source.block_size)
+        if before is not None and before.shown == shown:
+            _, _, reason, scored, degrading, _, _, generation, sequence, _, _, _, _, shells = before
+            moment = (lag_ms, event_age_ms, generation, sequence, until, ages, shown)
+            return Prepared(state, bound, reason, scored, degrading, *moment, {}, shells)
         return Prepared(
             state=state,
             bound=bound,
@@ -178,6 +168,7 @@ class FleetView:
             sequence=facts.sequence if facts.sequence is not None and facts.sequence >= 0 else None,
             until=until,
             ages=ages,
+            shown=shown,
             fragments={},
             shells={},
         )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
 import pytest
 
+from indexer.index.source import SourceIndex
 from indexer.index.states import StateLimits, state_of
 from indexer.lookup_view import (
     FRAGMENTS_MAX,
@@ -125,6 +127,29 @@ def test_what_is_kept_of_an_untouched_source_grows_older_with_it(core: Core) -> 
         shown.add((facts, prepared.lag_ms))
     assert {"live", "stale"} == {facts[0] for facts, _ in shown}
     assert 500 < len(shown)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda source: setattr(source.facts, "cordoned", True),
+        lambda source: setattr(source.facts, "sequence", 17),
+        lambda source: setattr(source.facts, "generation", 17),
+        lambda source: setattr(source, "block_size", 64),
+        lambda source: source.facts.doubts.add("gap"),
+        lambda source: source.facts.shortfalls.add("expired"),
+    ],
+)
+def test_a_fact_that_nobody_told_of_shows_a_quantum_later(core: Core, change: Callable[[SourceIndex], None]) -> None:
+    """What is kept of an entry is compared with the facts, whoever changed them."""
+    view, source = FleetView(LIMITS), core.sinks[next(iter(core.sinks))].source
+    view.prepared(source, 1_000.004)
+    change(source)
+    later = 1_000.004 + 2 * QUANTUM_MIN_S
+    kept, fresh = view.prepared(source, later), FleetView(LIMITS).prepared(source, later)
+
+    assert fresh == kept
+    assert encode_nothing(source, fresh, None, None, "json") == encode_nothing(source, kept, None, None, "json")
 
 
 def test_both_encodings_say_the_same(core: Core) -> None:
