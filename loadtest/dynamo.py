@@ -23,7 +23,7 @@ import msgspec
 
 from loadtest import generator
 from loadtest.filling import fill
-from loadtest.generator import Question
+from loadtest.generator import GeneratorFailed, Question
 from loadtest.lookups import PROMPTS
 from loadtest.machine import ROOT, cores, cpu_s_of, pin
 from loadtest.processes import Child
@@ -77,7 +77,10 @@ class Asked:
         """Once more, with prompts that were not asked yet."""
         question = Question(self.form.target, self.bodies, self.form.content_type, self.answers)
         before = self.cpu_s()
-        load = generator.load(self.port, question, connections=CONNECTIONS, seconds=seconds)
+        try:
+            load = generator.load(self.port, question, connections=CONNECTIONS, seconds=seconds)
+        except GeneratorFailed as error:
+            raise GeneratorFailed(f"{self.service}: {error}") from None
         self.costs.append((self.cpu_s() - before) / load.requests * 1e6)
         self.rates.append(load.rate)
         self.answers += load.requests
