@@ -256,11 +256,11 @@ class Lookup:
                 ranked = self._ranked(query, scene, prompt, blocked)
                 pods, done = [match.entry for match in ranked], {match.listed for match in ranked}
             nothing = scene.nothing(encoding, prompt.tokens, adapter_unknown=adapter_unknown)
-            rest = [index for index in candidates.order(prompt.seed) if index not in done]
+            order = candidates.order(prompt.seed)
             if scene.all_scored:
-                pods += [nothing[index] for index in rest]
+                pods += [nothing[index] for index in order if index not in done]
             else:
-                prepared = scene.prepared
+                rest, prepared = [index for index in order if index not in done], scene.prepared
                 pods += [nothing[index] for index in rest if prepared[index].scored]
                 pods += [nothing[index] for index in rest if not prepared[index].scored]
         if candidates.unknown_names:
