@@ -227,7 +227,9 @@ class Ingest:
         before = facts.sequence
         self._advance(facts, batch.sequence)
         facts.stamp = stamp(batch.payload)
-        facts.message_at = facts.proof_at = now
+        facts.proof_at = now
+        if not batch.late:
+            facts.message_at = now
         source.counters["batches"] += 1
         if before is None or before < 0:
             self._joined(source, batch.sequence)
@@ -236,13 +238,14 @@ class Ingest:
             facts.doubts.add("undecodable")
             self.touched(source)
             return
-        facts.engine_ts = decoded.ts
+        if facts.engine_ts is None and not (batch.late or facts.syncing):
+            self._check_clock(source, decoded.ts)
         if isinstance(decoded, EventBatch):
             self._apply_events(source, decoded.events)
-            self._applied(source, first=before is None)
+            self._applied(source)
         else:
             facts.sequence = batch.sequence - 1 if before is None else before  # shown as applied when it is
-            self._under_way[id(source)] = UnderWay(batch.sequence, decoded.pieces, first=before is None)
+            self._under_way[id(source)] = UnderWay(batch.sequence, decoded.pieces)
             self.go_on(source)
         self.touched(source)
 
@@ -261,7 +264,7 @@ class Ingest:
         else:
             del self._under_way[id(source)]
             source.facts.sequence = under_way.sequence
-            self._applied(source, first=under_way.first)
+            self._applied(source)
             for step in under_way.later:
                 step()
         self.touched(source)
@@ -275,14 +278,12 @@ class Ingest:
         if source.shape != shape:
             self.reshaped(source)
 
-    def _applied(self, source: SourceIndex, *, first: bool) -> None:
+    def _applied(self, source: SourceIndex) -> None:
         """A whole batch is applied."""
         facts = source.facts
         for lane in source.map.lanes.values():
             if lane.wants_compacting():
                 self._compacting[id(lane)] = lane
-        if first:
-            self._check_clock(source)
         if source.ghosts is not None:
             self._planner.drop_ghosts_guarded(source)
         elif facts.complete and not facts.doubts:
@@ -349,10 +350,10 @@ class Ingest:
         absence after which another process may speak: such a clear says nothing of that one (P6).
         """
         facts = source.facts
-        before, sequence, message_at = facts.generation, facts.sequence, facts.message_at
+        before, sequence, proof_at = facts.generation, facts.sequence, facts.proof_at
         lasting = facts.doubts & OF_ANOTHER_PROCESS if facts.syncing else set()
         self._new_generation(source, same_engine=True)
-        facts.sequence, facts.complete, facts.proof_at = sequence, True, message_at
+        facts.sequence, facts.complete, facts.proof_at = sequence, True, proof_at
         facts.doubts |= lasting
         self._ended(source, "cleared_by_engine", None, before, sequence)
 
@@ -391,11 +392,13 @@ class Ingest:
         if source.map.healing:
             self._healing[id(source)] = source
 
-    def _check_clock(self, source: SourceIndex) -> None:
-        engine_ts = source.facts.engine_ts
-        skew = abs((engine_ts or 0) - self.clock.wall_us() / 1e6)
-        if engine_ts is not None and source.facts.complete and skew > CLOCK_SKEW_WARN_S:
+    def _check_clock(self, source: SourceIndex, engine_ts: float) -> None:
+        """Once a generation, with a message of just now: one that was replayed, or waited behind a replay, is old."""
+        source.facts.engine_ts = engine_ts
+        if abs(engine_ts - self.clock.wall_us() / 1e6) > CLOCK_SKEW_WARN_S:
             source.warnings["clock"] = "the engine's clock and ours differ by more than 30 s (informative)"
+        else:
+            source.warnings.pop("clock", None)
 
 
 class SourceSink:

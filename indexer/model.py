@@ -123,6 +123,8 @@ class RawBatch(NamedTuple):
     topic: bytes
     sequence: int
     payload: bytes
+    late: bool = False
+    """It is of the past: it came by replay, or a standby kept it. Its time says nothing of now."""
 
 
 class BlocksStored(msgspec.Struct, frozen=True, kw_only=True):

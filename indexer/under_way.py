@@ -13,10 +13,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class UnderWay:
-    """One source's. `sequence` becomes its cursor at the end; `first`: it is the first batch of its generation."""
+    """One source's. `sequence` becomes its cursor at the end."""
 
     sequence: int
     pieces: Iterator[list[Event]]
-    first: bool
     later: list[Callable[[], None]] = field(default_factory=list)
     """What else the collector told meanwhile, in order: at most a quantum, as it looks at `SourceSink.busy`."""

@@ -58,7 +58,7 @@ def parse_reply(frames: Sequence[bytes]) -> RawBatch | EndMarker | Malformed:
     if body[-2] == _END:
         return END_MARKER
     topic = body[0] if len(body) == _FRAMES_WITH_TOPIC else b""
-    return RawBatch(topic, int.from_bytes(body[-2], "big"), body[-1])
+    return RawBatch(topic, int.from_bytes(body[-2], "big"), body[-1], late=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ class Run:
     def cost_bytes(self, batches: int) -> int:
         """Of so many, the oldest of it."""
         return batches * BATCH_OVERHEAD_BYTES + sum(
-            len(payload) + len(topic) for topic, _, payload in islice(self.batches, batches)
+            len(batch.payload) + len(batch.topic) for batch in islice(self.batches, batches)
         )
 
     def drop(self, batches: int) -> None:

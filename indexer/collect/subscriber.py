@@ -224,7 +224,7 @@ class Subscriber:
             options = self._shared.options
             item = ring.take(options.quantum_messages, options.quantum_bytes)
             if isinstance(item, list):
-                self._tell(item, now)
+                self._tell([batch._replace(late=True) for batch in item], now)
             elif item is not None:
                 self._on_change(item, now)
         if self._question is not None and self._is_at_present:

@@ -57,13 +57,13 @@ class SourceFacts:
     alive_at: float | None = None
     """Newest moment at which the connection was seen up."""
     message_at: float | None = None
-    """When the newest message of the engine was applied."""
+    """When the engine's newest live message was applied: those of the past (`RawBatch.late`) came nobody knows when."""
     proof_at: float | None = None
     """Newest proof that nothing is missing: an in-order message or a probe's end marker."""
     stamp: float | None = None
     """What tells the batch at `sequence` from another of its number (`decode.envelope.stamp`); None: not known."""
     engine_ts: float | None = None
-    """The engine's own wall time of its newest batch: for the clock-skew warning only."""
+    """The engine's own wall time of the live batch its clock was last held against ours with; None: not yet."""
 
     @property
     def in_doubt(self) -> bool:
@@ -79,6 +79,7 @@ class SourceFacts:
         self.doubts = set()
         self.missed_stores = False
         self.proof_at = None
+        self.engine_ts = None
 
 
 def bound_of(facts: SourceFacts) -> Bound:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from api.demo.engine import EngineSimulator
+from indexer.clock import SystemClock
 from tests.support.core_events import CLEARED, TS, payload, prompt, removed, stored
 from tests.support.core_service import RunningService, applied, standing
 
@@ -141,6 +142,26 @@ def test_garbage_between_batches_keeps_the_connection(engine: EngineSimulator) -
         )
         assert 0 == counters.get("wire.reconnects", 0)
         assert 1 == engine.subscribers
+
+
+def test_a_late_join_by_replay_says_nothing_of_clocks_and_ages(engine: EngineSimulator) -> None:
+    """Batches of an hour ago: no remark on the engine's clock, no age of a last message; a message of now has one."""
+    clock = SystemClock()
+    now_s = clock.wall_us() / 1e6
+    for number, ts in enumerate((now_s - 3_600.0, now_s - 1_800.0)):
+        engine.publish(payload(stored([number + 1], prompt(1, number * 50)), ts=ts))
+    with RunningService([flag("pod", engine, replay=True, options=",blocks=9")]) as service:
+        wait_live(service)
+        service.wait_for(lambda: applied(service, "pod", 1), "what was replayed")
+        source = service.sources()["pod"]
+        assert (None, []) == (source["event_age_ms"], source["warnings"])
+
+        engine.wait_subscribers()
+        engine.publish(payload(ts=clock.wall_us() / 1e6))
+        service.wait_for(lambda: applied(service, "pod", 2), "a live batch")
+        source = service.sources()["pod"]
+        assert source["event_age_ms"] is not None
+        assert [] == source["warnings"]
 
 
 def test_each_rank_has_its_own_standing() -> None:

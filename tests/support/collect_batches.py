@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from indexer.model import RawBatch
@@ -18,6 +20,11 @@ def payload(number: int, life: int = 0, *, rank: int | None = 0, size_bytes: int
 def batch(number: int, life: int = 0, *, topic: bytes = b"", size_bytes: int = 0) -> RawBatch:
     """What such a message is once read."""
     return RawBatch(topic, number, payload(number, life, size_bytes=size_bytes))
+
+
+def late(messages: Iterable[RawBatch]) -> list[RawBatch]:
+    """The same, as replies of a replay are once read."""
+    return [message._replace(late=True) for message in messages]
 
 
 def batches(first: int, last: int, life: int = 0) -> list[RawBatch]:

@@ -91,9 +91,13 @@ class Speaker:
         """One batch with these events."""
         self.say_bytes(payload(*events, **envelope))
 
-    def say_bytes(self, raw: bytes, topic: bytes = b"") -> None:
+    def replay(self, *events: object, **envelope: Any) -> None:  # noqa: ANN401  passed on as it is
+        """The same, out of the engine's replay."""
+        self.say_bytes(payload(*events, **envelope), late=True)
+
+    def say_bytes(self, raw: bytes, topic: bytes = b"", *, late: bool = False) -> None:
         """As the collector does: a large batch is applied to its end before anything else is told."""
-        self.sink.apply(RawBatch(topic, self.next_sequence, raw))
+        self.sink.apply(RawBatch(topic, self.next_sequence, raw, late))
         self.next_sequence += 1
         while self.sink.go_on():
             pass

@@ -28,6 +28,8 @@ class RecordingSink:
         self.proofs = 0
         self.alive_calls: list[bool] = []
         self.silent_s = 0.0
+        self.late: list[int] = []
+        """Which of all that was applied was told to be of the past."""
 
     @property
     def descriptor(self) -> Descriptor:
@@ -45,6 +47,8 @@ class RecordingSink:
         self.story.append(("apply", batch.sequence))
         self.applied.append(batch.sequence)
         self.payloads.append(batch.payload)
+        if batch.late:
+            self.late.append(batch.sequence)
 
     @property
     def busy(self) -> bool:

@@ -16,7 +16,7 @@ from indexer.collect.options import CollectOptions
 from indexer.collect.replay import Question, converse
 from indexer.collect.sockets import open_context
 from indexer.model import RawBatch
-from tests.support.collect_batches import batch, batches
+from tests.support.collect_batches import batch, batches, late
 from tests.support.collecting import LOOPS, run_on, until
 
 pytestmark = pytest.mark.parametrize("loop", LOOPS)
@@ -96,7 +96,7 @@ def test_replies_and_end_marker(loop: str) -> None:
         talk = Conversation()
         with router(lambda _: [*map(frames, batches(5, 99)), END]) as (endpoint, requests):
             assert ReplayEnd.COMPLETE == await talk.ask(endpoint, 5)
-        assert batches(5, 99) == talk.got
+        assert late(batches(5, 99)) == talk.got
         assert [[b"", (5).to_bytes(8, "big")]] == requests
         assert max(talk.chunks) <= OPTIONS.quantum_messages
 
@@ -111,7 +111,7 @@ def test_large_replies_are_taken_in_small_bites(loop: str) -> None:
         talk = Conversation()
         with router(lambda _: [*map(frames, large), END]) as (endpoint, _):
             assert ReplayEnd.COMPLETE == await talk.ask(endpoint, 0)
-        assert large == talk.got
+        assert late(large) == talk.got
         assert {0, 1} >= set(talk.chunks)
 
     run_on(loop, main())
@@ -125,7 +125,7 @@ def test_what_is_no_reply_is_counted_and_skipped(loop: str) -> None:
         odd = [[b""], [b"", b"short", b"p"], [b"no delimiter", bytes(8), b"p"]]
         with router(lambda _: [frames(batch(0)), *odd, frames(batch(1)), END]) as (endpoint, _):
             assert ReplayEnd.COMPLETE == await talk.ask(endpoint, 0)
-        assert batches(0, 1) == talk.got
+        assert late(batches(0, 1)) == talk.got
         assert 3 == talk.malformed
 
     run_on(loop, main())
@@ -139,7 +139,7 @@ def test_silence_ends_it(loop: str, replies: list[RawBatch]) -> None:
         talk = Conversation()
         with router(lambda _: [*map(frames, replies)]) as (endpoint, _):
             assert ReplayEnd.TIMEOUT == await talk.ask(endpoint, 0)
-        assert replies == talk.got
+        assert late(replies) == talk.got
 
     run_on(loop, main())
 

@@ -21,9 +21,9 @@ def test_a_request_is_a_delimiter_and_a_number() -> None:
 @pytest.mark.parametrize(
     ("frames", "reply"),
     [
-        ([b"", SEVEN, b"p"], RawBatch(b"", 7, b"p")),
-        ([b"", b"kv@a@m", SEVEN, b"p"], RawBatch(b"kv@a@m", 7, b"p")),
-        ([b"", b"", SEVEN, b""], RawBatch(b"", 7, b"")),
+        ([b"", SEVEN, b"p"], RawBatch(b"", 7, b"p", late=True)),
+        ([b"", b"kv@a@m", SEVEN, b"p"], RawBatch(b"kv@a@m", 7, b"p", late=True)),
+        ([b"", b"", SEVEN, b""], RawBatch(b"", 7, b"", late=True)),
         ([b"", MARK, b""], END_MARKER),
         ([b"", b"", MARK, b""], END_MARKER),
         ([], MALFORMED),
@@ -35,7 +35,7 @@ def test_a_request_is_a_delimiter_and_a_number() -> None:
     ],
 )
 def test_replies(frames: list[bytes], reply: RawBatch | EndMarker | Malformed) -> None:
-    """Two or three frames after the delimiter; the number is the second to last."""
+    """Two or three frames after the delimiter; the number is the second to last. All of them are of the past."""
     assert reply == parse_reply(frames)
 
 

@@ -171,6 +171,7 @@ def test_what_came_behind_the_cursor_is_told(replay: bool, noted: int | None) ->
     story.live(10)
 
     assert [*batches(7, 10)] == [batch(number) for number in sink.applied]
+    assert [7, 8, 9] == sink.late
     assert ([], 0) == (story.asked, story.held_bytes)
 
 

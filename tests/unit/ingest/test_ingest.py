@@ -179,6 +179,57 @@ def test_a_clock_that_differs_is_remarked_on(ahead_s: float, warned: bool) -> No
     assert "exact" == core.ask(prompt(1)).state
 
 
+def test_a_replayed_batch_says_nothing_of_the_engines_clock() -> None:
+    """It is old by nature; the first live message that did not wait behind a replay is what tells."""
+    core = Core()
+    engine = core.engine()
+    now_s = core.clock.wall_us() / 1e6
+    engine.replay(stored([1], prompt(1)), ts=now_s - 3_600.0)
+    engine.sink.syncing(active=True)
+    engine.say(ts=now_s - 60.0)  # waited while the replay ran
+    engine.sink.syncing(active=False)
+    assert "clock" not in engine.source.warnings
+
+    engine.say(ts=now_s - 31.0)
+
+    assert "clock" in engine.source.warnings
+
+
+def test_a_clock_that_was_set_right_is_remarked_on_no_more() -> None:
+    """It is looked at once a generation."""
+    core = Core()
+    engine = core.engine()
+    engine.say(CLEARED, ts=core.clock.wall_us() / 1e6 - 31.0)
+    assert "clock" in engine.source.warnings
+
+    engine.say(ts=core.clock.wall_us() / 1e6)
+
+    assert "clock" not in engine.source.warnings
+
+
+def test_a_replayed_batch_is_no_message_of_now() -> None:
+    """It proves what it proves, and `event_age_ms` stays that of the last live message; null before the first."""
+    core = Core()
+    engine = core.engine()
+    engine.replay(stored([1], prompt(1)))
+    assert (0, None) == (about(ages(core)[0]), ages(core)[1])
+
+    engine.say()
+    core.clock.at += 2.0
+    engine.replay(stored([2], prompt(1, 50)))
+
+    assert (0, 2_000) == (about(ages(core)[0]), about(ages(core)[1]))
+
+
+def test_a_replayed_clear_is_a_proof_of_now() -> None:
+    """What it empties is proven as of the replay, not as of the message before."""
+    core = Core()
+    engine = core.engine()
+    engine.replay(CLEARED)
+
+    assert 0 == about(ages(core)[0])
+
+
 def test_remarks_are_set_and_taken_back() -> None:
     """By the collector, under a key each."""
     engine = Core().engine()
