@@ -22,6 +22,8 @@ from __future__ import annotations
 
 import array
 import asyncio
+import contextlib
+import importlib
 import json
 import os
 import random
@@ -557,6 +559,16 @@ class _Attempt:
 _CUT = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError, httpx.CloseError)
 
 
+_LOADED_LATE = ("anyio", "anyio._backends._asyncio", "httpcore._backends.anyio")
+"""What httpx imports with its first request, which takes longer than the deadline of a `rank` may be."""
+
+
+def _warm_up() -> None:
+    for name in _LOADED_LATE:
+        with contextlib.suppress(ImportError):  # other releases have other parts
+            importlib.import_module(name)
+
+
 class _Http:
     """Requests over kept connections, each under a deadline for all of it."""
 
@@ -584,6 +596,7 @@ class _Http:
             trust_env=False,
             uds=uds,
         )
+        _warm_up()
 
     async def send(self, call: _Call, timeout_s: float) -> Reply:
         """The answer, whatever its status. Raises `Unreachable`, `DeadlinePassed` and `BadAnswer`."""
@@ -704,7 +717,7 @@ class AsyncClient:
         timeout_s: float = TIMEOUT_S,
         connections_max: int = CONNECTIONS_MAX,
     ) -> None:
-        """Nothing is sent yet. Raises ValueError for what is no such URL."""
+        """Nothing is sent yet, and all is loaded that the first request needs. Raises ValueError for no such URL."""
         self._http = _Http(url, token, ca, cert, connections_max)
         self._timeout_s = timeout_s
         self.breaker = Breaker()

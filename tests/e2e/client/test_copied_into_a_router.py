@@ -110,6 +110,32 @@ def test_it_asks_in_every_form_and_gets_the_same_answer(fleet: ServedFleet, bare
     assert ["created", 1, 1, 1, 1, 1] == out["managed"]
 
 
+FIRST = """
+import asyncio, json, sys
+import kvindexer_client as k
+
+async def asynchronously():
+    async with k.AsyncClient(sys.argv[1]) as index:
+        before = set(sys.modules)
+        ranked = await index.rank(["a"], [1, 2], timeout_s=20.0)
+        return [ranked.failure, sorted(set(sys.modules) - before)]
+
+def synchronously():
+    with k.Client(sys.argv[1]) as index:
+        before = set(sys.modules)
+        ranked = index.rank(["a"], [1, 2], timeout_s=20.0)
+        return [ranked.failure, sorted(set(sys.modules) - before)]
+
+print(json.dumps(asyncio.run(asynchronously()) if sys.argv[2] == "async" else synchronously()))
+"""
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+def test_the_first_rank_imports_nothing(fleet: ServedFleet, bare: Path, kind: str) -> None:
+    """Its deadline is a few milliseconds: what takes longer to load was loaded when the client was made."""
+    assert [None, []] == json.loads(run_bare(bare, FIRST, fleet.url, kind))
+
+
 def test_the_ten_lines_of_a_router(fleet: ServedFleet, bare: Path) -> None:
     """As they are shown to readers, but for address and model; asked until an answer came in time."""
     tokens, cached = next((tokens, cached) for tokens, cached in fleet.probed(20) if any(cached.values()))
