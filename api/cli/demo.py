@@ -21,7 +21,7 @@ from api.demo.course import ManyReplicas, OneService
 from api.demo.engine import EngineFailed
 from api.demo.fleet import TraceFleet
 from api.demo.publisher import VLLM_NOW, Wire
-from api.demo.service import ServiceFailed, ServiceProcess
+from api.demo.service import Ports, ServiceFailed, ServiceProcess
 from api.demo.show import Show
 from api.demo.store import StoreFailed, StoreProcess
 from api.demo.trace import Trace, read_truth
@@ -61,6 +61,10 @@ def run(arguments: argparse.Namespace, stop: threading.Event) -> int:
     return _farewell(course)
 
 
+def _ports(arguments: argparse.Namespace) -> Ports:
+    return Ports(arguments.port, None if arguments.grpc_port is False else arguments.grpc_port)
+
+
 def _with_one_service(arguments: argparse.Namespace, running: contextlib.ExitStack) -> Course:
     package = files("api.demo")
     trace, truth = Trace(package / "demo.kvt.gz"), read_truth(package / "demo.truth.gz")
@@ -70,7 +74,7 @@ def _with_one_service(arguments: argparse.Namespace, running: contextlib.ExitSta
     fleet.start()
     store = running.enter_context(StoreProcess()) if arguments.redis else None
     url = "" if store is None else store.url
-    service = running.enter_context(ServiceProcess(arguments.port, fleet.source_flags(), url))
+    service = running.enter_context(ServiceProcess(_ports(arguments), fleet.source_flags(), url))
     asked = Alone(ServiceClient(service.url, timeout_s=REQUEST_MAX_S))
     show = Show(trace, truth, fleet, asked, time.monotonic, killable=None if store is None else service)
     return OneService(show, service, store, REPLAY_STEPS)
@@ -84,7 +88,7 @@ def _with_replicas(arguments: argparse.Namespace, running: contextlib.ExitStack)
     fleet.start()
     store = running.enter_context(StoreProcess())
     replicas = running.enter_context(
-        Replicas(fleet.source_flags(), store.url, arguments.port, timeout_s=REQUEST_MAX_S, now=time.monotonic)
+        Replicas(fleet.source_flags(), store.url, _ports(arguments), timeout_s=REQUEST_MAX_S, now=time.monotonic)
     )
     return ManyReplicas(Show(trace, truth, fleet, replicas, time.monotonic), replicas, store)
 
@@ -125,6 +129,8 @@ def _introduce(course: Course) -> None:
     print("Three engines replay recorded vLLM traffic; from another terminal, try:\n")
     print(f"curl -s {course.url}/v1/lookup -H 'content-type: application/json' -d '{question}'\n")
     print(*course.commands(), sep="\n")
+    for address in course.rpc_addresses():
+        print(f"gRPC, kvindexer.v1.KvIndexer with reflection: {address}")
     print(flush=True)
 
 

@@ -1,6 +1,6 @@
 """The demo's service, as a process of its own: started by `api.demo.service`, never by hand.
 
-Reads settings as flags of `serve` understand them, prints its address, and ends when its standard input does. So it
+Reads settings as flags of `serve` understand them, prints its addresses, and ends when its standard input does. So it
 ends with the process that started it, however that one ends, and needs no signal.
 """
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from indexer.settings import Settings
 
 
-def main(port: int, store_url: str, replica: str, sources: Sequence[str]) -> int:
+def main(port: str, grpc_port: str, store_url: str, replica: str, sources: Sequence[str]) -> int:
     """Serve until standard input ends. Nothing of the user's environment or files changes the demo.
 
-    `store_url` empty: memory mode.
+    `grpc_port` may be `off`. `store_url` empty: memory mode.
     """
     logging.basicConfig(level="WARNING")
     try:
         settings = load(
             environment={},
             flags={
-                "server.port": port,
-                "server.grpc_port": 0,
+                "server.port": int(port),
+                "server.grpc_port": False if grpc_port == "off" else int(grpc_port),
                 "events.probe_interval_s": 1.0,
                 "redis.url": store_url or None,
                 "redis.replica": replica,
@@ -67,4 +67,4 @@ async def _until_input_ends(settings: Settings) -> None:
             stop.set()
 
     loop.add_reader(sys.stdin, look)
-    await run_service(settings, stop, lambda addresses: print(addresses[0], flush=True))
+    await run_service(settings, stop, lambda addresses: print(*addresses, flush=True))

@@ -50,6 +50,16 @@ NAME ends at the first =tcp:// or =ipc:// and may contain : . / [ ]. Settings: f
 `kvindexer config` prints what they come to.
 """
 
+DEMO: Final = """\
+Nothing is kept, and nothing of the environment or of files changes it. Ctrl-C ends it; the exit code is 1 where an
+answer differed from what the engines say themselves.
+
+examples:
+  kvindexer demo                                       at http://127.0.0.1:8080
+  kvindexer demo --port 0 --grpc-port off --seconds 20 on a free port, without gRPC, for a while
+  kvindexer demo --cluster --grpc-port 50051           three replicas, gRPC at 50051, 50052, 50053
+"""
+
 REPLAY: Final = """\
 Each engine of the recording publishes on its own port, and answers replay on another, exactly as vLLM does.
 

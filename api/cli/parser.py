@@ -13,6 +13,7 @@ from api.cli.help_texts import (
     CALLERS,
     COMPARE,
     CONFIG,
+    DEMO,
     DRAIN,
     LOOKUP,
     OVERVIEW,
@@ -38,8 +39,10 @@ def build_parser(version: str) -> argparse.ArgumentParser:
     parser = _Parser(prog="kvindexer", description=OVERVIEW)
     parser.add_argument("--version", action="version", version=f"kvindexer {version}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_serve(commands.add_parser("serve", help="run the service", description="Run the service.", epilog=SERVE))
-    _add_demo(commands.add_parser("demo", help="a fleet, a service and lookups on this machine, shown live"))
+    _add_serve(commands.add_parser("serve", help="run the service", epilog=SERVE))
+    _add_demo(
+        commands.add_parser("demo", help="a fleet, a service and lookups on this machine, shown live", epilog=DEMO)
+    )
     _add_replay(commands.add_parser("replay", help="publish a recorded event stream as the engines did", epilog=REPLAY))
     _add_lookup(commands.add_parser("lookup", help="ask a running service about one prompt", epilog=LOOKUP))
     _add_sources(commands.add_parser("sources", help="what a running service listens to", epilog=SOURCES))
@@ -80,12 +83,12 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     """The flags that `serve` and `config` share: they change settings."""
     parser.add_argument("--config", metavar="FILE", type=Path, help="settings in YAML")
     parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
-    parser.add_argument("--port", type=int, help="port to listen on, 0 for a free one (default 8080)")
+    parser.add_argument("--port", type=_whole, metavar="N", help="port to listen on, 0 for a free one (default 8080)")
     parser.add_argument(
         "--grpc-port",
         type=_port_or_off,
         metavar="N|off",
-        help="port for gRPC, 0 for a free one (default 50051)",
+        help="port for gRPC on the same host, 0 for a free one, off for no gRPC (default 50051)",
     )
     parser.add_argument("--uds", metavar="PATH", help="Unix socket to listen on, beside the port")
     parser.add_argument(
@@ -105,24 +108,39 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=ENDPOINT",
         help="an engine to subscribe to: NAME=tcp://HOST:PORT, then as wanted ,replay=tcp://HOST:PORT ,model=M ,rank=N "
-        "or ,ranks=A-B ,address=IP:PORT ,alias=X (may be repeated) ,role=prefill|decode|both ,tenant=T "
-        ",blocks=N (its capacity); may be repeated",
+        "or ,ranks=A-B ,address=IP:PORT ,alias=X,alias=Y ,role=prefill|decode|both ,tenant=T ,blocks=N (its "
+        "capacity); once for each engine",
     )
     parser.add_argument(
         "--source-bind",
         action="append",
         default=None,
         metavar="tcp://*:PORT",
-        help="bind here for engines that connect; may be repeated",
+        help="bind here for engines that connect; once for each address",
     )
 
 
 def _port_or_off(text: str) -> int | bool:
     """`off` as YAML reads it."""
-    return False if text == "off" else int(text)
+    if text == "off":
+        return False
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"a port or off wanted, got {text!r}") from None
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"a whole number wanted, got {text!r}") from None
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Subscribe to engines and answer who holds how much of a prompt, over REST and gRPC, until Ctrl-C or SIGTERM."
+    )
     _add_settings(parser)
 
 
@@ -137,7 +155,16 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Three engines replay recorded vLLM traffic through real sockets into a service; lookups go on."
     )
-    parser.add_argument("--port", type=int, default=8080, help="port of the service, 0 for a free one (default 8080)")
+    parser.add_argument(
+        "--port", type=_whole, default=8080, metavar="N", help="port of the service, 0 for a free one (default 8080)"
+    )
+    parser.add_argument(
+        "--grpc-port",
+        type=_port_or_off,
+        default=0,
+        metavar="N|off",
+        help="its port for gRPC, 0 for a free one, off for no gRPC (default 0; the address is printed)",
+    )
     how = parser.add_mutually_exclusive_group()
     how.add_argument(
         "--redis",
@@ -148,13 +175,14 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--cluster",
         action="store_true",
-        help="three replicas beside such a store, asked in turn, on --port and the two ports above it; on the way one "
-        "is killed and started again, one is paused beyond its lease and goes on",
+        help="three replicas beside such a store, asked in turn, on the given ports and the two above each; on the way "
+        "one is killed and started again, one is paused beyond its lease and goes on",
     )
     parser.add_argument("--seconds", type=_positive, metavar="N", help="end by itself after so long")
 
 
 def _add_replay(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Publish a recorded event stream, each engine of it on a port of its own."
     parser.add_argument("trace", metavar="TRACE", type=Path, help="a kvtrace/1 file (NAME.kvt.gz), or demo")
     parser.add_argument(
         "--endpoint-base",
@@ -180,7 +208,9 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
         metavar="P",
         help="probability of a batch being lost on its way; it can still be replayed",
     )
-    parser.add_argument("--seed", type=int, default=1, help="of the losses: the same ones every time (default 1)")
+    parser.add_argument(
+        "--seed", type=_whole, default=1, metavar="N", help="of the losses: the same ones every time (default 1)"
+    )
     parser.add_argument("--loop", action="store_true", help="again and again, each time as new engine processes")
     parser.add_argument(
         "--wait-subscribers",
@@ -196,6 +226,7 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_lookup(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Ask a running service which engines hold how much of one prompt, best first."
     _add_client(parser)
     prompt = parser.add_mutually_exclusive_group(required=True)
     prompt.add_argument(
@@ -214,26 +245,31 @@ def _add_lookup(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_sources(parser: argparse.ArgumentParser) -> None:
+    parser.description = "What a running service listens to, how each source is doing, and what needs attention."
     _add_client(parser)
     parser.set_defaults(state=None, model=None)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
-    listing = actions.add_parser("list", help="all of them (the default)")
-    listing.add_argument("--state", choices=get_args(SourceState))
-    listing.add_argument("--model")
+    listing = actions.add_parser("list", help="all of them (the default)", description="List the sources.")
+    listing.add_argument("--state", choices=get_args(SourceState), help="only those in this state")
+    listing.add_argument("--model", help="only those of this model")
     adding = actions.add_parser("add", help="register one, or one a rank")
+    adding.description = "Have the service subscribe to an engine; with ranks=A-B to one source a rank."
     adding.add_argument("source", metavar="NAME=ENDPOINT", help="as --source of serve")
-    for name, text in (
-        ("remove", "forget it"),
-        ("clear", "forget what it holds"),
-        ("cordon", "list it with score 0"),
-        ("uncordon", "score it again"),
+    for name, text, description in (
+        ("remove", "forget it", "Subscribe to it no more, and forget it. Not for sources of flags or files."),
+        ("clear", "forget what it holds", "Forget what it holds; what it announces from now on counts again."),
+        ("cordon", "list it with score 0", "List it with score 0 until uncordon: routers send nothing new there."),
+        ("uncordon", "score it again", "Score it again after cordon."),
+        (
+            "history",
+            "what happened to it: gaps, restarts, clears, changes of owner",
+            "What happened to it, the newest first: gaps, restarts, clears, changes of owner, with cause and numbers.",
+        ),
     ):
-        action = actions.add_parser(name, help=text)
-        action.add_argument("pod", metavar="POD")
-        action.add_argument("--rank", type=int, metavar="N", help="only this data-parallel rank")
-    history = actions.add_parser("history", help="what happened to it: gaps, restarts, clears, changes of owner")
-    history.add_argument("pod", metavar="POD")
-    history.add_argument("--rank", type=int, metavar="N", help="only this data-parallel rank")
+        action = actions.add_parser(name, help=text, description=description)
+        action.add_argument("pod", metavar="POD", help="by any of its names")
+        action.add_argument("--rank", type=_whole, metavar="N", help="only this data-parallel rank")
+    history = actions.choices["history"]
     history.add_argument(
         "--limit", type=_items, default=HISTORY_LIMIT, metavar="N", help="at most so many, the newest (default 100)"
     )

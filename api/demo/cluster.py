@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from api.demo.facts import SourceFacts
     from api.demo.faults import Kind
+    from api.demo.service import Ports
 
 NAMES: Final = ("r1", "r2", "r3")
 LOOK_EVERY_S: Final = 0.25
@@ -38,7 +39,7 @@ class Replica:
 
 
 class Replicas:
-    """All of them, each on the port after the last one's, or with 0 on a free one. A context manager.
+    """All of them, each on the ports after the last one's, or with 0 on free ones. A context manager.
 
     Entry raises `ServiceFailed`. Nothing is left of them afterwards.
     """
@@ -47,14 +48,14 @@ class Replicas:
     """Of each engine, where all is well: its owner and its standby."""
 
     def __init__(
-        self, sources: Sequence[str], store_url: str, port: int, *, timeout_s: float, now: Callable[[], float]
+        self, sources: Sequence[str], store_url: str, ports: Ports, *, timeout_s: float, now: Callable[[], float]
     ) -> None:
         self.lease_s = LEASE_S
         self.sharing = Sharing()
         self.sources: Mapping[str, SourceFacts] = {}
         self.all: list[Replica] = []
         self._processes = [
-            ServiceProcess(port and port + index, sources, store_url, name) for index, name in enumerate(NAMES)
+            ServiceProcess(ports.after(index), sources, store_url, name) for index, name in enumerate(NAMES)
         ]
         self._timeout_s = timeout_s
         self._looking = Every(LOOK_EVERY_S, now)

@@ -58,6 +58,10 @@ class Course(Protocol):
         """To try from another terminal."""
         ...
 
+    def rpc_addresses(self) -> Sequence[str]:
+        """Where gRPC is spoken, `host:port` each."""
+        ...
+
     def outcome(self) -> tuple[Sequence[str], bool]:
         """Of what was done to processes: a sentence each, and whether all went well."""
         ...
@@ -104,6 +108,10 @@ class OneService:
         """See `Course`."""
         sources = f"kvindexer sources --url {self.url}"
         return (sources,) if self._store is None else (sources, f"kvindexer partitions --url {self.url}")
+
+    def rpc_addresses(self) -> Sequence[str]:
+        """See `Course`."""
+        return [self._service.rpc] if self._service.rpc else []
 
     def outcome(self) -> tuple[Sequence[str], bool]:
         """See `Course`."""
@@ -165,6 +173,10 @@ class ManyReplicas:
         """See `Course`."""
         each = [f"kvindexer sources --url {replica.client.url}" for replica in self._replicas.all]
         return (*each, f"kvindexer partitions --url {self.url}")
+
+    def rpc_addresses(self) -> Sequence[str]:
+        """See `Course`."""
+        return [replica.process.rpc for replica in self._replicas.all if replica.process.rpc]
 
     def outcome(self) -> tuple[Sequence[str], bool]:
         """See `Course`."""

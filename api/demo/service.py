@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from typing import IO, TYPE_CHECKING, Final, Self
+from typing import IO, TYPE_CHECKING, Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ LEASE_S: Final = 2.0
 
 _START: Final = (
     "import sys; sys.path[:] = {path!r}; "
-    "from api.cli.demo_service import main; sys.exit(main(int(sys.argv[1]), *sys.argv[2:4], sys.argv[4:]))"
+    "from api.cli.demo_service import main; sys.exit(main(*sys.argv[1:5], sys.argv[5:]))"
 )
 """Not `-m`: that looks in the working directory first, and many a project has a folder called `api`."""
 
@@ -33,39 +33,56 @@ class ServiceFailed(Exception):
         self.exit_code = exit_code
 
 
+class Ports(NamedTuple):
+    """Where a service listens; 0: a free one."""
+
+    rest: int
+    rpc: int | None
+    """None: no gRPC."""
+
+    def after(self, index: int) -> Ports:
+        """Those of the service that is started so many later."""
+        return Ports(self.rest and self.rest + index, self.rpc and self.rpc + index)
+
+
 class ServiceProcess:
     """A service for these sources, started at once; as a context manager it listens on entry, and is gone afterwards.
 
     `store_url` empty: memory mode. `replica`: what it is called in the store.
     """
 
-    def __init__(self, port: int, sources: Sequence[str], store_url: str = "", replica: str = "demo") -> None:
+    def __init__(self, ports: Ports, sources: Sequence[str], store_url: str = "", replica: str = "demo") -> None:
         self._said: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  closed in close
         self._arguments = [store_url, replica, *sources]
-        self._port = port
+        self._ports = ports
         self.url = ""
         """Its address, from entry on."""
+        self.rpc = ""
+        """The same of gRPC, `host:port`; empty without."""
         self.start()
 
     def __enter__(self) -> Self:
         """Wait until it accepts connections. Raises `ServiceFailed`; then nothing is left of it."""
-        self.url = self._address()
-        if not self.url:
+        addresses = self._addresses()
+        if not addresses:
             self._process.wait()
             try:
                 self.check()
             finally:
                 self.close()
-        self._port = urlsplit(self.url).port or self._port
+        self.url = addresses[0]
+        self.rpc = next((each.removeprefix("grpc://") for each in addresses if each.startswith("grpc://")), "")
+        self._ports = Ports(urlsplit(self.url).port or 0, int(self.rpc.rpartition(":")[2]) if self.rpc else None)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def start(self) -> None:
-        """Start it, for the first time or again on the same port; `listens` tells when it is there."""
+        """Start it, for the first time or again on the same ports; `listens` tells when it is there."""
+        ports = [str(self._ports.rest), "off" if self._ports.rpc is None else str(self._ports.rpc)]
         self._process = subprocess.Popen(  # noqa: S603  ourselves
-            [sys.executable, "-c", _START.format(path=sys.path), str(self._port), *self._arguments],
+            [sys.executable, "-c", _START.format(path=sys.path), *ports, *self._arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
@@ -94,7 +111,7 @@ class ServiceProcess:
         stdout = self._process.stdout
         if stdout is not None and not select.select([stdout], [], [], 0)[0]:
             return False
-        if not self._address():
+        if not self._addresses():
             self._process.wait()
             self.check()
         return True
@@ -123,8 +140,8 @@ class ServiceProcess:
             self._process.wait()
         self._said.close()
 
-    def _address(self) -> str:
-        return self._process.stdout.readline().strip() if self._process.stdout else ""
+    def _addresses(self) -> list[str]:
+        return self._process.stdout.readline().split() if self._process.stdout else []
 
     def _close_pipes(self) -> None:
         for pipe in (self._process.stdin, self._process.stdout):

@@ -13,9 +13,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import httpx
 import pytest
 
+from schemas.rpc.kvindexer.v1.kvindexer_pb2 import ListSourcesRequest
+from schemas.rpc.kvindexer.v1.kvindexer_pb2_grpc import KvIndexerStub
 from tests.support.demo_process import (
     DEADLINE_S,
     SUMMARY,
@@ -130,6 +133,31 @@ def test_a_killed_demo_leaves_no_service(started: list[subprocess.Popen[str]]) -
     process.kill()
     process.wait()
     wait_until_gone(service)
+
+
+def test_grpc_is_spoken_where_it_says(started: list[subprocess.Popen[str]]) -> None:
+    """At the port that was asked for, also after the service was killed and started again."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = demo(started, "--redis", "--grpc-port", str(port))
+    address = read_until(process, r"gRPC, kvindexer\.v1\.KvIndexer with reflection: (\S+)$")[1]
+    assert f"127.0.0.1:{port}" == address
+    read_until(process, r"nothing was lost: the same generations")
+    with grpc.insecure_channel(address) as channel:
+        answer = KvIndexerStub(channel).ListSources(ListSourcesRequest(), timeout=DEADLINE_S)
+
+    assert 3 == len(answer.sources)
+
+
+def test_without_grpc_none_is_told(started: list[subprocess.Popen[str]]) -> None:
+    """And all else is as ever."""
+    process = demo(started, "--grpc-port", "off", "--seconds", "1")
+    output, errors = process.communicate(timeout=DEADLINE_S)
+
+    assert (0, "") == (process.returncode, errors)
+    assert "gRPC" not in output
+    assert SUMMARY.search(output)
 
 
 def test_the_printed_line_to_try_works(started: list[subprocess.Popen[str]]) -> None:

@@ -42,6 +42,10 @@ OPERATED = [line for line in _readme_lines() if re.match(r"kvindexer (?!serve|de
 COMPARES = [line for line in _readme_lines() if line.startswith("kvindexer compare")]
 TOKENS = [line for line in _readme_lines() if line.startswith("kvindexer token")]
 SERVES = [line for line in _readme_lines() if line.startswith("kvindexer serve")]
+MADE = [line for line in _readme_lines() if line.startswith("make ")]
+PROTOS = [line for line in _readme_lines() if "grpc_tools.protoc" in line]
+CODE = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+RPC_CODE = [code for code in CODE if "import grpc" in code]
 
 
 def _lines_of(process: subprocess.Popen[str]) -> Queue[str]:
@@ -89,15 +93,25 @@ def _like_curl(arguments: list[str]) -> tuple[int, bytes]:
 
 
 @pytest.fixture(scope="module")
-def demo_port() -> Iterator[str]:
-    """The port of a running demo."""
+def demo() -> Iterator[tuple[str, str]]:
+    """A running demo: its port, and where it speaks gRPC."""
     process = subprocess.Popen(
         [*KVINDEXER, "demo", "--port", "0"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     try:
-        yield _address_in(_lines_of(process))
+        lines = _lines_of(process)
+        port = _address_in(lines)
+        while (found := re.match(r"gRPC, .*: (127\.0\.0\.1:\d+)$", lines.get(timeout=DEADLINE_S))) is None:
+            pass
+        yield port, found[1]
     finally:
         _end(process)
+
+
+@pytest.fixture(scope="module")
+def demo_port(demo: tuple[str, str]) -> str:
+    """The port of a running demo."""
+    return demo[0]
 
 
 @pytest.mark.parametrize("line", CURLS)
@@ -215,13 +229,43 @@ def test_the_tokens_of_the_readme_are_known_to_a_service(tmp_path: Path) -> None
 
 def test_the_code_for_routers_in_the_readme_is_that_which_is_tested() -> None:
     """tests/e2e/client runs it as it stands, but for address and model."""
-    shown = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     tested = (ROOT / "tests/e2e/client/from_a_router.py").read_text()
 
-    assert {tested.partition("\n\n")[2]} >= set(shown)
+    assert [tested.partition("\n\n")[2]] == [code for code in CODE if code not in RPC_CODE]
 
 
-@pytest.mark.parametrize(("target", "command"), [("run", "demo"), ("run-redis", "demo --redis")])
+@pytest.mark.parametrize("code", RPC_CODE)
+def test_the_code_for_grpc_in_the_readme_asks(code: str, demo: tuple[str, str]) -> None:
+    """As it stands but for the address, of a running demo: it prints a state and the three engines."""
+    assert "127.0.0.1:50051" in code
+    done = _python(code.replace("127.0.0.1:50051", demo[1]), ROOT)
+
+    assert re.match(r"(exact|degraded) \[(\('[^']+', \d+\)(, )?){3}\]\n", done)
+
+
+@pytest.mark.parametrize("line", PROTOS)
+def test_the_client_that_the_readme_generates_asks(line: str, demo: tuple[str, str], tmp_path: Path) -> None:
+    """It needs nothing of ours, and says what the packaged one says."""
+    words = [sys.executable, *shlex.split(line)[1:]]
+    words = [word.replace("out=.", f"out={tmp_path}") for word in words]
+    subprocess.run(words, cwd=ROOT, check=True, timeout=DEADLINE_S)
+    code = RPC_CODE[0].replace("127.0.0.1:50051", demo[1]).replace("schemas.rpc.kvindexer", "kvindexer")
+
+    assert "schemas" not in code
+    assert _python(code, tmp_path).startswith(("exact ", "degraded "))
+
+
+def _python(code: str, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert (0, "") == (done.returncode, done.stderr)
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("target", "command"), [("run", "demo"), ("run-redis", "demo --redis"), ("run-cluster", "demo --cluster")]
+)
 def test_the_demos_of_the_readme_are_those_that_are_tested(target: str, command: str) -> None:
     """By what make would do."""
     planned = subprocess.run(
@@ -233,7 +277,11 @@ def test_the_demos_of_the_readme_are_those_that_are_tested(target: str, command:
 
 
 def test_the_readme_has_such_lines() -> None:
-    """The tests above cannot pass for want of lines."""
+    """The tests above cannot pass for want of lines, and there are none beside those that they run."""
+    tested = [*CURLS, *OPERATED, *COMPARES, *TOKENS, *SERVES, *MADE, *PROTOS]
+    assert sorted(tested) == sorted(_readme_lines())
+    assert {"run", "run-redis", "run-cluster", "test"} == {line.split()[1] for line in MADE}
+    assert (1, 1) == (len(RPC_CODE), len(PROTOS))
     assert CURLS
     assert {"partitions", "drain", "redis"} <= {line.split()[1] for line in OPERATED}
     assert any("--redis-url" in line for line in SERVES)
