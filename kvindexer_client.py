@@ -670,11 +670,28 @@ def _place(url: str) -> tuple[str, str, str, str | None]:
 
 
 def _tls(ca: str | None, cert: str | tuple[str, str] | None) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=ca)
-    if cert is not None:
-        certificate, key = (cert, None) if isinstance(cert, str) else cert
-        context.load_cert_chain(certificate, key, password="")  # never ask at the terminal
+    """Raises OSError with the name of the file that cannot be used: what ssl raises names none."""
+    certificate, key = (cert, None) if cert is None or isinstance(cert, str) else cert
+    for path in (ca, certificate, key):
+        if path is not None:
+            with open(path, "rb"):  # noqa: PTH123  # as short, and one import less
+                pass
+    try:
+        context = ssl.create_default_context(cafile=ca)
+    except ssl.SSLError as error:
+        raise OSError(error.errno, "no certificates in PEM form", ca) from error
+    if certificate is not None:
+        try:
+            context.load_cert_chain(certificate, key, password="")  # never ask at the terminal
+        except ssl.SSLError as error:
+            what = f"no key in PEM form, without a password, that fits the certificate in {certificate}"
+            raise OSError(error.errno, what, certificate if key is None else key) from error
     return context
+
+
+_NO_HTTP = "what answers there speaks no HTTP: is it the port for gRPC, or of another service?"
+_HUNG_UP = "it hung up without a whole answer: is it https://, or the port of another service?"
+_NO_TLS_SAID = frozenset(("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"))
 
 
 def _why(error: BaseException) -> str:
@@ -683,6 +700,10 @@ def _why(error: BaseException) -> str:
     for each in seen:
         if isinstance(each, ssl.SSLCertVerificationError):
             return f"its certificate is not trusted: {each.verify_message}"
+        if isinstance(each, httpx.RemoteProtocolError):
+            return _HUNG_UP if "disconnected" in str(each) or "closed" in str(each) else _NO_HTTP
+        if isinstance(each, ssl.SSLError) and each.reason in _NO_TLS_SAID:
+            return "what answers there speaks no TLS: is it http://, or the port of another service?"
         if isinstance(each, OSError) and each.strerror:
             if isinstance(each, (ssl.SSLError, socket.gaierror)) or each.errno is None:
                 return each.strerror.lower()
@@ -717,7 +738,10 @@ class AsyncClient:
         timeout_s: float = TIMEOUT_S,
         connections_max: int = CONNECTIONS_MAX,
     ) -> None:
-        """Nothing is sent yet, and all is loaded that the first request needs. Raises ValueError for no such URL."""
+        """Nothing is sent yet, and all is loaded that the first request needs.
+
+        Raises ValueError for what is no such URL, OSError with the name of a file that cannot be used.
+        """
         self._http = _Http(url, token, ca, cert, connections_max)
         self._timeout_s = timeout_s
         self.breaker = Breaker()
@@ -933,7 +957,7 @@ class Client:
         timeout_s: float = TIMEOUT_S,
         connections_max: int = CONNECTIONS_MAX,
     ) -> None:
-        """As `AsyncClient`. Raises ValueError for what is no such URL."""
+        """As `AsyncClient`. Raises ValueError for what is no such URL, OSError for a file that cannot be used."""
         self._made_of = (url, token, ca, cert, timeout_s, connections_max)
         self._timeout_s = timeout_s
         self._lock = threading.Lock()

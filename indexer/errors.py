@@ -30,12 +30,17 @@ class FieldIssue(msgspec.Struct, frozen=True):
     got: str | None = None
     hint: str | None = None
 
+    def __str__(self) -> str:
+        """All of it in one line for a person: which field, what would be right, what came, what to do."""
+        got = "" if self.got is None else f" wanted, got {self.got}"
+        return f"{self.field}: {self.rule}{got}" + ("" if self.hint is None else f" ({self.hint})")
+
 
 class BadRequestError(IndexerError):
     """The caller must change the request. `code` is stable and dotted, e.g. `token_ids.not_u32`."""
 
     def __init__(self, code: str, issues: Sequence[FieldIssue], detail: str | None = None) -> None:
-        super().__init__(detail or "; ".join(f"{i.field}: {i.rule}" for i in issues))
+        super().__init__(detail or "; ".join(map(str, issues)))
         self.code = code
         self.issues = tuple(issues)
 

@@ -58,7 +58,9 @@ class TokenAccess:
             caller = self._callers.get(sha256(authorization[7:].strip()).digest())
             if caller is not None:
                 return caller
-        detail = "this bearer token is not known here, or no longer"
+            detail = "this bearer token is not known here, or no longer"
+        else:
+            detail = "this is no bearer token: send Authorization: Bearer with your token behind it, one blank between"
         raise RequestRefused(HTTPStatus.UNAUTHORIZED, "token.unknown", detail, headers=[_INVALID])
 
     async def watch(self) -> None:

@@ -51,8 +51,10 @@ class ServiceClient:
             self._client: Client = kvindexer_client.Client(url, token, ca=ca, cert=cert, timeout_s=timeout_s)
         except ValueError as error:
             raise CommandFailed(f"--{'token' if 'token' in str(error) else 'url'}: {error}", 2) from error
-        except OSError as error:  # of TLS, too
-            raise CommandFailed(f"--ca, --cert, --key: {_words(error)}", 2) from error
+        except OSError as error:
+            file = str(error.filename)
+            flag = "--ca" if file == ca else "--cert" if cert is not None and file == cert[0] else "--key"
+            raise CommandFailed(f"{flag}: {file}: {_words(error)}", 2) from error
         self.url = self._client.url
 
     def request(self, method: str, path: str, body: object = None, headers: Sequence[tuple[str, str]] = JSON) -> bytes:
@@ -88,7 +90,7 @@ def problem_line(status: int, reason: str, body: bytes) -> str:
     try:
         problem = msgspec.json.decode(body, type=Problem)
     except msgspec.MsgspecError:
-        return f"{status} {reason}"
+        return f"{status} {reason}, and not in this service's words: a gateway, or another service?"
     items = []
     for item in problem.errors:
         got = "" if item.got is None else f", got {item.got}"
@@ -106,4 +108,5 @@ def decoded(answer: bytes) -> object:
 
 
 def _words(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
+    words = error.strerror or str(error)
+    return words[:1].lower() + words[1:]

@@ -20,7 +20,7 @@ def items_of(bodies: Sequence[MmItemBody] | None) -> tuple[MmItem, ...]:
     end = 0
     for item in sorted(bodies, key=lambda item: item.offset):
         if item.offset < end:
-            issue = FieldIssue("mm_items", "items lie side by side", str(item.offset))
+            issue = FieldIssue("mm_items", "items that lie side by side", str(item.offset))
             raise BadRequestError("mm_items.overlap", [issue])
         end = item.offset + item.length
     return tuple(MmItem(item.hash, item.offset, item.length) for item in bodies)

@@ -44,7 +44,7 @@ def problem_of(refusal: RequestRefused, request_id: str) -> Problem:
     return Problem(
         status=refusal.status.value,
         code=refusal.code,
-        detail=str(refusal),
+        detail=str(refusal)[:MESSAGE_MAX],
         errors=[ProblemItem(field=i.field, rule=i.rule, got=i.got, hint=i.hint) for i in refusal.issues],
         request_id=request_id,
     )

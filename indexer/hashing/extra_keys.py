@@ -78,7 +78,7 @@ def query_extras(
     for item in sorted(mm_items, key=lambda item: item.offset):
         if item.offset < end:
             raise BadRequestError(
-                "mm_items.overlap", [FieldIssue("mm_items", "items lie side by side", str(item.offset))]
+                "mm_items.overlap", [FieldIssue("mm_items", "items that lie side by side", str(item.offset))]
             )
         end = item.offset + item.length
         first = item.offset // block_size

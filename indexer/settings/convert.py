@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import types
+from collections.abc import Iterator
 from typing import Annotated, Final, Literal, Union, get_args, get_origin
 
 import msgspec
@@ -53,6 +54,23 @@ def _rule_of_entry(value: object, annotation: object) -> str | None:
         except msgspec.ValidationError as error:
             return f"{shown(key)}: {rule_of(error, of_entry)}"
     return None
+
+
+def unknown_of_entries(value: object, annotation: object) -> Iterator[tuple[tuple[str, str], tuple[str, ...]]]:
+    """Of a map of sections: each key that its section does not know, as (entry, key), and those that it knows."""
+    section = get_args(annotation)[1] if get_origin(annotation) is dict else None
+    if not (isinstance(section, type) and issubclass(section, msgspec.Struct)):
+        return
+    if isinstance(value, Written):
+        try:
+            value = as_yaml(value)
+        except ValueError:  # told where it is converted
+            return
+    known = tuple(field.name for field in msgspec.structs.fields(section))
+    for name, entry in value.items() if isinstance(value, dict) else ():
+        for key in entry if isinstance(entry, dict) else ():
+            if key not in known:
+                yield (str(name), str(key)), known
 
 
 def as_yaml(text: str) -> object:

@@ -22,7 +22,7 @@ import yaml
 from indexer.errors import IndexerError, SettingsError, SourceConflictError
 from indexer.index.registry import NameBook
 from indexer.model import Descriptor, SourceId
-from indexer.settings.convert import Written, converted, one_line, secrecy, shown
+from indexer.settings.convert import Written, converted, one_line, secrecy, shown, unknown_of_entries
 from indexer.settings.relations import contradictions
 from indexer.settings.sections import Section, Settings
 from indexer.settings.source_entry import descriptor_of
@@ -189,6 +189,13 @@ class _Reader:
                 given[field.name] = self._build(inner, path)
             if path in self._values:
                 value, origin = self._values[path]
+                unknown = list(unknown_of_entries(value, field.type))
+                self._errors += [
+                    SettingsError(".".join((*path, *below)), f"unknown key in {origin} ({nearest(below[-1], known)})")
+                    for below, known in unknown
+                ]
+                if unknown:
+                    continue
                 try:
                     given[field.name] = converted(value, field.type)
                 except ValueError as error:

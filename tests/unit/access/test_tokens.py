@@ -60,6 +60,23 @@ def test_nobody_else_is(tmp_path: Path, shown: bytes) -> None:
     assert (b"www-authenticate", b'Bearer realm="kvindexer", error="invalid_token"') in refused.value.headers
 
 
+@pytest.mark.parametrize(
+    ("shown", "told"),
+    [
+        (b"hush", "Authorization: Bearer"),
+        (b"Basic hush", "Authorization: Bearer"),
+        (b"Bearer", "Authorization: Bearer"),
+        (b"Bearer hush", "not known here"),
+    ],
+)
+def test_who_shows_it_in_another_form_is_told_the_form(tmp_path: Path, shown: bytes, told: str) -> None:
+    """And nothing of what was shown."""
+    with pytest.raises(RequestRefused, match=told) as refused:
+        _access(tmp_path, _entry()).caller(shown)
+
+    assert "hush" not in str(refused.value)
+
+
 def test_who_shows_nothing_is_asked(tmp_path: Path) -> None:
     """The answer says how."""
     with pytest.raises(RequestRefused) as refused:

@@ -32,6 +32,15 @@ from schemas.rest import Problem
             "limit.wrong_type",
             "limit: integer",
         ),
+        (
+            BadRequestError(
+                "x.y",
+                [FieldIssue("limit", "0..9", "-1"), FieldIssue("modle", "unknown field", hint="did you mean model?")],
+            ),
+            422,
+            "x.y",
+            "limit: 0..9 wanted, got -1; modle: unknown field (did you mean model?)",
+        ),
         (SourceUnknownError("a", 3), 404, "source.unknown", "no source is known as 'a' with dp_rank 3"),
         (SourceElsewhereError("a", "b"), 409, "source.elsewhere", "this replica only follows 'a'; ask replica b"),
         (SourceElsewhereError("a", None), 409, "source.elsewhere", "this replica only follows 'a'"),

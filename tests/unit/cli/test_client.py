@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
 import socket
+import socketserver
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from api.cli.client import CommandFailed, ServiceClient, problem_line
+from tests.support.certificates import Authority
 
 PROBLEM = {
     "type": "about:blank",
@@ -111,6 +115,68 @@ def test_a_server_that_says_nothing_is_left() -> None:
         client = ServiceClient(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout_s=0.05)
         with pytest.raises(CommandFailed, match="cannot be reached: no answer in time"):
             client.request("GET", "/")
+
+
+@contextlib.contextmanager
+def answering(said: bytes) -> Iterator[int]:
+    """The port of a server that says this to whatever comes, and hangs up."""
+
+    class Says(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(65_536)
+            self.request.sendall(said)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Says) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "said", "told"),
+    [
+        pytest.param("http", bytes.fromhex("00000604000000000000040001000a"), "speaks no HTTP", id="gRPC"),
+        pytest.param("http", bytes.fromhex("15030100020246"), "speaks no HTTP", id="TLS"),
+        pytest.param("http", b"SSH-2.0-server\r\n\r\n", "speaks no HTTP", id="something else"),
+        pytest.param("http", b"", "hung up without a whole answer", id="hangs up"),
+        pytest.param(
+            "http", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{", "hung up without a whole answer", id="half"
+        ),
+        pytest.param("https", b"HTTP/1.1 400 Bad Request\r\n\r\n", "speaks no TLS", id="HTTP"),
+        pytest.param("https", bytes.fromhex("00000604000000000000040001000a"), "speaks no TLS", id="gRPC in plain"),
+    ],
+)
+def test_a_wrong_port_is_told_in_words(scheme: str, said: bytes, told: str) -> None:
+    """Not in those of a library; with the address that was asked, and what it may be instead."""
+    with answering(said) as port, pytest.raises(CommandFailed, match=told) as caught:
+        ServiceClient(f"{scheme}://127.0.0.1:{port}").request("GET", "/")
+
+    assert str(caught.value).startswith(f"{scheme}://127.0.0.1:{port} cannot be reached: ")
+    assert str(caught.value).endswith("service?")
+
+
+def test_files_of_tls_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    """With the flag that names them: one that is not there, one that holds none, a key of another certificate."""
+    authority, other = Authority(tmp_path, "one"), Authority(tmp_path, "two")
+    cert, key = authority.issue("client")
+    _, strange = other.issue("stranger", files="strange")
+    nothing, absent = tmp_path / "nothing.pem", tmp_path / "absent.pem"
+    nothing.write_text("x")
+    for files, flag, file in (
+        ({"ca": absent}, "--ca", absent),
+        ({"ca": nothing}, "--ca", nothing),
+        ({"cert": (absent, key)}, "--cert", absent),
+        ({"cert": (cert, absent)}, "--key", absent),
+        ({"cert": (cert, strange)}, "--key", strange),
+        ({"cert": (nothing, key)}, "--key", key),
+    ):
+        named = {name: tuple(map(str, each)) if isinstance(each, tuple) else str(each) for name, each in files.items()}
+        with pytest.raises(CommandFailed) as caught:
+            ServiceClient("https://127.0.0.1:9", **named)  # type: ignore[arg-type]
+        assert 2 == caught.value.exit_code
+        assert str(caught.value).startswith(f"{flag}: {file}: ")
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://h", "http://", "http://h:99999", "http://user:pass@h"])

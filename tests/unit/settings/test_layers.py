@@ -113,10 +113,11 @@ def test_environment_values_are_yaml_where_the_setting_is_no_text() -> None:
         ),
         (
             "models: {tokenizers: {a: {engine: true}, m: {fil: x}}}",
-            (
-                "models.tokenizers: 'm': object contains unknown field fil, got {'a': {'engine': True}, 'm': "
-                "{'fil': 'x'}} (kvindexer.yaml)"
-            ),
+            "models.tokenizers.m.fil: unknown key in kvindexer.yaml (did you mean file?)",
+        ),
+        (
+            "models: {tokenizers: {m: {file: 5}}}",
+            "models.tokenizers: 'm': expected text or null at .file, got {'m': {'file': 5}} (kvindexer.yaml)",
         ),
         ("server: 5", "server: unknown key in kvindexer.yaml (server is a section, its keys are wanted)"),
         ("events: {rcvhwm: 0}", "events.rcvhwm: expected a whole number >= 1, got 0 (kvindexer.yaml)"),
@@ -183,6 +184,23 @@ def test_a_bad_file_is_told_key_rule_and_value(config: Path, text: str, complain
 
     (told,) = complaints(caught)
     assert told.replace(str(config), config.name).startswith(complaint)
+
+
+def test_a_misspelt_key_in_a_map_of_the_environment_is_told_with_the_nearest(config: Path) -> None:
+    """Each of them, from wherever it comes, and nothing else of that map."""
+    config.write_text("models: {tokenizers: {m: {tmplate: x}}}")
+    with pytest.raises(BadSettings) as caught:
+        load(config, {})
+    assert [f"models.tokenizers.m.tmplate: unknown key in {config} (did you mean template?)"] == complaints(caught)
+
+    name = "KVINDEXER_MODELS__TOKENIZERS"
+    with pytest.raises(BadSettings) as caught:
+        load(environment={name: "{m: {fil: x, engin: true}, n: {file: y}}"})
+
+    assert [
+        f"models.tokenizers.m.fil: unknown key in {name} (did you mean file?)",
+        f"models.tokenizers.m.engin: unknown key in {name} (did you mean engine?)",
+    ] == complaints(caught)
 
 
 def test_all_that_is_wrong_with_an_entry_is_told_at_once(config: Path) -> None:
