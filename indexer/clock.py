@@ -1,4 +1,4 @@
-"""The one place that reads time (style rule 8)."""
+"""The one place that reads time."""
 
 from __future__ import annotations
 

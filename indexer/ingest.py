@@ -164,7 +164,7 @@ class Ingest:
             source.facts.shortfalls.add(why)
 
     def next_generation(self) -> int:
-        """Only grows, also over a restart of this process (design.md section 3)."""
+        """Only grows, also over a restart of this process."""
         self._last_generation = max(self._last_generation + 1, self.clock.wall_us())
         return self._last_generation
 

@@ -60,7 +60,7 @@ OTHER_KINDS: Final = frozenset(
         "unknown",
     }
 )
-"""The other kinds engines name (kv_events fact sheet 1.4); their hit rules are not implemented."""
+"""The other kinds engines name in events; their hit rules are not implemented."""
 
 TOKEN_BYTES: Final = 4
 """Of a token id in an image: little-endian u32."""
@@ -90,7 +90,7 @@ class SourceId(NamedTuple):
 
 
 class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator or an API caller says about a source (api.md section 1).
+    """What an operator or an API caller says about a source.
 
     `endpoint` is a ZMQ address to connect to, or None for a source that appeared by topic on a bound socket.
     `blocks_total` is the engine's capacity in blocks where known; it tells ghosts after a kept gap (P6).
@@ -128,7 +128,7 @@ class RawBatch(NamedTuple):
 
 
 class BlocksStored(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks became available. Field meaning: kv_events fact sheet 1.4; hashes are normalised to u64.
+    """Blocks became available. Fields mean what vLLM's `BlockStored` means; hashes are normalised to u64.
 
     `tokens` is the little-endian u32 image of `token_ids` (b"" when the event carries none, as offload placeholders
     do); `tokens_ok` is False when the list held something that is no u32 (pairs, strings): usable on hash level only.

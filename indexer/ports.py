@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Clock(Protocol):
-    """Time as an argument (style rule 8)."""
+    """Time as an argument, so that tests decide what time it is."""
 
     def now(self) -> float:
         """Seconds on the boot-time clock: never goes back, counts while the machine or the process sleeps."""

@@ -1,4 +1,4 @@
-"""Every metric this service shows, with unit and meaning (api.md section 6).
+"""Every metric this service shows, with unit and meaning.
 
 Reads facts at scrape time; the hot path only counts.
 

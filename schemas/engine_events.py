@@ -1,4 +1,4 @@
-"""The engines' wire structs, in both shapes vLLM has used (kv_events fact sheet section 1).
+"""The engines' wire structs, in both shapes vLLM has used.
 
 Arrays up to 0.23, maps from 0.24; the envelope is an array of three in both. These structs are the *fast path* only:
 a payload that does not fit them entirely is decoded again, event by event, by the tolerant path of

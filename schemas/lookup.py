@@ -1,4 +1,4 @@
-"""What a lookup asks and answers (api.md section 3). Shapes only, no behaviour.
+"""What a lookup asks and answers. Shapes only, no behaviour.
 
 `LookupQuery` is the parsed form that every door produces: tokens are already one little-endian u32 image, so that no
 door ever walks a token list in Python. `LookupAnswer` is encoded as it stands, to JSON or MessagePack, by msgspec.

@@ -1,4 +1,4 @@
-"""What the REST face takes and gives besides a lookup's answer (api.md sections 3 and 4). Shapes and limits only.
+"""What the REST face takes and gives besides a lookup's answer. Shapes and limits only.
 
 The limits stand in the types, so that the decoder, the OpenAPI document and the messages about bad input cannot differ.
 Bodies refuse unknown keys; in every body `null` means the same as leaving the key out. 64-bit block hashes are

@@ -1,4 +1,4 @@
-"""What those who watch the sources are told of each (api.md section 5). Shapes only."""
+"""What those who watch the sources are told of each. Shapes only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """A caller, what it may do, and whose engines it asks about. Pure.
 
-Scopes and tenants as api.md sections 1 and 7 have them: a caller bound to a tenant may leave the tenant out; naming
-another one is refused.
+A caller bound to a tenant may leave the tenant out; naming another one is refused.
 """
 
 from __future__ import annotations

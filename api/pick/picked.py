@@ -1,7 +1,7 @@
 """From an answer to what a script can read without a JSON library: a line a pod, and the same in headers. Pure.
 
-Only pods that hold something are named. Where nobody does, the prefix decides nothing and the load should (api.md,
-section 4), which the gateway knows and we do not yet.
+Only pods that hold something are named. Where nobody does, the prefix decides nothing and the load should, which the
+gateway knows and we do not yet (decisions/0025).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What callers of the REST face may take: every number, and what happens there (style rule 7)."""
+"""What callers of the REST face may take: every number, and what happens there."""
 
 from __future__ import annotations
 

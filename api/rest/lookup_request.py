@@ -2,7 +2,7 @@
 
 A prompt told as text stays one (`query.text`): the node makes tokens of it.
 
-Three forms (api.md section 3): JSON, MessagePack, and bare token bytes with the options in the query string. Where an
+Three forms: JSON, MessagePack, and bare token bytes with the options in the query string. Where an
 option is given twice the body counts before the query string, and that before a header; of several deadlines the
 smallest holds.
 """

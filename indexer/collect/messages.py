@@ -12,7 +12,7 @@ from indexer.collect.replay import SEQUENCE_BYTES
 from indexer.model import RawBatch
 
 FRAMES: Final = 3
-"""Topic, sequence number, payload (fact sheet 1.1)."""
+"""Topic, sequence number, payload."""
 _SEQUENCE_MAX: Final = 2**64 - 2
 """The number above it marks the end of a replay; no batch has it."""
 _NOBLOCK: Final = int(zmq.NOBLOCK)

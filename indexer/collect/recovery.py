@@ -1,6 +1,6 @@
 """One recovery: a series of conversations with a replay endpoint that fetch what one source lacks. Pure.
 
-What makes replay hard (fact sheet 3.6): neither truncation nor a restart is signalled; up to vLLM 0.32 an engine loses
+What makes replay hard: neither truncation nor a restart is signalled; up to vLLM 0.32 an engine loses
 replies in the middle or at the end, silently, and still sends the end marker; the marker itself may be lost. So every
 reply is held against the tracker, a hole is asked for again, and what cannot be had is named, never skipped.
 """

@@ -1,7 +1,7 @@
 """The conversation with an engine's replay socket: one question, many replies, an end marker perhaps. I/O.
 
 A fresh DEALER for each question, so that a late reply to an older one is never mistaken for this one's. A REQ socket
-would receive the first reply only; a request without the empty delimiter gets none (fact sheet 3.6).
+would receive the first reply only; a request without the empty delimiter gets none.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Is this batch next, late, a gap, or a new life of the engine? One tracker per publisher. Pure: no I/O, no clock.
 
-An engine numbers its batches from 0 per process and puts no epoch on the wire (fact sheet 3.7), so all that is known of
+An engine numbers its batches from 0 per process and puts no epoch on the wire, so all that is known of
 its identity is (sequence, stamp) pairs: the same pair again is the same message again, another stamp under an old
 number is another process. The tracker judges; its owner decides what to do and says so with `advance` or `forget`.
 """

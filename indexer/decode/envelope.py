@@ -1,7 +1,7 @@
 """The batch envelope: its time stamp and rank cheaply, or with its events still encoded. Pure.
 
-An envelope is an array `[ts, events, data_parallel_rank]` (fact sheet 1.2) or, from other producers, a map with those
-names. The sequence check needs the time stamp of every batch but never its events, so those are stepped over undecoded.
+An envelope is an array `[ts, events, data_parallel_rank]` or, from other producers, a map with those names. The
+sequence check needs the time stamp of every batch but never its events, so those are stepped over undecoded.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def peek_rank(payload: bytes) -> int | None:
 def stamp(payload: bytes) -> float:
     """What tells two batches of the same sequence number apart: the time stamp, or a number made of the bytes.
 
-    Replayed payloads are byte-identical to the live ones (fact sheet 3.6), so both choices agree between the two.
+    Replayed payloads are byte-identical to the live ones, so both choices agree between the two.
     The stand-in is negative, as no engine clock is.
     """
     ts = peek_ts(payload)

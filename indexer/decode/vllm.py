@@ -4,7 +4,7 @@ Two paths with one meaning. The fast path decodes the whole payload into typed s
 event; it is taken when everything fits. Otherwise the tolerant path decodes to plain values and looks at each event
 alone, so that one bad event never costs its batch (P11). `tests/unit/decode` holds both paths to the same answers.
 
-Relies on: kv_events fact sheet sections 1.2-1.7, 4.5, 4.6. Promises: any bytes give a batch or `None`, nothing raises.
+Promises: any bytes give a batch or `None`, nothing raises.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ TIERS: Final[dict[str, Tier]] = {
     "REMOTE": Tier.REMOTE,
     "EXTERNAL": Tier.REMOTE,
 }
-"""Media seen in the field (fact sheet 4.6), upper-cased. Anything else is `unknown`, never GPU (Dynamo #11571)."""
+"""Media seen in the field, upper-cased. Anything else is `unknown`, never GPU (Dynamo #11571)."""
 
 _FIXARRAY: Final = 0x9
 """High four bits of msgpack's short arrays."""

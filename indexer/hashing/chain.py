@@ -8,7 +8,7 @@
 
 `local_i` enters the chain as 8 bytes in XXH3's canonical (big-endian) form. `extras_i` is empty for a plain block,
 else what `hashing/extra_keys.py` makes of salt, multimodal keys and lookahead tokens. Without extras `local_i` equals
-the local hash of Dynamo's indexer (checked against its wheel; dynamo fact sheet section 3). Model, tenant and role
+the local hash of Dynamo's indexer (checked against its wheel). Model, tenant and role
 are not hashed: they are the mask a walk starts with. Test vectors: tests/unit/hashing/test_chain.py.
 
 Cost: two XXH3 calls and one list append a block and nothing a token: 0.1 us a block (decisions/0003).

@@ -2,7 +2,7 @@
 
 Pure.
 
-Engines publish these untyped (kv_events fact sheet 2.5); we give each a type and a length, so that a salt can never
+Engines publish these untyped; we give each a type and a length, so that a salt can never
 equal an image (vLLM #44701, SGLang #24568). Both sides end here: events through `event_extras`, questions through
 `query_extras`; `tests/unit/hashing/test_extra_keys.py` holds them to the same bytes for the same content.
 

@@ -1,6 +1,6 @@
 """What stores claim about their group, and which claim to believe. Pure.
 
-A group's kind and window do not change while an engine lives (kv_events fact sheet 1.4), so every store of it says the
+A group's kind and window do not change while an engine lives, so every store of it says the
 same. One damaged store must cost only itself (P11): believed at once, it could take the main group out of the walk,
 and everything the source holds with it, until a restart. So a claim that contradicts what at least two stores agreed
 on is believed only when the group's next store repeats it; alone it is refused.

@@ -1,6 +1,6 @@
 """One (group, tier) of one source: engine hash → token hash, copies, aliases, and marks of time. Pure.
 
-Copies (kv_events fact sheet 4.1): engines do not merge equal blocks; each physical copy is announced and removed on
+Copies: engines do not merge equal blocks; each physical copy is announced and removed on
 its own, so a hash is gone with its last copy. Only counts above one are stored. After a gap that is kept (P6) an
 entry announced before counts as one copy: its removal ends it, its next announcement sets its count to 1; `fresh`
 holds those announced since.

@@ -1,6 +1,6 @@
 """What events mean: events + reverse map → changes of presence, in the engine's order. Pure.
 
-Rules (design.md section 2, kv_events fact sheet 4):
+Rules (DESIGN.md section 2):
   * A dense store of a full-attention group gives its blocks their token hashes, chained from the parent's; the first
     block of a prompt has no parent. Any other store (placeholders, window groups, sparse lists) is placed by equal
     engine hash.

@@ -35,7 +35,7 @@ class LaneTable:
     """The lanes of one source, and which of its groups must hold a block for the source to hold it.
 
     Lives as long as the registration (not the generation): a group's kind does not change with a restart, and removals
-    never carry it (kv_events fact sheet 1.4).
+    never carry it.
     """
 
     __slots__ = ("_numbers", "_views", "lanes", "main_groups")

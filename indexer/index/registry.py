@@ -1,4 +1,4 @@
-"""Which sources exist, by which names, and which of them a question is about (api.md section 1). Pure.
+"""Which sources exist, by which names, and which of them a question is about. Pure.
 
 A pod goes by its name, its address and its aliases; `http://`, a trailing `/` and the letter case of the host are
 ignored. Model and tenant select sources; they are not part of any hash, so a model learnt late or an alias changes

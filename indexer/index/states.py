@@ -3,7 +3,7 @@
 Pure functions of facts and now.
 
 Computed at each lookup, never stored: a process that wakes from a pause must not answer with yesterday's state
-(design.md 5). All times are seconds on the boot-time clock. The table these functions implement is api.md section 4.
+(DESIGN.md section 5). All times are seconds on the boot-time clock.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Pure.
 
 A hit is the longest multiple L of the least common multiple of the block sizes such that the full-attention groups
 hold every block of [0, L) and each window group holds its last ceil((window - 1) / block) blocks before L, or all if
-fewer (fact sheet real_streams, "Hybrid models: what a hit is"). Blocks of another size carry the hash at their end,
-so block j of a group whose blocks are r times as large is found at position (j + 1) * r - 1 of the walk.
+fewer (as recorded engines do). Blocks of another size carry the hash at their end, so block j of a group whose blocks
+are r times as large is found at position (j + 1) * r - 1 of the walk.
 """
 
 from __future__ import annotations

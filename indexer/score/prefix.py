@@ -1,4 +1,4 @@
-"""From what a source holds to the numbers of its answer (api.md section 3). Pure.
+"""From what a source holds to the numbers of its answer. Pure.
 
 `matched`: blocks of the unbroken prefix. `tiers`: tokens of the matched blocks by each block's best tier. `score`:
 their weighted share of the prompt, 0..1. `reusable`: what the engine would really skip; its last token is always

@@ -1,4 +1,4 @@
-"""Every setting: its name, default, bounds and meaning. The names are promised in api.md section 2.
+"""Every setting: its name, default, bounds and meaning. The names are promised: a deployment sets them.
 
 Units are in the names: `_s` seconds, `_ms` milliseconds, `_bytes` bytes. A bound that a value alone must keep stands in
 its type; what must hold between several stands in relations.py.

@@ -60,6 +60,46 @@ def test_no_registry_is_named(host: str) -> None:
     assert [] == _found(host)
 
 
+def test_no_document_is_cited_that_is_not_here() -> None:
+    """A reader of a clone has nothing but the clone: by its place in the tree, beside the file, or by its name."""
+    texts = dict(_texts())
+    cited = re.compile(r"(?<![\w./*-])[\w./-]*\w\.md\b")
+    names = {name.rpartition("/")[2] for name in texts if name.endswith(".md")}
+    missing = [
+        (name, found)
+        for name, text in texts.items()
+        for found in cited.findall(text)
+        if found not in names
+        and not any(
+            (folder / found).is_file() for folder in (ROOT, ROOT / "indexer", ROOT / "tests", (ROOT / name).parent)
+        )
+    ]
+
+    assert "README.md" in names
+    assert [] == missing
+
+
+def test_no_section_and_no_decision_is_cited_that_is_not_here() -> None:
+    """Sections of DESIGN.md, and decisions by their numbers."""
+    sections = set(re.findall(r"^## (\d+)\.", (ROOT / "indexer/DESIGN.md").read_text(), re.MULTILINE))
+    decisions = {path.name[:4] for path in (ROOT / "indexer/decisions").glob("[0-9]*.md")}
+    cited = [
+        (name, section, decision)
+        for name, text in _texts()
+        for section, decision in re.findall(r"DESIGN\.md section (\d+)|decisions/(\d{4})", text)
+    ]
+
+    assert cited
+    assert [] == [each for each in cited if each[1] and each[1] not in sections]
+    assert [] == [each for each in cited if each[2] and each[2] not in decisions]
+
+
+@pytest.mark.parametrize("document", ["fact shee[t]", "style rul[e]", "\u00a7"])
+def test_no_other_paper_is_cited(document: str) -> None:
+    """What it says is said here, or stands in DESIGN.md and the decisions."""
+    assert [] == _found(rf"(?i){document}")
+
+
 @pytest.mark.parametrize("word", [r"\bTOD[O]\b", r"\bFIXM[E]\b", r"\bXX[X]\b", r"NotImplemente[d]Error"])
 def test_nothing_is_left_for_later(word: str) -> None:
     """Shortfalls are written down where readers look: in the README's limits and the decision records."""

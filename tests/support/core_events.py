@@ -1,4 +1,4 @@
-"""Engine events as they stand on the wire, built from the fields of the fact sheet (kv_events 1.2-1.5)."""
+"""Engine events as they stand on the wire, built from the fields that vLLM documents."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def stored(
 
 
 def placeholder(hashes: Sequence[int | bytes], medium: str = "CPU", **fields: Any) -> dict[str, Any]:  # noqa: ANN401  passed on as it is
-    """An offload event without tokens (fact sheet 4.7)."""
+    """An offload event without tokens."""
     return stored(hashes, block_size=0, medium=medium, **fields)
 
 

@@ -1,7 +1,7 @@
 """What the index must answer, said naively: plain dicts and sets, one source at a time, no clever bookkeeping.
 
-Written from the design and the fact sheets, not from the code. Contents are numbered: the number of a block stands for
-its tokens, extra keys and everything before it, so two blocks share a number exactly when a prompt cannot tell them
+Written from what engines and services promise, not from the code. Contents are numbered: the number of a block stands
+for its tokens, extra keys and everything before it, so two blocks share a number exactly when a prompt cannot tell them
 apart. An engine hash always stands for one content; which one, only dense stores of main groups tell.
 """
 

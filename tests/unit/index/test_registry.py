@@ -1,4 +1,4 @@
-"""Names and models: which sources a question is about (api.md section 1)."""
+"""Names and models: which sources a question is about."""
 
 from __future__ import annotations
 

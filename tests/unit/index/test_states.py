@@ -1,4 +1,4 @@
-"""States and bounds: the table of api.md section 4, row by row, from facts and the present moment."""
+"""States and bounds: a table, row by row, from facts and the present moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers: their numbers and their order (api.md section 3)."""
+"""Answers: their numbers and their order."""
 
 from __future__ import annotations
 

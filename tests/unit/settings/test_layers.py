@@ -26,7 +26,7 @@ def complaints(caught: pytest.ExceptionInfo[BadSettings]) -> list[str]:
 
 
 def test_nothing_given_is_the_defaults() -> None:
-    """No file, no environment, no flags; the promised defaults of api.md."""
+    """No file, no environment, no flags; the promised defaults."""
     settings = load(environment={})
 
     assert Settings() == settings
