@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Final
 from xxhash import xxh3_128_digest
 
 from indexer.hashing.chain import LOCAL_BYTES, chained, local_hashes, local_seed, pieces, root_seed
-from indexer.hashing.recent import Recent
 from indexer.model import TOKEN_BYTES
+from indexer.recent import Recent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -21,8 +21,8 @@ import numpy as np
 from xxhash import xxh3_128_intdigest
 
 from indexer.hashing.memo import CHUNK_TOKENS, chunk_digest
-from indexer.hashing.recent import Recent
 from indexer.model import TOKEN_BYTES
+from indexer.recent import Recent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

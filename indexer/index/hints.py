@@ -5,7 +5,7 @@ beginnings, and the same blocks are asked for with each turn of a conversation. 
 remembered under the hash of the last, which stands for all of them, since hashes are chained (decisions/0029).
 
 Hints, not facts: a removal moves the keys behind it, and a caller may ask by hashes that are not of one chain. Whoever
-takes one compares the keys. They hold for one generation of the table's arrays. Bounded (hashing/recent.py).
+takes one compares the keys. They hold for one generation of the table's arrays. Bounded (recent.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from indexer.hashing.recent import Recent
+from indexer.recent import Recent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,12 +7,12 @@ import random
 import numpy as np
 import pytest
 
-from indexer.hashing.recent import Recent
 from indexer.index.hints import RUN, SlotHints
 from indexer.index.mirror import Mirror
 from indexer.index.records import LaneTable
 from indexer.index.table import AWAY_MAX, CAPACITY_MIN, MANY
 from indexer.model import Tier
+from indexer.recent import Recent
 
 
 def keys_of(count: int, draw: random.Random, homes: int = CAPACITY_MIN) -> list[int]:
