@@ -6,13 +6,14 @@ import json
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
 import urllib.request
 from importlib.resources import files
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from api.demo.fleet import TraceFleet
 from api.demo.trace import Trace, Truth, read_truth
@@ -34,10 +35,19 @@ DEADLINE_S: Final = 30.0
 _PACKAGE: Final = files("api.demo")
 
 
+class Lock(NamedTuple):
+    """A service with TLS that asks for tokens: the settings that make it so, and what opens it."""
+
+    environment: dict[str, str]
+    token: str
+    ca: str
+
+
 class ServedFleet:
     """A context manager: the service is killed at its end, if it has not ended before."""
 
-    def __init__(self, *flags: str, **environment: str) -> None:
+    def __init__(self, *flags: str, lock: Lock | None = None, **environment: str) -> None:
+        self.lock = lock
         self.trace = Trace(_PACKAGE / "demo.kvt.gz")
         self.truth: Truth = read_truth(_PACKAGE / "demo.truth.gz")
         self.fleet = TraceFleet(self.trace.header, "tcp://127.0.0.1:0", "tcp://127.0.0.1:0")
@@ -48,11 +58,11 @@ class ServedFleet:
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
-            env={**ENVIRONMENT, **environment},
+            env={**ENVIRONMENT, **environment, **(lock.environment if lock else {})},
         )
         assert self.service.stdout is not None
         self.banner = self.service.stdout.readline()
-        found = re.search(r"http://[0-9.:]+", self.banner)
+        found = re.search(r"https?://[0-9.:]+", self.banner)
         assert found, self.banner + self.log()
         self.url = found[0]
 
@@ -68,15 +78,22 @@ class ServedFleet:
 
     def facts(self) -> list[dict[str, Any]]:
         """All sources as the service tells of them."""
-        with urllib.request.urlopen(f"{self.url}/v1/sources", timeout=DEADLINE_S) as answer:  # noqa: S310
-            listed: list[dict[str, Any]] = json.loads(answer.read())["sources"]
+        listed: list[dict[str, Any]] = json.loads(self._got("/v1/sources"))["sources"]
         return listed
 
     def metrics(self) -> str:
         """As they are scraped."""
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=DEADLINE_S) as answer:  # noqa: S310
-            text: str = answer.read().decode()
-        return text
+        return self._got("/metrics").decode()
+
+    def _got(self, path: str) -> bytes:
+        asked = urllib.request.Request(self.url + path)  # noqa: S310
+        context = None
+        if self.lock is not None:
+            asked.add_header("authorization", f"Bearer {self.lock.token}")
+            context = ssl.create_default_context(cafile=self.lock.ca)
+        with urllib.request.urlopen(asked, timeout=DEADLINE_S, context=context) as answer:  # noqa: S310
+            content: bytes = answer.read()
+        return content
 
     def play_to_first_probe(self) -> Probe:
         """Publish up to the first question that the engines were asked, and wait until all of it is indexed."""
