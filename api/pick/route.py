@@ -20,7 +20,6 @@ from starlette.responses import Response
 
 from api.access.access import Access
 from api.access.caller import Caller, require, tenant_of
-from api.admission import Shares
 from api.pick.openai_body import question
 from api.pick.picked import NO_SIGNAL, STATE_HEADER, headers, lines, picks
 from api.ports import NodePort
@@ -75,7 +74,6 @@ class PickRoute:
         self._limits = limits
         self._readying = readying
         self._access = access
-        self._waiting = Shares("limits.lookups_waiting", limits.lookups_waiting, reached=node.limit_reached)
 
     async def pick(self, request: Request) -> Response:
         """`POST /v1/pick`."""
@@ -99,7 +97,7 @@ class PickRoute:
     async def _reply(self, request: Request, caller: Caller) -> _Reply:
         """Raises `RequestRefused` for what is told, and `CallerGone`."""
         sharer = sharer_of(request.scope)
-        if not self._waiting.take(sharer):
+        if not self._readying.lookups.take(sharer):
             raise overload("lookups.too_many", "too many lookups are under way, of all callers or of this one")
         began, reply = time.perf_counter(), _Reply(self._exchange.request_id(request))
         try:
@@ -116,7 +114,7 @@ class PickRoute:
             log_fault(error)
             reply.code = HTTPStatus.INTERNAL_SERVER_ERROR.value
         finally:
-            self._waiting.give_back(sharer)
+            self._readying.lookups.give_back(sharer)
             seconds = time.perf_counter() - began
             self._node.observe_lookup(
                 api="pick", input=reply.label, code=reply.code, state=reply.state, seconds=seconds

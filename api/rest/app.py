@@ -105,7 +105,7 @@ def create_app(
         routes=[Route(path, _by_method(doors, access), methods=list(doors)) for path, doors in table.items()],
         exception_handlers=_exception_handlers(exchange),
     )
-    return Front(LookupRoute(node, bodies, requests, request_ids, limits, readying, access=access), app, queries)
+    return Front(LookupRoute(node, bodies, requests, request_ids, readying, access=access), app, queries)
 
 
 def _by_method(doors: Mapping[str, Door], access: Access) -> Handler:

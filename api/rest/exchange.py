@@ -89,9 +89,14 @@ def sharer_of(scope: Scope) -> str:
     """To whose share of a limit a request counts: its token's, else its address's."""
     caller: Caller | None = scope.get(CALLER)
     if caller is not None and caller is not ANYONE:
-        return f"token {caller.name}"
+        return sharer_of_token(caller)
     client = scope.get("client")
     return peer_of(client[0]) if client else LOCAL
+
+
+def sharer_of_token(caller: Caller) -> str:
+    """The same of one that showed a token."""
+    return f"token {caller.name}"
 
 
 _OF: Final = {"pod": "source", "hash": "block", "name": "replica"}

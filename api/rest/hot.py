@@ -17,13 +17,11 @@ from starlette.types import Receive, Scope, Send
 
 from api.access.access import Access
 from api.access.caller import Caller, require, tenant_of
-from api.admission import Shares
 from api.ports import Encoding, NodePort
 from api.problems import RequestRefused, count_limit, problem_response, refusal_of
 from api.rest.body import BodyReader, CallerGone, is_coded
 from api.rest.exchange import CALLER, sharer_of
 from api.rest.heads import Reply
-from api.rest.limits import RestLimits
 from api.rest.lookup_request import LookupRequests
 from api.rest.media import ANSWER_TYPES, BodyForm, answer_encoding, body_form
 from api.rest.plain_json import SLICED_BYTES
@@ -49,7 +47,6 @@ class LookupRoute:
         bodies: BodyReader,
         requests: LookupRequests,
         request_ids: RequestIds,
-        limits: RestLimits,
         readying: Readying,
         *,
         access: Access,
@@ -58,9 +55,7 @@ class LookupRoute:
         self._bodies = bodies
         self._requests = requests
         self._request_ids = request_ids
-        self._limits = limits
         self._readying = readying
-        self._waiting = Shares("limits.lookups_waiting", limits.lookups_waiting, reached=node.limit_reached)
         self._access = access
 
     def answer_now(self, query_string: bytes, headers: Mapping[bytes, bytes], body: bytes) -> Reply | None:
@@ -96,7 +91,7 @@ class LookupRoute:
         try:
             caller = scope[CALLER] = self._caller(headers)
             sharer = sharer_of(scope)
-            with self._waiting.place(sharer) as granted:
+            with self._readying.lookups.place(sharer) as granted:
                 self._admit(scope["method"], granted=granted)
                 body = await self._bodies.read(receive, headers, sharer)
                 started = time.perf_counter()  # a slow caller's network is not our time

@@ -28,7 +28,8 @@ class RestLimits(msgspec.Struct, frozen=True, kw_only=True):
     head_bytes: int = 64 * 2**10
     """Request line and headers, counted in whole reads. Several times what gateways add. Beyond: 431."""
     lookups_waiting: int = 1_024
-    """Lookups at once, those whose body still arrives included. Beyond: 429 with Retry-After."""
+    """Lookups at once, by REST, picks and gRPC together: whose body still arrives in pieces, picks, and those that wait
+    on gRPC. Beyond: 429 with Retry-After."""
     texts_waiting: int = 256
     """Lookups that wait for the tokens of their text, which are not counted above. Beyond: 429 with Retry-After."""
     sequence_waits: int = 1_024

@@ -37,6 +37,8 @@ class Readying:
     def __init__(self, node: NodePort, limits: RestLimits, stopping: asyncio.Event) -> None:
         self._node = node
         self._stopping = stopping
+        self.lookups = Shares("limits.lookups_waiting", limits.lookups_waiting, reached=node.limit_reached)
+        """Places of lookups under way, whichever door they come by; each door says how long one is held."""
         self._texts = Shares("limits.texts_waiting", limits.texts_waiting, reached=node.limit_reached)
         self._waits = Shares("limits.sequence_waits", limits.sequence_waits, reached=node.limit_reached)
         self._waits_bytes = Shares("limits.sequence_wait_bytes", limits.sequence_wait_bytes, reached=node.limit_reached)

@@ -16,7 +16,6 @@ import grpc
 
 from api.admission import Shares
 from api.problems import RequestRefused
-from api.rpc.calls import place
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -62,7 +61,7 @@ class Arrivals:
         try:
             if scope is not None:
                 self._calls.caller(context, scope)
-            with place(self._places, context, "calls.too_many", "calls whose message arrives"):
+            with self._calls.place(self._places, context, "calls.too_many", "calls whose message arrives"):
                 async with asyncio.timeout(self._wait_s):
                     return _whole(await context.read())
         except TimeoutError:

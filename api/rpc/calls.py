@@ -9,7 +9,8 @@ from urllib.parse import unquote
 
 from api.access.caller import ANYONE, require
 from api.admission import LOCAL, peer_of
-from api.problems import refusal_of
+from api.problems import RequestRefused, refusal_of
+from api.rest.exchange import sharer_of_token
 from api.rest.readying import overload
 from api.rpc.statuses import refuse
 
@@ -42,13 +43,25 @@ class Calls:
         """Who calls. Raises `RequestRefused` 401 and 403."""
         if not self._access.controlled:
             return ANYONE
-        authorization = None
-        for key, value in context.invocation_metadata() or ():
-            if key == "authorization":
-                authorization = value.encode("latin-1", "replace") if isinstance(value, str) else bytes(value)
-        caller = self._access.caller(authorization)
+        caller = self._access.caller(_authorization(context))
         require(caller, scope)
         return caller
+
+    def sharer(self, context: Context) -> str:
+        """To whose share of a limit a call counts, as in REST: its token's, else its address's."""
+        authorization = _authorization(context) if self._access.controlled else None
+        if authorization is not None:
+            with contextlib.suppress(RequestRefused):  # of methods that ask for no token
+                return sharer_of_token(self._access.caller(authorization))
+        return _address_of(context)
+
+    @contextlib.contextmanager
+    def place(self, of: Shares, context: Context, code: str, what: str) -> Iterator[None]:
+        """A caller's place while this lasts. Raises `RequestRefused` 429 where none is left for it."""
+        with of.place(self.sharer(context)) as granted:
+            if not granted:
+                raise overload(code, f"of {of.most} {what} no more are left for this caller")
+            yield
 
     def enter(self) -> None:
         """A call begins: from now on the server's end waits for it."""
@@ -79,17 +92,16 @@ class Calls:
         await refuse(context, refusal_of(error), self.request_ids.of(None))
 
 
-@contextlib.contextmanager
-def place(of: Shares, context: Context, code: str, what: str) -> Iterator[None]:
-    """A caller's place while this lasts. Raises `RequestRefused` 429 where none is left for it."""
-    with of.place(sharer_of(context)) as granted:
-        if not granted:
-            raise overload(code, f"of {of.most} {what} no more are left for this caller")
-        yield
+def _authorization(context: Context) -> bytes | None:
+    """The header of that name; of several the last."""
+    told = None
+    for key, value in context.invocation_metadata() or ():
+        if key == "authorization":
+            told = value.encode("latin-1", "replace") if isinstance(value, str) else bytes(value)
+    return told
 
 
-def sharer_of(context: Context) -> str:
-    """To whose share it counts: the caller's address."""
+def _address_of(context: Context) -> str:
     kind, _, address = unquote(context.peer()).partition(":")
     if kind not in {"ipv4", "ipv6"}:
         return LOCAL

@@ -21,7 +21,8 @@ class RpcLimits(msgspec.Struct, frozen=True, kw_only=True):
     body_wait_s: float = 30.0
     """For a call's message to be whole. Beyond: ABORTED."""
     lookups_waiting: int = 1_024
-    """Lookups at once that wait, for the tokens of a text or for a `min_sequence`."""
+    """Lookups at once that wait, for the tokens of a text or for a `min_sequence`; counted with those of REST where
+    that is served, too."""
     batches_waiting: int = 32
     """Batches at once."""
     batch: int = 256

@@ -12,7 +12,7 @@ from api.admission import Shares
 from api.problems import RequestRefused, count_limit, fault, refusal_of
 from api.rest.readying import in_time_left
 from api.rpc.answers import answer_bytes, batch_bytes, result_of_answer, result_of_problem
-from api.rpc.calls import deadline_ms, place, sharer_of
+from api.rpc.calls import deadline_ms
 from api.rpc.questions import parsed
 from api.rpc.statuses import problem_of
 from indexer.errors import BadRequestError, FieldIssue
@@ -74,7 +74,6 @@ class Lookups:
         self._readying = readying
         self._limits = limits
         self._stopping = stopping
-        self._waiting = Shares("limits.lookups_waiting", limits.lookups_waiting, reached=node.limit_reached)
         self._batches = Shares("rpc.batches_waiting", limits.batches_waiting, reached=node.limit_reached)
         self._streams = Shares("rpc.streams", limits.streams, reached=node.limit_reached)
         self._idle: set[asyncio.Timeout] = set()
@@ -96,7 +95,10 @@ class Lookups:
     async def lookup_batch(self, data: bytes, context: Context) -> bytes:
         """`LookupBatch`."""
         try:
-            with self._calls.counted(), place(self._batches, context, "batches.too_many", "batches at once"):
+            with (
+                self._calls.counted(),
+                self._calls.place(self._batches, context, "batches.too_many", "batches at once"),
+            ):
                 caller = self._calls.caller(context, "lookup")
                 questions, tokens_left = [], self._limits.tokens
                 for item in self._items(data):
@@ -141,15 +143,15 @@ class Lookups:
 
     async def _all_ready(self, questions: Sequence[_Question], context: Context) -> None:
         """What they wait for, all at once: each has its own time, and the batch no more than the longest of them."""
-        texts, began = asyncio.Semaphore(TEXTS_AT_ONCE), time.perf_counter()
+        texts, began, sharer = asyncio.Semaphore(TEXTS_AT_ONCE), time.perf_counter(), self._calls.sharer(context)
 
         async def ready(question: _Question, query: LookupQuery) -> None:
             try:
                 query.timeout_ms = deadline_ms(context, query.timeout_ms)
                 if query.text is not None:
                     async with texts:
-                        query = await self._readying.tokenized(in_time_left(query, began), sharer_of(context))
-                question.query = await self._readying.ready(query, sharer_of(context))
+                        query = await self._readying.tokenized(in_time_left(query, began), sharer)
+                question.query = await self._readying.ready(query, sharer)
             except Exception as error:  # noqa: BLE001 - as above
                 question.refuse(error)
 
@@ -161,7 +163,7 @@ class Lookups:
     async def lookup_stream(self, _requests: object, context: Context) -> None:
         """`LookupStream`: the next question is read when the answer before it is on its way."""
         try:
-            with place(self._streams, context, "streams.too_many", "lookup streams"):
+            with self._calls.place(self._streams, context, "streams.too_many", "lookup streams"):
                 self._calls.caller(context, "lookup")
                 async with asyncio.timeout(self._limits.stream_idle_s) as patience:
                     while (data := await self._next(context, patience)) is not None:
@@ -222,8 +224,8 @@ class Lookups:
             return
         try:
             query.timeout_ms = deadline_ms(context, query.timeout_ms)
-            with place(self._waiting, context, "lookups.too_many", "lookups that wait"):
-                question.query = await self._readying.ready(query, sharer_of(context))
+            with self._calls.place(self._readying.lookups, context, "lookups.too_many", "lookups that wait"):
+                question.query = await self._readying.ready(query, self._calls.sharer(context))
         except Exception as error:  # noqa: BLE001 - as above
             question.refuse(error)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from api.problems import refusal_of
 from api.rpc.answers import answer_bytes
-from api.rpc.calls import deadline_ms, sharer_of
+from api.rpc.calls import deadline_ms
 from api.rpc.questions import parsed
 from indexer.errors import BadRequestError, FieldIssue
 from schemas.lookup import LookupQuery, TextPrompt
@@ -61,7 +61,8 @@ class PodScores:
             request_id=self._calls.request_ids.of(None),
             timeout_ms=deadline_ms(context, None),
         )
-        query = await self._readying.tokenized(query, sharer_of(context))
+        with self._calls.place(self._readying.lookups, context, "lookups.too_many", "lookups that wait"):
+            query = await self._readying.tokenized(query, self._calls.sharer(context))
         return LookupResponse.FromString(answer_bytes(self._node.lookup(query, encoding="proto")))
 
     def _observe(self, code: int, state: str, started: float) -> None:

@@ -77,7 +77,7 @@ class RpcServer:
         self._stopping = stopping = asyncio.Event()
         self._calls = Calls(access or OpenAccess(), request_ids)
         questions = Questions(LookupRequests(limits.tokens, node.texts), request_ids, limits.tokens)
-        readying = readying or Readying(node, RestLimits(), stopping)
+        readying = readying or Readying(node, RestLimits(lookups_waiting=limits.lookups_waiting), stopping)
         self._lookups = Lookups(node, self._calls, questions, readying, limits, stopping)
         self._watching = Watching(node, self._calls, limits, stopping)
         lists = SourceLists(node, self._calls, limits)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 from api.admission import Shares
 from api.problems import RequestRefused, log_fault
-from api.rpc.calls import place
 from api.rpc.questions import parsed
 from indexer.errors import BadRequestError, FieldIssue
 from schemas.rpc.kvindexer.v1.kvindexer_pb2 import SourceStatus as StatusMessage
@@ -109,7 +108,7 @@ class Watching:
     async def watch_sources(self, data: bytes, context: Context) -> None:
         """`WatchSources`."""
         try:
-            with place(self._places, context, "watchers.too_many", "watchers"), self._watcher():
+            with self._calls.place(self._places, context, "watchers.too_many", "watchers"), self._watcher():
                 caller = self._calls.caller(context, "lookup")
                 request = parsed(WatchSourcesRequest, data)
                 model = request.model if request.HasField("model") else None
