@@ -7,8 +7,10 @@ of the environment. At most two engines are tried; one that failed several times
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from http import HTTPStatus
 from typing import Annotated, Final, Literal
 
@@ -37,7 +39,52 @@ _REFUSALS: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_E
 
 
 class EnginesFailed(Exception):
-    """No engine gave the tokens in time."""
+    """No engine gave the tokens."""
+
+
+class EnginesLate(EnginesFailed):
+    """None gave them in time: who has time left may ask again."""
+
+
+class Patience:
+    """Until when a question is waited for. Grows while it is asked: others may come who wait for the same answer."""
+
+    def __init__(self, clock: Clock, until: float) -> None:
+        self._clock = clock
+        self._last: asyncio.Timeout | None = None
+        self._late = False
+        self.until = until
+
+    def left_s(self) -> float:
+        """From now on."""
+        return self.until - self._clock.now()
+
+    @property
+    def over(self) -> bool:
+        """Whether it is too late to extend it."""
+        return self._late or self.left_s() <= 0 or (self._last is not None and self._last.expired())
+
+    def extend(self, until: float) -> None:
+        """Wait until then, if that is later and not too late."""
+        self.until = max(self.until, until)
+        if self._last is not None and not self._last.expired():
+            self._last.reschedule(asyncio.get_running_loop().time() + self.left_s())
+
+    @contextlib.asynccontextmanager
+    async def last(self) -> AsyncIterator[None]:
+        """Ask for all the time that is left and that is added. Raises `TimeoutError`."""
+        async with asyncio.timeout(self.left_s()) as timeout:
+            self._last = timeout
+            try:
+                yield
+            finally:
+                self._late, self._last = timeout.expired(), None
+
+    @contextlib.asynccontextmanager
+    async def part(self) -> AsyncIterator[None]:
+        """Ask for a part of what is left, whatever is added: another engine has the rest. Raises `TimeoutError`."""
+        async with asyncio.timeout(SHARE * self.left_s()):
+            yield
 
 
 class _Answer(msgspec.Struct):
@@ -81,23 +128,22 @@ class Engines:
         self._turn = 0
 
     async def tokens(
-        self, urls: Sequence[str], model: str | None, text: TextPrompt, limits: TextLimits, until: float
+        self, urls: Sequence[str], model: str | None, text: TextPrompt, limits: TextLimits, patience: Patience
     ) -> bytes:
-        """The little-endian u32 image, from the first of `urls` that gives it. Raises `EnginesFailed`.
+        """The little-endian u32 image, from the first of `urls` that gives it. Raises `EnginesFailed`, `EnginesLate`.
 
         Raises `BadRequestError` where an engine refuses the text itself.
         """
         chosen = self._chosen(urls)
         body = _encode(_question(model, text))
         for index, url in enumerate(chosen):
-            left_s = until - self._clock.now()
-            if left_s <= 0:
+            if patience.over:
                 break
-            share_s = left_s * SHARE if index + 1 < len(chosen) else left_s
-            answer = await self._ask(url, body, limits, share_s)
+            turn = patience.part() if index + 1 < len(chosen) else patience.last()
+            answer = await self._ask(url, body, limits, turn)
             if answer is not None:
                 return _image(answer, text, limits)
-        raise EnginesFailed
+        raise EnginesLate if patience.over else EnginesFailed
 
     def prepare(self) -> httpx.AsyncClient:
         """Make ready to ask, which reads certificates: some 20 ms that no question should wait for."""
@@ -122,11 +168,13 @@ class Engines:
         first = self._turn % max(1, len(able))
         return (able[first:] + able[:first])[:TRIES]
 
-    async def _ask(self, url: str, body: bytes, limits: TextLimits, within_s: float) -> _Answer | None:
+    async def _ask(
+        self, url: str, body: bytes, limits: TextLimits, turn: AbstractAsyncContextManager[None]
+    ) -> _Answer | None:
         """One engine's answer; None where it failed, which is noted. Raises `BadRequestError` for its refusal."""
         rest = self._rests.setdefault(url, _Rest())
         try:
-            async with asyncio.timeout(within_s):
+            async with turn:
                 status, content = await self._exchange(f"{url}/tokenize", body, limits)
             if status in _REFUSALS:
                 rest.failures = 0

@@ -1,15 +1,16 @@
 """Cache, single flight, limits and deadline around the making of tokens.
 
-A text is digested, salted, and looked up; equal texts that arrive meanwhile wait for the same work. Who has waited
-until its deadline leaves without tokens; the work goes on if it has begun, and fills the cache. Every limit refuses or
-drops by its name: `limits.text_bytes` (422), `limits.texts_waiting` (429), `limits.text_cache_bytes` (the least lately
-used goes).
+A text is digested, salted, and looked up; equal texts that arrive meanwhile wait for the same work, each until its own
+deadline, and the work goes on as long as one of them waits. Who has waited until its deadline leaves without tokens;
+work that has begun fills the cache all the same. Every limit refuses or drops by its name: `limits.text_bytes` (422),
+`limits.texts_waiting` (429), `limits.text_cache_bytes` (the least lately used goes).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+import math
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +23,7 @@ from xxhash import xxh3_128_digest
 from indexer.errors import BadRequestError, FieldIssue, LimitReachedError
 from indexer.ports import Clock
 from indexer.texts.choice import Chosen
-from indexer.texts.engines import Engines, EnginesFailed
+from indexer.texts.engines import Engines, EnginesFailed, EnginesLate, Patience
 from indexer.texts.local import LocalTokenizer, TextLimits
 from indexer.texts.template import OutOfTime
 from schemas.lookup import TextPrompt
@@ -31,10 +32,11 @@ WAITING_BYTES_MAX: Final = 64 * 2**20
 """Of all texts that are being tokenized or wait for it. Beyond: 429, counted as `texts.waiting_bytes`."""
 ENTRY_BYTES: Final = 256
 """What a cache entry takes beside its tokens."""
-STOP_WAIT_S: Final = 1.0
-"""At the stop, for engines that were asked."""
 ENGINE_S: Final = 1.0
 """An engine has at least so long, however soon its caller leaves: a caller's haste must not count as its failure."""
+JOINED: Final = 2
+"""Times what one caller waits at most, an engine is waited for where others join: else one that hangs would never be
+found out as long as somebody comes. Who then has time left asks anew."""
 MINUTE_US: Final = 60_000_000
 """A template that tells the time is believed to tell no more than the minute."""
 _LIMITS: Final = {"too_many_tokens": "limits.tokens", "too_long": "limits.text_bytes"}
@@ -80,13 +82,33 @@ class Made(NamedTuple):
 
 @dataclass(slots=True)
 class _Flight:
-    """One text on its way. `until`: the latest deadline of those who wait for it."""
+    """One text on its way. `longest_s`: what the most patient of those who wait for it gave it when it came."""
 
     future: asyncio.Future[bytes]
-    until: float
+    patience: Patience
     size: int
     started: float
+    longest_s: float
     source: str
+
+    @property
+    def late(self) -> bool:
+        """Whether it ended for want of time: to one who has time left that is no outcome."""
+        future = self.future
+        return future.done() and not future.cancelled() and isinstance(future.exception(), OutOfTime | EnginesLate)
+
+    @property
+    def lost(self) -> bool:
+        """Whether who comes now must not wait for it: it has failed, or is about to."""
+        if self.future.done():
+            return self.future.cancelled() or self.future.exception() is not None
+        return self.source == "engine" and self.patience.over
+
+    def join(self, now: float, until: float) -> None:
+        """One more waits for it."""
+        self.longest_s = max(self.longest_s, until - now)
+        bound = until if self.source == "file" else self.started + JOINED * self.longest_s
+        self.patience.extend(min(until, bound))
 
 
 class _Known(LRUCache[bytes, bytes]):
@@ -117,6 +139,7 @@ class Making:
         self._flights: dict[bytes, _Flight] = {}
         self._waiting_bytes = 0
         self._group: asyncio.TaskGroup | None = None
+        self._over = False
         self._conversations: set[asyncio.Task[None]] = set()
 
     @property
@@ -125,18 +148,28 @@ class Making:
         return int(self._known.currsize)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Hold the conversations with engines until `stop` is set; before and after, none is begun."""
+        """Hold the conversations with engines until `stop` is set: before, none is begun, and afterwards no work."""
         if self._options.asks_engines:
             self._engines.prepare()
-        async with asyncio.TaskGroup() as group:
-            self._group = group
-            await stop.wait()
-            self._group = None
-            if self._conversations:
-                await asyncio.wait(self._conversations, timeout=STOP_WAIT_S)
-            for conversation in self._conversations:
-                conversation.cancel()  # whoever waits for its tokens learns that there are none
-        await self._engines.close()
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                try:
+                    await stop.wait()
+                finally:
+                    self._end()
+        finally:
+            await self._engines.close()
+
+    def _end(self) -> None:
+        """Whoever waits for tokens learns that there are none; a thread at work is not waited for."""
+        self._over, self._group = True, None
+        for conversation in self._conversations:
+            conversation.cancel()
+        for flight in list(self._flights.values()):
+            flight.patience.until = -math.inf  # a template looks at it
+            flight.future.cancel()
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def forget(self) -> None:
         """Give the cache back."""
@@ -149,15 +182,22 @@ class Making:
         """
         packed = self._packed(text)
         key = self._key(chosen, text, packed, engines)
-        made = self._found(key, chosen)
-        if made is not None:
-            return made
-        flight = self._flights.get(key)
-        if flight is None:
-            flight = self._begin(key, chosen, text, len(packed), until, engines)
-        else:
-            flight.until = max(flight.until, until)
-        return await self._landed(flight, until)
+        while True:
+            made = self._found(key, chosen)
+            if made is not None:
+                return made
+            flight = self._flights.get(key)
+            if flight is not None and flight.lost:
+                del self._flights[key]
+                flight = None
+            if flight is None:
+                flight = self._begin(key, chosen, text, len(packed), until, engines)
+            else:
+                flight.join(self._clock.now(), until)
+            if not flight.future.done():
+                await asyncio.wait({flight.future}, timeout=max(0.0, until - self._clock.now()))
+            if not flight.late or self._clock.now() >= until:
+                return self._outcome(flight)
 
     def known(self, chosen: Chosen, text: TextPrompt, engines: EngineQuestion) -> Made | None:
         """The same of a text that was tokenized before; None of any other. Raises `BadRequestError`."""
@@ -170,11 +210,9 @@ class Making:
         self._counts.came(chosen.maker.source, "cached")
         return Made(image, cached=True)
 
-    async def _landed(self, flight: _Flight, until: float) -> Made | None:
-        """What comes of a flight before this caller's time is over."""
+    def _outcome(self, flight: _Flight) -> Made | None:
+        """What has come of a flight."""
         future = flight.future
-        if not future.done():
-            await asyncio.wait({future}, timeout=max(0.0, until - self._clock.now()))
         if not future.done() or future.cancelled():
             self._counts.came(flight.source, "late")
             return None
@@ -226,15 +264,19 @@ class Making:
         self._admit(size)
         loop = asyncio.get_running_loop()
         now = self._clock.now()
-        flight = _Flight(loop.create_future(), until, size, now, chosen.maker.source)
-        if isinstance(chosen.maker, LocalTokenizer):
-            work = partial(chosen.maker.tokens, text, self._limits, lambda: self._clock.now() > flight.until)
+        patience = Patience(self._clock, until)
+        flight = _Flight(loop.create_future(), patience, size, now, max(until - now, ENGINE_S), chosen.maker.source)
+        if self._over:
+            flight.future.set_exception(EnginesFailed())
+        elif isinstance(chosen.maker, LocalTokenizer):
+            work = partial(chosen.maker.tokens, text, self._limits, lambda: self._clock.now() > patience.until)
             flight.future = loop.run_in_executor(self._pool, work)
         elif self._group is None:
             flight.future.set_exception(EnginesFailed())
         else:
             urls = [chosen.maker.url] if chosen.maker.url is not None else engines.urls()
-            asking = self._engines.tokens(urls, engines.model, text, self._limits, max(until, now + ENGINE_S))
+            patience.extend(now + ENGINE_S)
+            asking = partial(self._engines.tokens, urls, engines.model, text, self._limits, patience)
             conversation = self._group.create_task(_settle(flight.future, asking), name="engine-tokenize")
             self._conversations.add(conversation)
             conversation.add_done_callback(self._conversations.discard)
@@ -253,7 +295,8 @@ class Making:
 
     def _keep(self, key: bytes, flight: _Flight) -> None:
         """A flight is over: what it made is known from now on."""
-        self._flights.pop(key, None)
+        if self._flights.get(key) is flight:
+            del self._flights[key]
         self._waiting_bytes -= flight.size
         future = flight.future
         if future.cancelled() or future.exception() is not None:
@@ -275,17 +318,19 @@ class EngineQuestion(Protocol):
         ...
 
 
-async def _settle(future: asyncio.Future[bytes], work: Coroutine[None, None, bytes]) -> None:
-    """The work's outcome is the future's. A task of a group must not fail: it would end all others."""
+async def _settle(future: asyncio.Future[bytes], work: Callable[[], Coroutine[None, None, bytes]]) -> None:
+    """The work's outcome is the future's, unless that has one. A task of a group must not fail: it would end others."""
     try:
-        image = await work
+        image = await work()
     except asyncio.CancelledError:
         future.cancel()
         raise
     except Exception as error:  # noqa: BLE001 - handed on to whoever waits
-        future.set_exception(error)
+        if not future.done():
+            future.set_exception(error)
     else:
-        future.set_result(image)
+        if not future.done():
+            future.set_result(image)
 
 
 def _entry_size(image: bytes) -> int:

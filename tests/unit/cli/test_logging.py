@@ -8,7 +8,7 @@ import pytest
 
 from api.cli.serve import log_from
 from indexer.clock import SystemClock
-from indexer.texts.engines import Engines
+from indexer.texts.engines import Engines, Patience
 from indexer.texts.local import TextLimits
 from schemas.lookup import TextPrompt
 from tests.support.collecting import run_on
@@ -30,7 +30,9 @@ def test_a_text_is_no_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
         clock = SystemClock()
         engines = Engines(clock)
         async with engine() as one:
-            await engines.tokens([one.url], "m", TextPrompt(prompt="planted"), TextLimits(99, 99), clock.now() + 20)
+            await engines.tokens(
+                [one.url], "m", TextPrompt(prompt="planted"), TextLimits(99, 99), Patience(clock, clock.now() + 20)
+            )
             await engines.close()
 
     log_from("debug")

@@ -13,7 +13,7 @@ import pytest
 
 from indexer.clock import SystemClock
 from indexer.errors import BadRequestError
-from indexer.texts.engines import FAILURES_MAX, REST_S, Engines, EnginesFailed, base_url
+from indexer.texts.engines import FAILURES_MAX, REST_S, Engines, EnginesFailed, Patience, base_url
 from indexer.texts.local import TextLimits
 from schemas.lookup import TextPrompt
 from tests.support.collecting import run_on, until
@@ -38,7 +38,7 @@ async def _asking() -> AsyncIterator[tuple[Engines, SystemClock]]:
 
 async def _ask(urls: list[str], text: TextPrompt = PROMPT, within_s: float = LONG_S) -> list[int]:
     async with _asking() as (engines, clock):
-        image = await engines.tokens(urls, "m", text, LIMITS, clock.now() + within_s)
+        image = await engines.tokens(urls, "m", text, LIMITS, Patience(clock, clock.now() + within_s))
     tokens: list[int] = np.frombuffer(image, "<u4").tolist()
     return tokens
 
@@ -91,7 +91,7 @@ def test_a_connection_serves_many_questions() -> None:
     async def body() -> None:
         async with engine() as one, _asking() as (engines, clock):
             for _ in range(5):
-                await engines.tokens([one.url], None, PROMPT, LIMITS, clock.now() + LONG_S)
+                await engines.tokens([one.url], None, PROMPT, LIMITS, Patience(clock, clock.now() + LONG_S))
             assert (5, 1) == (len(one.asked), one.connections)
 
     run_on("asyncio", body())
@@ -137,7 +137,9 @@ def test_dead_engines_are_two_at_most() -> None:
             outcomes = []
             for _ in range(3):
                 try:
-                    outcomes.append(await engines.tokens(urls, "m", PROMPT, LIMITS, clock.now() + LONG_S))
+                    outcomes.append(
+                        await engines.tokens(urls, "m", PROMPT, LIMITS, Patience(clock, clock.now() + LONG_S))
+                    )
                 except EnginesFailed:
                     outcomes.append(b"")
             assert 1 == outcomes.count(b"")
@@ -154,12 +156,12 @@ def test_an_engine_that_fails_again_and_again_rests() -> None:
         async with engine(saying("500 No", b"")) as one:
             for _ in range(FAILURES_MAX + 2):
                 with pytest.raises(EnginesFailed):
-                    await engines.tokens([one.url], "m", PROMPT, LIMITS, clock.now() + LONG_S)
+                    await engines.tokens([one.url], "m", PROMPT, LIMITS, Patience(clock, clock.now() + LONG_S))
             assert FAILURES_MAX == len(one.asked)
             clock.at += REST_S
             one.reply = well
             for _ in range(2):
-                await engines.tokens([one.url], "m", PROMPT, LIMITS, clock.now() + LONG_S)
+                await engines.tokens([one.url], "m", PROMPT, LIMITS, Patience(clock, clock.now() + LONG_S))
             assert FAILURES_MAX + 2 == len(one.asked)
         await engines.close()
 
@@ -174,7 +176,7 @@ def test_a_text_that_the_engine_refuses_is_the_callers_error() -> None:
         async with engine(refusal) as one, _asking() as (engines, clock):
             for _ in range(2 * FAILURES_MAX):
                 with pytest.raises(BadRequestError) as caught:
-                    await engines.tokens([one.url], "m", PROMPT, LIMITS, clock.now() + LONG_S)
+                    await engines.tokens([one.url], "m", PROMPT, LIMITS, Patience(clock, clock.now() + LONG_S))
             assert 2 * FAILURES_MAX == len(one.asked)
         assert "prompt.refused" == caught.value.code
         assert "planted" not in f"{caught.value} {caught.value.issues}"
@@ -212,13 +214,13 @@ def test_a_question_that_is_given_up_leaves_nothing_behind() -> None:
 
     async def body() -> None:
         async with engine(never) as one, _asking() as (engines, clock):
-            asking = asyncio.Task(engines.tokens([one.url], "m", PROMPT, LIMITS, clock.now() + LONG_S))
+            asking = asyncio.Task(engines.tokens([one.url], "m", PROMPT, LIMITS, Patience(clock, clock.now() + LONG_S)))
             await until(lambda: bool(one.asked), "the question")
             asking.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asking
             one.reply = well
-            assert await engines.tokens([one.url], "m", PROMPT, LIMITS, clock.now() + LONG_S)
+            assert await engines.tokens([one.url], "m", PROMPT, LIMITS, Patience(clock, clock.now() + LONG_S))
 
     run_on("asyncio", body())
 

@@ -18,7 +18,7 @@ from indexer.texts.choice import Chosen
 from indexer.texts.engines import FAILURES_MAX, EngineTokenizer
 from indexer.texts.local import LocalTokenizer, TextLimits
 from indexer.texts.making import ENTRY_BYTES, WAITING_BYTES_MAX, Counts, Made, Making, TextOptions
-from indexer.texts.template import ChatTemplate
+from indexer.texts.template import ChatTemplate, OutOfTime
 from schemas.lookup import TextPrompt
 from tests.support.collecting import run_on, until
 from tests.support.core import ManualClock
@@ -379,6 +379,101 @@ def test_callers_in_a_hurry_are_no_failure_of_the_engine(monkeypatch: pytest.Mon
             assert [True, False] == [each is not None and each.cached for each in made]
             assert made[1] is not None
         assert {("engine", "late"): FAILURES_MAX, ("engine", "made"): 1, ("engine", "cached"): 1} == bench.told.results
+
+    run_on("asyncio", body())
+
+
+SOON_S = 0.1
+
+
+def test_who_joins_an_engines_work_waits_by_its_own_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work goes on as long as one caller waits, and those in a hurry leave before; the engine is asked once."""
+    monkeypatch.setattr(making, "ENGINE_S", SOON_S)
+
+    async def body() -> None:
+        bench, may_answer = Bench(), asyncio.Event()
+        chosen = Chosen("m", EngineTokenizer())
+
+        async def when_let(one: TokenizeEngine, question: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+            await may_answer.wait()
+            await well(one, question, writer)
+
+        async with engine(when_let) as one, _running(bench), asyncio.TaskGroup() as tasks:
+            first = tasks.create_task(bench.make(chosen=chosen, within_s=SOON_S, at=At(one.url)))
+            patient = tasks.create_task(bench.make(chosen=chosen, at=At(one.url)))
+            assert await first is None
+            for _ in range(3):  # well beyond the first one's time, and the twofold of it
+                assert await bench.make(chosen=chosen, within_s=SOON_S, at=At(one.url)) is None
+            may_answer.set()
+            made = await patient
+            assert made is not None
+            assert not made.cached
+            assert 1 == len(one.asked)
+
+    run_on("asyncio", body())
+
+
+def test_who_joins_work_that_is_given_up_has_it_begun_anew() -> None:
+    """It was late for those before; who has come meanwhile has time left."""
+
+    class LooksAgain(HeldTokenizer):
+        def tokens(self, text: TextPrompt, limits: TextLimits, over: Callable[[], bool]) -> bytes:
+            was_over = over()
+            image = super().tokens(text, limits, over)
+            if was_over:
+                raise OutOfTime
+            return image
+
+    async def body() -> None:
+        bench, held = Bench(), LooksAgain()
+        chosen = Chosen("m", held)
+        assert await bench.make(chosen=chosen, within_s=0.0) is None
+        async with asyncio.TaskGroup() as tasks:
+            asked = [tasks.create_task(bench.make(chosen=chosen)) for _ in range(3)]
+            await until(lambda: bool(held.begun), "the work")
+            held.may_go_on.set()
+        assert all(made.result() is not None for made in asked)
+        assert 2 == len(held.begun)
+
+    run_on("asyncio", body())
+
+
+def test_an_engine_that_hangs_is_found_out_though_callers_keep_coming(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each joins those before it, and no longer than a caller waits twice; who then has time left has it asked anew."""
+    monkeypatch.setattr(making, "ENGINE_S", SOON_S)
+
+    async def body() -> None:
+        bench = Bench(waiting_max=1)
+        chosen = Chosen("m", EngineTokenizer())
+        async with engine(never) as one, _running(bench), asyncio.TaskGroup() as tasks:
+            outcomes = []
+
+            def found_out() -> bool:
+                outcomes.append(tasks.create_task(bench.make(chosen=chosen, within_s=SOON_S, at=At(one.url))))
+                return len(one.asked) == FAILURES_MAX
+
+            await until(found_out, "that it is asked anew")
+        assert {None} == {each.result() for each in outcomes}
+
+    run_on("asyncio", body())
+
+
+def test_the_end_waits_for_no_thread() -> None:
+    """Who waits learns that there are no tokens; what was not begun never is; a template at work gives up."""
+
+    async def body() -> None:
+        bench, held, before = Bench(), HeldTokenizer(), set(threading.enumerate())
+        chosen = Chosen("m", held)
+        async with asyncio.TaskGroup() as tasks:
+            async with _running(bench):
+                asked = [tasks.create_task(bench.make(TextPrompt(prompt=name), chosen)) for name in "ab"]
+                await until(lambda: bool(held.begun), "the only thread at work")
+            assert {None} == {await each for each in asked}
+        assert await bench.make() is None, "no more work"
+        held.may_go_on.set()
+        await until(lambda: not set(threading.enumerate()) - before, "the end of the thread")
+        assert 1 == len(held.begun)
+        assert 0 == bench.told.made
 
     run_on("asyncio", body())
 
