@@ -166,15 +166,18 @@ class Node:
         if self.replica is not None:
             await self.replica.watch.check()
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Subscribe and keep house until `stop` is set."""
+    async def run(self, stop: asyncio.Event, answered: asyncio.Event | None = None) -> None:
+        """Subscribe and keep house until `stop` is set; make tokens of texts until `answered` is, if it is given.
+
+        Between the two no engine is listened to any more, but callers who were let in are still answered.
+        """
         gc.collect()
         gc.freeze()  # modules and code live as long as the process: no full collection needs to look at them
         async with asyncio.TaskGroup() as tasks:
             end, quiet = asyncio.Event(), asyncio.Event()
             fleet = tasks.create_task(self.fleet.run(end), name="fleet")
             tasks.create_task(self._keep_house(end), name="housekeeping")
-            tasks.create_task(self._making.run(stop), name="texts")
+            tasks.create_task(self._making.run(answered or stop), name="texts")
             following = tasks.create_task(self.roster.follow(), name="follow")
             if self.replica is not None:
                 tasks.create_task(self.replica.run(end, quiet), name="replica")

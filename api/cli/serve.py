@@ -76,14 +76,18 @@ async def run_service(
         node.listens_at(addresses)
         announce(addresses)
 
+    answered = asyncio.Event()
+
+    async def faces() -> None:
+        if not stop.is_set():
+            await serve(node, server_settings(settings), stop, gates=gates, announce=listens)
+        answered.set()
+
     try:
         await _unless_stopped(stop, node.check_store())
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(node.run(stop), name="node")
-            if not stop.is_set():
-                tasks.create_task(
-                    serve(node, server_settings(settings), stop, gates=gates, announce=listens), name="faces"
-                )
+            tasks.create_task(node.run(stop, answered), name="node")
+            tasks.create_task(faces(), name="faces")
     except* SettingsError as group:
         raise BadSettings(_leaves(group)) from None
 
