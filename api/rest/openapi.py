@@ -219,11 +219,12 @@ def _paths() -> Json:
                 "hash",
                 "lookup",
                 "The token hashes of a prompt's whole blocks",
-                _answers("HashAnswer"),
+                _answers("HashAnswer")
+                | {"504": _problem("A text that has no tokens by the deadline: nothing is known.")},
                 body=_prompt_body("HashBody"),
                 parameters=[
                     *(p for p in _query_parameters(PARAMETERS[True]) if p["name"] in HASHED),
-                    *_prompt_headers(deadlines=False),
+                    *_prompt_headers(),
                 ],
                 description=_GIVEN_TWICE,
             )
@@ -426,9 +427,9 @@ def _plain(media_type: str, schema: Json) -> Json:
     return {"200": {"description": "The answer.", "content": {media_type: {"schema": schema}}}}
 
 
-def _problem() -> Json:
+def _problem(description: str = "Refused; `code` and `errors` say why.") -> Json:
     content = {"application/problem+json": {"schema": {"$ref": REF + "Problem"}}}
-    return {"description": "Refused; `code` and `errors` say why.", "content": content}
+    return {"description": description, "content": content}
 
 
 def _body(schema: Json) -> Json:
@@ -450,16 +451,13 @@ def _prompt_body(schema: str) -> Json:
     return body
 
 
-def _prompt_headers(*, deadlines: bool = True) -> list[Json]:
+def _prompt_headers() -> list[Json]:
     milliseconds = {"type": "integer", "minimum": 0, "maximum": HEADER_MS_MAX}
     salt = {"type": "string", "minLength": 1, "maxLength": 512}
-    deadline = [
-        _header("x-kvindexer-timeout-ms", milliseconds, "Deadline; the smallest of all that are given holds."),
-        _header("x-envoy-expected-rq-timeout-ms", milliseconds, "As above, set by Envoy; 0 = none."),
-    ]
     return [
         _header(SALT_HEADER.decode(), salt, "`cache_salt` where the body cannot carry it: it is never in a URL."),
-        *(deadline if deadlines else []),
+        _header("x-kvindexer-timeout-ms", milliseconds, "Deadline; the smallest of all that are given holds."),
+        _header("x-envoy-expected-rq-timeout-ms", milliseconds, "As above, set by Envoy; 0 = none."),
         _header("x-request-id", {"type": "string"}, "Repeated as `request_id` where it is 1..128 plain characters."),
     ]
 

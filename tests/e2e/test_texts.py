@@ -113,6 +113,20 @@ def test_hashes_of_a_text_are_those_of_its_ids(service: RunningService) -> None:
     assert (422, "model.unknown") == (refused.status_code, refused.json()["code"])
 
 
+@pytest.mark.parametrize(("option", "headers"), [({"timeout_ms": 0}, {}), ({}, {"x-kvindexer-timeout-ms": "0"})])
+def test_hashes_that_come_too_late_are_a_problem(
+    service: RunningService, option: dict[str, int], headers: dict[str, str]
+) -> None:
+    """A lookup would be answered with what is known: here nothing is. It is there for who asks again."""
+    told = {"block_size": BLOCK, "model": "m", "prompt": f"{PLANTED} {option}"}
+    late = service._client.post("/v1/hash", json=told | option, headers=headers)
+
+    assert (504, "prompt.deadline") == (late.status_code, late.json()["code"])
+    assert "application/problem+json" == late.headers["content-type"]
+    assert PLANTED not in late.text
+    assert 200 == service.call("POST", "/v1/hash", told).status_code
+
+
 @pytest.mark.parametrize(
     ("question", "status", "code"),
     [

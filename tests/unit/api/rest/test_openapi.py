@@ -174,5 +174,9 @@ def test_a_request_to_hash_lists_what_means_something_to_it() -> None:
     listed = {parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "query"}
 
     assert listed == {"block_size", "lora_name", "mm_items", "request_id"}
+    assert {"x-kvindexer-timeout-ms", "x-envoy-expected-rq-timeout-ms"} <= {
+        parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "header"
+    }, "for the tokens of a text"
+    assert {"application/problem+json"} == set(operation["responses"]["504"]["content"])
     assert SCHEMAS["HashBody"]["properties"]["max_lag_ms"]["description"].startswith("Without effect")
     assert "the body counts before the query string" in operation["description"]
