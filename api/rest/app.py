@@ -57,9 +57,9 @@ def create_app(
     """
     limits, stopping = limits or RestLimits(), stopping or asyncio.Event()
     access, registering, faces = gates or open_gates()
-    bodies, request_ids = BodyReader(limits, node.limit_reached), RequestIds()
-    requests, exchange = LookupRequests(limits.tokens, node.texts), Exchange(bodies, request_ids, node.limit_reached)
     readying = readying or Readying(node, limits, stopping)
+    bodies, request_ids = BodyReader(limits, node.limit_reached, readying.pending), RequestIds()
+    requests, exchange = LookupRequests(limits.tokens, node.texts), Exchange(bodies, request_ids, node.limit_reached)
     service = ServiceRoutes(node, exchange, openapi_document(node.version().version), stopping, registering)
     sources, replicas = SourceRoutes(node, exchange, registering), ReplicaRoutes(node, exchange, registering)
     pick = PickRoute(node, exchange, bodies, limits, readying, access)

@@ -14,11 +14,11 @@ from typing import Final
 
 from starlette.types import Receive
 
-from api.admission import LOCAL, Shares
+from api.admission import LOCAL
+from api.pending import Pending
 from api.problems import RequestRefused
 from api.rest.inflating import STEP_BYTES, Pieces, inflater
 from api.rest.limits import RestLimits
-from indexer.allocator import return_freed_memory
 
 INFLATION_MAX: Final = 100
 FREE_BYTES: Final = 2**20
@@ -26,10 +26,6 @@ FREE_BYTES: Final = 2**20
 ids in any form three to ten; whoever sends a few bytes must not make us do the work of many."""
 STEP_COST: Final = 1_024
 """Of a step of decompression that gives nothing, in bytes of output: both take work."""
-FLOOD_BYTES: Final = 64 * 2**20
-"""Of unfinished bodies at once."""
-FLOOD_OVER_S: Final = 1.0
-"""From the last of them to where the memory is given back."""
 DROPPED_BYTES_MAX: Final = 64 * 2**20
 """Received and dropped of a body that is refused for its size."""
 _SIZE_STATUSES: Final = frozenset({HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.TOO_MANY_REQUESTS})
@@ -42,12 +38,12 @@ class CallerGone(Exception):
 class BodyReader:
     """Reads bodies of all requests of one server; lives on one event loop."""
 
-    def __init__(self, limits: RestLimits, reached: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self, limits: RestLimits, reached: Callable[[str], None] = lambda _: None, pending: Pending | None = None
+    ) -> None:
         self._limits = limits
         self._reached = reached
-        self._pending = Shares("limits.pending_bytes", limits.pending_bytes, reached=reached)
-        self._peak = 0
-        """Of all that was held at once, since nothing was."""
+        self._pending = pending or Pending(limits.pending_bytes, reached)
 
     async def read(self, receive: Receive, headers: Mapping[bytes, bytes], caller: str = LOCAL) -> bytes:
         """The whole body as it was sent. Raises `RequestRefused` or `CallerGone`.
@@ -156,16 +152,9 @@ class BodyReader:
             )
 
     def _release(self, amount: int, caller: str) -> None:
-        """It is held no more. What a flood of bodies took is given back to the system, or we would keep it for good."""
-        if not amount:
-            return
-        self._peak = max(self._peak, self._pending.total)
-        self._pending.give_back(caller, amount)
-        if self._pending.total:
-            return
-        if self._peak >= FLOOD_BYTES:
-            asyncio.get_running_loop().call_later(FLOOD_OVER_S, return_freed_memory)
-        self._peak = 0
+        """It is held no more."""
+        if amount:
+            self._pending.give_back(caller, amount)
 
     def _too_large(self) -> RequestRefused:
         self._reached("limits.body_bytes")

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from starlette.types import Receive
 
 from api.admission import LOCAL, Shares
+from api.pending import Pending
 from api.ports import NodePort
 from api.problems import RequestRefused
 from api.rest.body import CallerGone
@@ -39,6 +40,8 @@ class Readying:
         self._stopping = stopping
         self.lookups = Shares("limits.lookups_waiting", limits.lookups_waiting, reached=node.limit_reached)
         """Places of lookups under way, whichever door they come by; each door says how long one is held."""
+        self.pending = Pending(limits.pending_bytes, node.limit_reached)
+        """Bytes of unfinished bodies and messages, whichever door they come by."""
         self._texts = Shares("limits.texts_waiting", limits.texts_waiting, reached=node.limit_reached)
         self._waits = Shares("limits.sequence_waits", limits.sequence_waits, reached=node.limit_reached)
         self._waits_bytes = Shares("limits.sequence_wait_bytes", limits.sequence_wait_bytes, reached=node.limit_reached)

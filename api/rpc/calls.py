@@ -58,9 +58,7 @@ class Calls:
     @contextlib.contextmanager
     def place(self, of: Shares, context: Context, code: str, what: str) -> Iterator[None]:
         """A caller's place while this lasts. Raises `RequestRefused` 429 where none is left for it."""
-        with of.place(self.sharer(context)) as granted:
-            if not granted:
-                raise overload(code, f"of {of.most} {what} no more are left for this caller")
+        with place(of, self.sharer(context), code, what):
             yield
 
     def enter(self) -> None:
@@ -90,6 +88,15 @@ class Calls:
     async def refuse(self, context: Context, error: Exception) -> None:
         """End the call with what that error means."""
         await refuse(context, refusal_of(error), self.request_ids.of(None))
+
+
+@contextlib.contextmanager
+def place(of: Shares, sharer: str, code: str, what: str) -> Iterator[None]:
+    """The same where it is known to whose share it counts."""
+    with of.place(sharer) as granted:
+        if not granted:
+            raise overload(code, f"of {of.most} {what} no more are left for this caller")
+        yield
 
 
 def _authorization(context: Context) -> bytes | None:

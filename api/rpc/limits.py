@@ -20,6 +20,8 @@ class RpcLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Calls at once whose message is not whole."""
     body_wait_s: float = 30.0
     """For a call's message to be whole. Beyond: ABORTED."""
+    pending_bytes: int = 256 * 2**20
+    """Of messages that do not come at once, each counted as `body_bytes`; together with unfinished bodies of REST."""
     lookups_waiting: int = 1_024
     """Lookups at once that wait, for the tokens of a text or for a `min_sequence`; counted with those of REST where
     that is served, too."""
@@ -43,7 +45,7 @@ class RpcLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Calls at once on one connection; more wait at the caller. As many as may wait here in all: callers that keep to a
     lower number have calls refused all the same (UNAVAILABLE), since gRPC still counts those that have just ended."""
     other_calls: int = 64
-    """Calls at once of all other methods: health, reflection, lists."""
+    """Calls at once of all other methods: health, lists; and conversations of reflection."""
     keepalive_s: float = 30.0
     """A silent connection is asked so often whether it lives."""
     keepalive_wait_s: float = 10.0

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import socket
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -17,8 +18,8 @@ import msgspec
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else every broken connection writes to stderr; read at the import
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_health.v1 import health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from api.access.access import Access, OpenAccess
 from api.ports import NodePort
@@ -28,6 +29,7 @@ from api.rest.readying import Readying
 from api.rest.request_ids import RequestIds
 from api.rpc.arrivals import Arrivals
 from api.rpc.calls import Calls
+from api.rpc.foreign import Foreign
 from api.rpc.health import Health
 from api.rpc.limits import RpcLimits
 from api.rpc.lookups import Lookups
@@ -42,8 +44,12 @@ from schemas.rpc.kvindexer.v1 import kvindexer_pb2
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from api.rpc.foreign import Handlers
+
 SERVICE: Final = kvindexer_pb2.DESCRIPTOR.services_by_name["KvIndexer"].full_name
 POD_SCORES_SERVICE: Final = indexer_pb2.DESCRIPTOR.services_by_name["IndexerService"].full_name
+UNREAD_BYTES: Final = 256 * 2**10
+"""Of one call. Messages up to that come without a further round trip."""
 SEND_S: Final = 0.1
 """At the end of a stop, for what is answered and not yet sent; who only listens is cut then."""
 
@@ -77,12 +83,12 @@ class RpcServer:
         self._stopping = stopping = asyncio.Event()
         self._calls = Calls(access or OpenAccess(), request_ids)
         questions = Questions(LookupRequests(limits.tokens, node.texts), request_ids, limits.tokens)
-        readying = readying or Readying(node, RestLimits(lookups_waiting=limits.lookups_waiting), stopping)
+        readying = readying or Readying(node, _shared(limits), stopping)
         self._lookups = Lookups(node, self._calls, questions, readying, limits, stopping)
         self._watching = Watching(node, self._calls, limits, stopping)
         lists = SourceLists(node, self._calls, limits)
-        arrivals = Arrivals(node, self._calls, limits)
-        methods: dict[str, dict[str, grpc.RpcMethodHandler[bytes, bytes]]] = {
+        arrivals = Arrivals(node, self._calls, limits, readying.pending)
+        methods: Handlers = {
             SERVICE: {
                 "Lookup": arrivals.answered(self._lookups.lookup, "lookup"),
                 "LookupStream": grpc.stream_stream_rpc_method_handler(self._lookups.lookup_stream),
@@ -97,11 +103,12 @@ class RpcServer:
             }
         self._health = Health(node, tuple(methods))
         self._server = grpc.aio.server(options=_options(limits), maximum_concurrent_rpcs=limits.calls)
+        foreign = Foreign(node, self._calls, arrivals, limits)
+        methods |= foreign.handlers(partial(health_pb2_grpc.add_HealthServicer_to_server, self._health.servicer))
+        servicer = reflection.aio.ReflectionServicer((*methods, reflection.SERVICE_NAME))
+        methods |= foreign.handlers(partial(reflection_pb2_grpc.add_ServerReflectionServicer_to_server, servicer))
         for service, handlers in methods.items():
             self._server.add_registered_method_handlers(service, handlers)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, self._server)
-        health = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-        reflection.enable_server_reflection((*methods, health, reflection.SERVICE_NAME), self._server)
 
     async def start(self, credentials: grpc.ServerCredentials | None = None) -> list[str]:
         """Listen, and say where. Raises `SettingsError` where the port cannot be had."""
@@ -171,12 +178,20 @@ async def rpc_server(
         await server.close()
 
 
+def _shared(limits: RpcLimits) -> RestLimits:
+    """What this server alone gives to share."""
+    return RestLimits(lookups_waiting=limits.lookups_waiting, pending_bytes=limits.pending_bytes)
+
+
 def _options(limits: RpcLimits) -> list[tuple[str, int]]:
     return [
         ("grpc.so_reuseport", 0),  # else a second process would take half of the calls without a word
         ("grpc.max_receive_message_length", limits.body_bytes),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_concurrent_streams", limits.connection_streams),
+        # Of messages that nobody reads yet so much is taken: else up to 256 MiB each, once a caller is quick.
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", UNREAD_BYTES),
         ("grpc.max_metadata_size", limits.metadata_bytes),
         ("grpc.absolute_max_metadata_size", 2 * limits.metadata_bytes),
         ("grpc.keepalive_time_ms", int(limits.keepalive_s * 1_000)),

@@ -215,7 +215,8 @@ class Limits(Section, frozen=True):
     sequence_wait_bytes: Bytes = 64 * MIB
     """Of the prompts of those."""
     pending_bytes: Bytes = 256 * MIB
-    """Of bodies that are not complete, over all requests; beyond: 429."""
+    """Of bodies that are not complete, over all requests; beyond: 429. A gRPC message that does not come at once counts
+    as `body_bytes`, since nobody tells how much of it has come."""
     head_wait_s: Seconds = 10.0
     """A request's head arrives within this time, or the connection ends."""
     body_wait_s: Seconds = 30.0

@@ -1,0 +1,143 @@
+"""Messages that do not come at once: what the server holds of them is bounded over all calls."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+
+from api.rest.limits import RestLimits
+from api.rest.readying import Readying
+from api.rpc import arrivals
+from api.rpc.limits import RpcLimits
+from api.rpc.server import POD_SCORES_SERVICE, SERVICE, UNREAD_BYTES
+from schemas.lookup import LookupQuery
+from schemas.rpc.kvindexer.v1 import kvindexer_pb2 as pb
+from schemas.rpc.kvindexer.v1.kvindexer_pb2_grpc import KvIndexerStub
+from tests.support.collecting import until
+from tests.support.fake_node import FakeNode
+from tests.support.http2_frames import Frames, message
+from tests.support.rpc import DEADLINE_S, rpc_served
+
+LOOKUP = f"/{SERVICE}/Lookup"
+LARGE = message(pb.LookupRequest(token_bytes=bytes(600_000)).SerializeToString())
+HALF = len(LARGE) // 2
+LIMITS = RpcLimits(body_bytes=2**20, pending_bytes=5 * 2**20)
+ONE_CALLER = 4
+"""What it gets of five: something is left for others."""
+EXHAUSTED = b"grpc-status\x018"
+OK = b"grpc-status\x010"
+
+
+@contextlib.asynccontextmanager
+async def _frames(address: str) -> AsyncIterator[Frames]:
+    host, _, port = address.partition(":")
+    frames = Frames(*await asyncio.open_connection(host, int(port)))
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
+        tasks.create_task(frames.run())
+        try:
+            yield frames
+        finally:
+            frames.close()
+
+
+async def test_all_messages_in_parts_share_one_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond it they are refused and counted; small ones are answered meanwhile, and the others once they are whole."""
+    monkeypatch.setattr(arrivals, "AT_ONCE_S", 0.2)
+    node = FakeNode()
+    async with rpc_served(node, LIMITS) as address, _frames(address) as frames:
+        calls = [frames.begin(LOOKUP) for _ in range(10)]
+        for call in calls:
+            await frames.send(call, LARGE[:HALF])
+        await frames.until_ended(len(calls) - ONE_CALLER)
+        assert all(EXHAUSTED in told and b"body.pending_bytes" in told for told in frames.ended.values())
+        assert {"limits.pending_bytes": len(calls) - ONE_CALLER} == node.limits_reached
+        async with grpc.aio.insecure_channel(address) as channel:
+            assert (await KvIndexerStub(channel).Lookup(pb.LookupRequest(token_ids=[1]))).pods
+        rest = [call for call in calls if call not in frames.ended]
+        assert ONE_CALLER == len(rest)
+        for call in rest:
+            await frames.send(call, LARGE[HALF:], end=True)
+        await frames.until_ended(len(calls))
+        assert all(OK in frames.ended[call] for call in rest)
+        again = frames.begin(LOOKUP)
+        await frames.send(again, LARGE, end=True)
+        await frames.until_ended(len(calls) + 1)
+        assert OK in frames.ended[again], "room again"
+
+
+_METHODS = {
+    f"/{service}/{name}"
+    for service, names in {
+        SERVICE: ["Lookup", "LookupBatch", "ListSources", "WatchSources"],
+        POD_SCORES_SERVICE: ["GetPodScores"],
+        "grpc.health.v1.Health": ["Check", "List", "Watch"],
+    }.items()
+    for name in names
+}
+
+
+@pytest.mark.parametrize("path", sorted(_METHODS))
+async def test_every_method_counts_to_the_bound_of_all_doors(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bodies of REST have taken all of it: a message that stays away takes nothing, of whatever method."""
+    monkeypatch.setattr(arrivals, "AT_ONCE_S", 0.05)
+    node = FakeNode()
+    readying = Readying(node, RestLimits(pending_bytes=1_000), asyncio.Event())
+    assert readying.pending.take("another", 1_000)
+    async with rpc_served(node, readying=readying) as address, _frames(address) as frames:
+        call = frames.begin(path)
+        await frames.send(call, LARGE[:HALF])
+        await frames.until_ended(1)
+        assert EXHAUSTED in frames.ended[call]
+    assert {"limits.pending_bytes": 1} == node.limits_reached
+
+
+async def test_what_nobody_reads_is_not_taken() -> None:
+    """Behind a question that waits, a caller is let send a window, however quick it was before."""
+
+    class WaitingNode(FakeNode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.waiting = 0
+            self.may_go_on = asyncio.Event()
+
+        async def wait_applied(self, query: LookupQuery, timeout_s: float) -> None:  # noqa: ARG002 - the port
+            self.waiting += 1
+            await self.may_go_on.wait()
+
+    node = WaitingNode()
+    waits = message(pb.LookupRequest(token_ids=[1], min_sequence={"p": 1}, timeout_ms=60_000).SerializeToString())
+    async with rpc_served(node) as address, _frames(address) as frames, asyncio.TaskGroup() as tasks:
+        for count in range(20):  # by which gRPC would learn how much fits into the line, and take that
+            await frames.send(frames.begin(LOOKUP), LARGE, end=True)
+            await frames.until_ended(count + 1)
+        stream = frames.begin(f"/{SERVICE}/LookupStream")
+        await frames.send(stream, waits)
+        await until(lambda: node.waiting == 1, "the question")
+        sending = tasks.create_task(frames.send(stream, LARGE * 20))
+        before = -1
+        while frames.sent[stream] != before:
+            before = frames.sent[stream]
+            await frames.answered_ping()
+        assert before <= len(waits) + 2 * UNREAD_BYTES
+        sending.cancel()
+        node.may_go_on.set()
+
+
+async def test_conversations_of_reflection_are_shared() -> None:
+    """Each may be about to bring a message; beyond their limit they are refused."""
+    node = FakeNode()
+    path = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+    async with rpc_served(node, RpcLimits(other_calls=5)) as address, _frames(address) as frames:
+        calls = [frames.begin(path) for _ in range(10)]
+        await frames.until_ended(len(calls) - ONE_CALLER)
+        assert all(EXHAUSTED in told for told in frames.ended.values())
+        for call in calls:
+            if call not in frames.ended:
+                await frames.send(call, message(b"\xff\xff"), end=True)
+        await frames.until_ended(len(calls))
+        assert ONE_CALLER == sum(b"body.not_protobuf" in told for told in frames.ended.values())
+    assert {"rpc.other_calls": len(calls) - ONE_CALLER} == node.limits_reached
