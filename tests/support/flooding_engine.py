@@ -3,12 +3,13 @@
     python -m tests.support.flooding_engine COUNT [ENDPOINT]
 
 binds, or connects to ENDPOINT under the topic of `pod`, prints the endpoint, waits for a line and a subscriber, sends
-COUNT batches, prints `sent`, and serves until its input ends.
+COUNT batches, prints `sent`, and one more for each further line, and serves until its input ends.
 """
 
 from __future__ import annotations
 
 import sys
+from itertools import count
 from typing import Final
 
 import zmq
@@ -31,7 +32,15 @@ if __name__ == "__main__":
     print(publisher.get_string(zmq.LAST_ENDPOINT), flush=True)
     sys.stdin.readline()
     publisher.recv()
-    for number in range(int(sys.argv[1])):
+    numbers = count()
+
+    def send() -> None:
+        """The next batch."""
+        number = next(numbers)
         publisher.send_multipart([topic, number.to_bytes(8, "big"), payload(number, size_bytes=1_000)])
+
+    for _ in range(int(sys.argv[1])):
+        send()
     print("sent", flush=True)
-    sys.stdin.read()
+    for _ in sys.stdin:
+        send()
