@@ -446,6 +446,7 @@ class Node:
         """
         if not self.registry.sources:
             self._lookup.forget_prompts()
+            self.mirror.table.forget_prompts()
             self.texts.forget()
             self._making.forget()
         return_freed_memory()

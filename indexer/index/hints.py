@@ -57,3 +57,7 @@ class SlotHints:
         for run in range(len(slots) // RUN) if runs is None else runs:
             begin, end = run * RUN, (run + 1) * RUN
             self._runs.keep(wanted.item(end - 1), slots[begin:end].tobytes())
+
+    def forget(self) -> None:
+        """Remember nothing any more."""
+        self._runs.forget()

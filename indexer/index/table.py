@@ -389,6 +389,10 @@ class PresenceTable:
             part[:] = np.array(mapped, np.uint64)[inverse.reshape(part.shape)]
         return end if end < slots.capacity + PAD else -1
 
+    def forget_prompts(self) -> None:
+        """Give back the memory of where the blocks of prompts lie."""
+        self._hints.forget()
+
     def bytes_used(self) -> int:
         """Bytes of the arrays (virtual; pages never touched are not resident)."""
         tables = [self.current] if self.old is None else [self.current, self.old]

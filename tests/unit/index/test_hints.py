@@ -143,3 +143,7 @@ def test_hints_are_bounded() -> None:
     hints.learn(keys, np.arange(20 * RUN, dtype=np.int64))
 
     assert 4 >= len(recent.young) + len(recent.old)
+    hints.forget()
+    assert [] == hints.leading(keys, hints).tolist()
+    assert not recent.young
+    assert not recent.old
