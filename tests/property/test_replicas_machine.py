@@ -19,7 +19,7 @@ from hypothesis.stateful import run_state_machine_as_test as run_machine
 
 from indexer.errors import DrainRefusedError, ReplicaUnknownError, SourceUnknownError
 from indexer.store.failures import StoreFailure
-from tests.support.core_model import Expected
+from tests.support.core_model import Expected, as_summed
 from tests.support.core_streams import REMOVALS, STORES
 from tests.support.replica_fleet import ALL_PODS, GUEST, LEASE_S, NAMES, PODS, Fleet
 from tests.support.speaking_engine import QUESTIONS
@@ -463,7 +463,7 @@ def said(entry: PodEntry) -> Expected:
         entry.reusable_tokens,
         (tiers.gpu, tiers.cpu, tiers.storage, tiers.remote, tiers.unknown),
         (prefix.gpu, prefix.cpu, prefix.storage, prefix.remote),
-        pytest.approx(entry.score),  # as written, the sum is taken in another order
+        as_summed(entry.score),
     )
 
 

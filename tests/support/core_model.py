@@ -45,6 +45,11 @@ class Held:
     deadline: float | None = None
 
 
+def as_summed(score: float) -> float:
+    """A score but for its last digits: who adds up in another order has others there."""
+    return round(score, 12)
+
+
 class Expected(NamedTuple):
     """What an entry must say."""
 
@@ -241,7 +246,7 @@ class ModelSource:
                 next((i for i, tier in enumerate(best) if tier > worst), matched) * BLOCK
                 for worst in (Tier.GPU, Tier.CPU, Tier.STORAGE, Tier.REMOTE)
             ),  # type: ignore[arg-type]  # four views
-            sum(WEIGHTS[tier] for tier in best) * BLOCK / prompt_tokens if prompt_tokens else 0.0,
+            as_summed(sum(WEIGHTS[tier] for tier in best) * BLOCK / prompt_tokens if prompt_tokens else 0.0),
         )
 
     def _reusable(self, contents: Sequence[int], limit: int, held: dict[int, set[int]]) -> int:
