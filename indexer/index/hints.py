@@ -5,7 +5,8 @@ beginnings, and the same blocks are asked for with each turn of a conversation. 
 remembered under the hash of the last, which stands for all of them, since hashes are chained (decisions/0029).
 
 Hints, not facts: a removal moves the keys behind it, and a caller may ask by hashes that are not of one chain. Whoever
-takes one compares the keys. They hold for one generation of the table's arrays. Bounded (recent.py).
+takes one compares the keys. They are of one generation of the table's arrays, and forgotten with it. Bounded
+(recent.py).
 """
 
 from __future__ import annotations
@@ -31,17 +32,13 @@ _NONE: Final = np.empty(0, np.int64)
 class SlotHints:
     """Of one table."""
 
-    __slots__ = ("_of", "_runs")
+    __slots__ = ("_runs",)
 
     def __init__(self) -> None:
         self._runs: Recent[int, bytes] = Recent(RUNS_MAX)
-        self._of: object = None
 
-    def leading(self, wanted: NDArray[np.uint64], of: object) -> NDArray[np.int64]:
-        """Slots of the first keys, in whole runs; not to be written to. `of`: the arrays that they are slots of."""
-        if self._of is not of:
-            self._of = of
-            self._runs.forget()
+    def leading(self, wanted: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Slots of the first keys, in whole runs; not to be written to."""
         young = self._runs.young
         lasts: list[int] = wanted[RUN - 1 :: RUN].tolist()
         images = [young.get(last) or self._runs.get(last) for last in lasts]
@@ -50,10 +47,7 @@ class SlotHints:
         return np.frombuffer(b"".join(images), np.int64) if images else _NONE  # type: ignore[arg-type]  # no None left
 
     def learn(self, wanted: NDArray[np.uint64], slots: NDArray[np.int64], runs: Iterable[int] | None = None) -> None:
-        """Where these keys were found, in whole runs from the first key on; or only the runs of these numbers.
-
-        In the arrays that `leading` was asked about last.
-        """
+        """Where these keys were found, in whole runs from the first key on; or only the runs of these numbers."""
         for run in range(len(slots) // RUN) if runs is None else runs:
             begin, end = run * RUN, (run + 1) * RUN
             self._runs.keep(wanted.item(end - 1), slots[begin:end].tobytes())

@@ -43,8 +43,8 @@ PAD: Final = 512
 """Slots past the capacity, so that probing never wraps. A cluster that would run past them forces growth."""
 WINDOW: Final = 8
 """Slots that a vectorised probe looks at from a key's home on: enough for all but a few keys at the highest load."""
-MANY: Final = 64
-"""Keys from which on looking them up together is faster."""
+MANY: Final = 2 * RUN
+"""Keys from which on looking them up together is faster. Whole runs: what comes behind so many is learnt in step."""
 AWAY_MAX: Final = 48
 """Keys that are not where they were last, up to which they are looked for one by one."""
 LOAD_MAX_NUM, LOAD_MAX_DEN = 3, 5
@@ -123,6 +123,9 @@ class Slots:
         home = self.homes(wanted)
         slots = home.copy()
         missing = np.flatnonzero(self.keys_array[home] != wanted)  # `take` would copy the whole strided column first
+        if missing.size and not wanted[missing].all():  # no key is 0, and every empty slot of a window would match it
+            slots[missing] = -1
+            missing = missing[wanted[missing] != 0]
         if missing.size:
             rows = self.windows[home[missing]][:, 0]
             hit_row, hit_column = (rows == wanted[missing, None]).nonzero()
@@ -203,7 +206,7 @@ class PresenceTable:
         if self.old is not None:
             return self.get_many(wanted)
         slots = self.current
-        hinted = self._hints.leading(wanted, slots)
+        hinted = self._hints.leading(wanted)
         known = len(hinted)
         if not known:
             return self._probed(wanted)
@@ -286,6 +289,9 @@ class PresenceTable:
     ) -> NDArray[np.uint64]:
         """Put in places and ids of the keys that do not lie at their homes; ends before the first that has no entry."""
         slots = self.current
+        if not wanted[away].all():  # no key is 0, and every empty slot of a window would match it
+            end = away.item((wanted[away] == 0).argmax())
+            rids, away = rids[:end], away[away < end]
         windows = slots.windows[places[away]]
         hit_row, hit_column = (windows[:, 0] == wanted[away, None]).nonzero()
         hit = away[hit_row]
@@ -407,6 +413,7 @@ class PresenceTable:
                 return
             start -= -(-array.nbytes // TOUCH_BYTES) * TOUCH_BYTES
         self.old, self.current, self._incoming, self._cursor = self.current, incoming, None, 0
+        self._hints.forget()  # of other arrays
 
     def _move(self, old: Slots, occupied: NDArray[np.int64]) -> None:
         """Copy these slots into the current table, which has none of their keys (`_leave_old`)."""
@@ -444,6 +451,7 @@ class PresenceTable:
             capacity *= 2
             self.old, self._incoming, self._cursor = None, None, 0
             self.current = Slots(capacity, self.current.shift)
+            self._hints.forget()  # of other arrays
             fits = all(self._place(key, rid, parent) for key, (rid, parent) in entries.items())
 
     def _place(self, key: int, rid: int, parent: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import weakref
 
 import numpy as np
 import pytest
@@ -55,28 +56,25 @@ class Held:
 
 def test_a_run_is_found_by_its_last_key() -> None:
     """Only where all runs before it are known, and only whole ones."""
-    hints, arrays = SlotHints(), object()
+    hints = SlotHints()
     keys, slots = np.arange(1, 3 * RUN + 6, dtype=np.uint64), np.arange(500, 503 + 3 * RUN, dtype=np.int64)
-    hints.leading(keys, arrays)
     hints.learn(keys, slots)
 
-    assert slots[: 3 * RUN].tolist() == hints.leading(keys, arrays).tolist()
-    assert slots[: 2 * RUN].tolist() == hints.leading(keys[: 3 * RUN - 1], arrays).tolist()
-    assert [] == hints.leading(keys[1:], arrays).tolist()
-    assert [] == hints.leading(keys[: RUN - 1], arrays).tolist()
-    assert [] == hints.leading(keys, object()).tolist()
+    assert slots[: 3 * RUN].tolist() == hints.leading(keys).tolist()
+    assert slots[: 2 * RUN].tolist() == hints.leading(keys[: 3 * RUN - 1]).tolist()
+    assert [] == hints.leading(keys[1:]).tolist()
+    assert [] == hints.leading(keys[: RUN - 1]).tolist()
 
 
 def test_what_moved_is_learnt_anew_by_runs() -> None:
     """Of the runs of these numbers alone."""
-    hints, arrays = SlotHints(), object()
+    hints = SlotHints()
     keys, slots = np.arange(1, 3 * RUN + 1, dtype=np.uint64), np.arange(3 * RUN, dtype=np.int64)
-    hints.leading(keys, arrays)
     hints.learn(keys, slots)
     hints.learn(keys, slots + 1, [1])
 
     expected = [*slots[:RUN], *(slots[RUN : 2 * RUN] + 1), *slots[2 * RUN :]]
-    assert expected == hints.leading(keys, arrays).tolist()
+    assert expected == hints.leading(keys).tolist()
 
 
 @pytest.mark.parametrize("homes", [CAPACITY_MIN, 600, 40])
@@ -133,17 +131,49 @@ def test_keys_asked_for_in_another_order_are_answered_as_asked() -> None:
         held.check(prompt)
 
 
+@pytest.mark.parametrize("homes", [CAPACITY_MIN, 300, 4])
+def test_nothing_is_found_behind_a_zero(homes: int) -> None:
+    """No block's hash is 0, but an empty slot's is: a question that names it is one that nobody holds from there on."""
+    held, draw = Held(), random.Random(homes)
+    prompt = keys_of(8 * RUN, draw, homes)
+    held.add(prompt)
+    held.add([key & ~(2**40) for key in keys_of(40, draw, 40)] + [1])  # slots around the home of 0 are taken
+    for _ in range(300):
+        asked = prompt[: draw.randrange(8 * RUN)] + keys_of(draw.choice((0, 3, 120)), draw, homes)
+        for _ in range(draw.choice((1, 1, 3))):
+            asked.insert(draw.choice((0, draw.randrange(len(asked) + 1))), 0)
+        held.check(asked)
+        table = held.mirror.table
+        assert [table.get(key) if key else 0 for key in asked] == table.get_many(np.array(asked, np.uint64)).tolist()
+
+
+def test_arrays_that_were_replaced_are_let_go() -> None:
+    """A table that shrank holds nothing of the larger one, whether anybody asks or not."""
+    held, draw = Held(), random.Random(3)
+    prompt = keys_of(4 * RUN, draw)
+    held.add(prompt)
+    held.add(keys_of(30_000, draw, 2**30))
+    while held.mirror.tidy_slice():
+        pass
+    held.check(prompt)
+    arrays = weakref.ref(held.mirror.table.current.rows)
+    held.remove(list(held.keys))
+    while held.mirror.tidy_slice():
+        pass
+
+    assert arrays() is None
+
+
 def test_hints_are_bounded() -> None:
     """The oldest are forgotten."""
     recent: Recent[int, bytes] = Recent(2)
     hints = SlotHints()
     hints._runs = recent
     keys = np.arange(1, 20 * RUN + 1, dtype=np.uint64)
-    hints.leading(keys, hints)
     hints.learn(keys, np.arange(20 * RUN, dtype=np.int64))
 
     assert 4 >= len(recent.young) + len(recent.old)
     hints.forget()
-    assert [] == hints.leading(keys, hints).tolist()
+    assert [] == hints.leading(keys).tolist()
     assert not recent.young
     assert not recent.old

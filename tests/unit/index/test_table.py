@@ -105,6 +105,19 @@ def test_a_prefix_ends_at_the_first_absent_key() -> None:
     assert [] == table.prefix(np.array([], np.uint64)).tolist()
 
 
+@pytest.mark.parametrize("taken", range(1, WINDOW + 1))
+def test_no_key_is_zero(taken: int) -> None:
+    """But an empty slot's is: asked for, it must not be taken for as many keys as its window has empty slots."""
+    table = PresenceTable()
+    fill(table, {at_home(home, 1): home + 1 for home in (*range(taken), *range(100, 200, 10))})
+    for count in range(WINDOW + 1):
+        absent = [at_home(home, 2) for home in range(100, 200, 10)][:count]
+        for asked in ([*absent, 0], [0, *absent], [*absent, 0, 0]):
+            wanted = np.array(asked, np.uint64)
+            assert 0 == np.count_nonzero(table.prefix(wanted))
+            assert [0] * len(asked) == table.get_many(wanted).tolist()
+
+
 @pytest.mark.parametrize("homes", [[9] * 20, [9, 9, 10, 10, 9, 11, 12, 9, 30], [END] * 30, list(range(1, 41))])
 def test_deleting_leaves_no_gap_that_ends_a_probe(homes: list[int]) -> None:
     """In every order, with neighbours of other homes between."""
