@@ -238,7 +238,7 @@ class Ingest:
             facts.doubts.add("undecodable")
             self.touched(source)
             return
-        if facts.engine_ts is None and not (batch.late or facts.syncing):
+        if not (facts.clock_checked or batch.late or facts.syncing):
             self._check_clock(source, decoded.ts)
         if isinstance(decoded, EventBatch):
             self._apply_events(source, decoded.events)
@@ -393,12 +393,15 @@ class Ingest:
             self._healing[id(source)] = source
 
     def _check_clock(self, source: SourceIndex, engine_ts: float) -> None:
-        """Once a generation, with a message of just now: one that was replayed, or waited behind a replay, is old."""
-        source.facts.engine_ts = engine_ts
-        if abs(engine_ts - self.clock.wall_us() / 1e6) > CLOCK_SKEW_WARN_S:
-            source.warnings["clock"] = "the engine's clock and ours differ by more than 30 s (informative)"
-        else:
+        """Once a generation, with a message of just now: one that was replayed, or waited behind a replay, is old.
+
+        One that lay here while this process stood still is not known to be: so a remark is looked at again with each.
+        """
+        source.facts.clock_checked = abs(engine_ts - self.clock.wall_us() / 1e6) <= CLOCK_SKEW_WARN_S
+        if source.facts.clock_checked:
             source.warnings.pop("clock", None)
+        else:
+            source.warnings["clock"] = "the engine's clock and ours differ by more than 30 s (informative)"
 
 
 class SourceSink:

@@ -1,9 +1,10 @@
 """What lookups need of each source, made once and used until a fact or the moment changes it. No I/O; time is given.
 
-A fleet of hundreds answers mostly with entries that hold nothing of the prompt. These are the same for every prompt
-but for two ages, so each is encoded once per quantum of time (10 ms, more for very large fleets) and put into answers
-as it stands. Ages are computed for the end of the quantum: never shown younger than they are. States are computed for
-the real moment: a prepared source is thrown away when its next state change is due (decisions/0006).
+A fleet of hundreds answers mostly with entries that hold nothing of the prompt. These are the same for every prompt,
+so each is made once per quantum of time (10 ms, more for very large fleets) and put into answers as it stands; from
+one quantum to the next only two ages differ, which are put between texts that are kept. Ages are computed for the end
+of the quantum: never shown younger than they are. States are computed for the real moment: a prepared source is thrown
+away when its next state change is due (decisions/0006).
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ METRICS: Final[dict[str, str]] = {
     "kvindexer_text_cache_bytes": "Held by the tokens of texts that were tokenized before.",
     "kvindexer_source_state": "1 for the state a source is in, by source and state.",
     "kvindexer_source_lag_seconds": "Age of the newest proof that nothing of this source is missing.",
-    "kvindexer_source_last_message_timestamp_seconds": "Unix time of the newest message of this source.",
+    "kvindexer_source_last_message_timestamp_seconds": "Unix time of the newest message that came live.",
     "kvindexer_source_bound": "1 for the bound of what is claimed about a source, by source and bound.",
     "kvindexer_ghosts_dropped_total": "Entries from before a kept gap dropped because their parent is not held.",
     "kvindexer_gaps_total": "Gaps noticed in the sequence of a source, healed or not.",

@@ -62,8 +62,8 @@ class SourceFacts:
     """Newest proof that nothing is missing: an in-order message or a probe's end marker."""
     stamp: float | None = None
     """What tells the batch at `sequence` from another of its number (`decode.envelope.stamp`); None: not known."""
-    engine_ts: float | None = None
-    """The engine's own wall time of the live batch its clock was last held against ours with; None: not yet."""
+    clock_checked: bool = False
+    """The engine's own wall time was seen to agree with ours in this generation: for the clock-skew warning only."""
 
     @property
     def in_doubt(self) -> bool:
@@ -79,7 +79,7 @@ class SourceFacts:
         self.doubts = set()
         self.missed_stores = False
         self.proof_at = None
-        self.engine_ts = None
+        self.clock_checked = False
 
 
 def bound_of(facts: SourceFacts) -> Bound:
