@@ -31,8 +31,8 @@ _ENVIRONMENT: Final = {
 class RunningService:
     """`kvindexer serve` for these `--source` flags. A context manager: nothing of it is left afterwards."""
 
-    def __init__(self, sources: Iterable[str], **settings: str) -> None:
-        """Start it and wait until it listens. `settings`: as in the environment, `section__key`."""
+    def __init__(self, sources: Iterable[str], *, token: str | None = None, **settings: str) -> None:
+        """Start it and wait until it listens. `settings`: as in the environment, `section__key`; `token`: is shown."""
         flags = [f"--source={source}" for source in sources]
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  closed at the end
         self._process = subprocess.Popen(
@@ -54,7 +54,8 @@ class RunningService:
         """Its first line, with all addresses."""
         self.errors_allowed: tuple[str, ...] = ()
         """Words of which a line of the log that reports an error must hold one; at the end no other may be there."""
-        self._client = httpx.Client(base_url=self.url, timeout=DEADLINE_S)
+        shown = {} if token is None else {"authorization": f"Bearer {token}"}
+        self._client = httpx.Client(base_url=self.url, timeout=DEADLINE_S, headers=shown)
 
     def __enter__(self) -> Self:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -32,9 +33,12 @@ def _installed(name: str) -> str | None:
 
 
 class Gateway:
-    """One that listens, asks `index` and sends to the engines at these ports. A context manager."""
+    """One that listens, asks `index` and sends to the engines at these ports. A context manager.
 
-    def __init__(self, kind: str, index: int, engines: Sequence[int]) -> None:
+    `token`: in its environment, for an index that wants one.
+    """
+
+    def __init__(self, kind: str, index: int, engines: Sequence[int], token: str | None = None) -> None:
         self._work = tempfile.TemporaryDirectory()
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port: int = probe.getsockname()[1]
@@ -46,16 +50,23 @@ class Gateway:
         self._config = Path(self._work.name, kind)
         self._config.write_text(text)
         self._kind = kind
+        self._environment = {name: value for name, value in os.environ.items() if name != "KVINDEXER_TOKEN"}
+        if token is not None:
+            self._environment["KVINDEXER_TOKEN"] = token
         self._log = Path(self._work.name, "log").open("w+", encoding="utf-8")  # noqa: SIM115  closed at the end
         self._process: subprocess.Popen[str] | None = None
 
     def check(self) -> None:
         """Have it read its configuration and say whether it is one."""
-        check = subprocess.run(self._command(check=True), capture_output=True, text=True, check=False, timeout=60)
+        check = subprocess.run(
+            self._command(check=True), capture_output=True, text=True, check=False, timeout=60, env=self._environment
+        )
         assert 0 == check.returncode, check.stdout + check.stderr
 
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen(self._command(check=False), stdout=self._log, stderr=self._log, text=True)
+        self._process = subprocess.Popen(
+            self._command(check=False), stdout=self._log, stderr=self._log, text=True, env=self._environment
+        )
         ends_at = time.monotonic() + DEADLINE_S
         while True:
             try:

@@ -1,6 +1,8 @@
 -- By hand, and not by core.httpclient: that one tries for seconds to reach an index that is not there.
 local index = core.tokenize(os.getenv("KVINDEXER"), ":")
-local question = "POST /v1/pick HTTP/1.0\r\nx-kvindexer-truncated: %s\r\ncontent-length: %d\r\n\r\n%s"
+local token = os.getenv("KVINDEXER_TOKEN") or "" -- of use beside a tokens file
+local question = "POST /v1/pick HTTP/1.0\r\nauthorization: Bearer " .. token
+  .. "\r\nx-kvindexer-truncated: %s\r\ncontent-length: %d\r\n\r\n%s"
 
 core.register_action("pick", { "http-req" }, function(txn)
   local body, socket = txn.f:req_body() or "", core.tcp()

@@ -1,6 +1,7 @@
 async function pick(r) {
     try {
-        const told = await ngx.fetch(r.variables.index + "/v1/pick", { method: "POST", body: r.requestBuffer });
+        const headers = { authorization: "Bearer " + (process.env.KVINDEXER_TOKEN || "") };
+        const told = await ngx.fetch(r.variables.index + "/v1/pick", { method: "POST", body: r.requestBuffer, headers });
         const to = told.headers.get("x-gateway-destination-endpoint");
         r.variables.pod = to ? to.split(",")[0] : "";
     } catch (e) {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -22,24 +23,26 @@ from tests.support.gateways import FOLDER, PROGRAMS, Gateway
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 ENGINES: Final = 3
 BLOCKS: Final = 40
 ASKED: Final = 12
 LARGE_IDS: Final = 300_000
+TOKEN: Final = "kvi_of-the-gateway"  # noqa: S105  of this test
 
 
 class Fleet:
     """Engines that hold a prompt each, the service that knows, and the servers that gateways send to."""
 
-    def __init__(self) -> None:
+    def __init__(self, token: str | None = None, **settings: str) -> None:
         self.backends = Backends(ENGINES)
         self.engines = [EngineSimulator() for _ in range(ENGINES)]
         for engine in self.engines:
             engine.start()
         self.pods = [f"127.0.0.1:{port}" for port in self.backends.ports]
         flags = [f"{pod}={engine.endpoint},model=m" for pod, engine in zip(self.pods, self.engines, strict=True)]
-        self.service = RunningService(flags, server__grpc_port="0")
+        self.service = RunningService(flags, token=token, server__grpc_port="0", **settings)
         self.index = urlsplit(self.service.url).port or 0
         for i, engine in enumerate(self.engines):
             engine.publish(payload(stored(range(1, BLOCKS + 1), self.prompt(i))))
@@ -57,9 +60,9 @@ class Fleet:
 
 
 @contextlib.contextmanager
-def _running_fleet() -> Iterator[Fleet]:
+def _running_fleet(token: str | None = None, **settings: str) -> Iterator[Fleet]:
     """The service is killed at the end, frozen or not, if a test has not killed it before."""
-    made = Fleet()
+    made = Fleet(token, **settings)
     with made.backends:
         yield made
     made.service.send_signal(signal.SIGCONT)
@@ -82,10 +85,10 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @contextlib.contextmanager
-def _client_of(kind: str, fleet: Fleet) -> Iterator[httpx.Client]:
+def _client_of(kind: str, fleet: Fleet, token: str | None = None) -> Iterator[httpx.Client]:
     """Of such a gateway before that fleet."""
     with (
-        Gateway(kind, fleet.index, fleet.backends.ports) as gateway,
+        Gateway(kind, fleet.index, fleet.backends.ports, token) as gateway,
         httpx.Client(base_url=f"http://127.0.0.1:{gateway.port}", timeout=60) as made,
     ):
         yield made
@@ -159,6 +162,22 @@ def test_a_frozen_index_fails_no_request(client: httpx.Client, fleet: Fleet) -> 
     fleet.service.send_signal(signal.SIGCONT)
 
     assert {fleet.backends.ports[0]} == _spread(client, fleet.prompt(0))
+
+
+def test_beside_a_tokens_file_the_token_of_the_environment_is_shown(kind: str, tmp_path: Path) -> None:
+    """In the place of whatever the client shows, which is for the engine. Without one requests are balanced."""
+    entries = tmp_path / "tokens.yaml"
+    entries.touch(0o600)
+    entries.write_text(
+        json.dumps([{"name": "gateway", "sha256": sha256(TOKEN.encode()).hexdigest(), "scopes": ["lookup"]}])
+    )
+    with _running_fleet(TOKEN, auth__tokens_file=str(entries)) as fleet:
+        with _client_of(kind, fleet, TOKEN) as client:
+            for i, port in enumerate(fleet.backends.ports):
+                assert {port} == _spread(client, fleet.prompt(i))
+                assert {port} == _spread(client, fleet.prompt(i), authorization="Bearer of-the-engine")
+        with _client_of(kind, fleet) as client:
+            assert set(fleet.backends.ports) == _spread(client, fleet.prompt(0))
 
 
 def test_the_filter_for_envoy_needs_no_library_and_eight_lines() -> None:
