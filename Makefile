@@ -131,6 +131,10 @@ lock: setup ## resolve the dependencies anew into the two lock files (add UPGRAD
 schemas: setup ## generate the modules of the protos anew
 	$(PY) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. $(PROTOS)/*/v1/*.proto
 
+.PHONY: settings
+settings: setup ## write SETTINGS.md anew, out of the sections of settings and their docstrings
+	$(PY) -m tests.repo.settings_reference
+
 .PHONY: released-protos
 released-protos: setup ## take the protos as they are for released: from then on no change may break who calls
 	$(BUF) build $(PROTOS) --exclude-source-info -o $(PROTOS)/released.binpb

@@ -97,18 +97,31 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     pod: str
+    """The name that answers give, as the router calls the engine."""
     dp_rank: int = 0
+    """Its data-parallel rank."""
     endpoint: str | None = None
+    """Where it publishes its events, `tcp://HOST:PORT` or `ipc://PATH`; to be given in a file."""
     replay_endpoint: str | None = None
+    """Where it can be asked for messages again; without one what is lost stays lost."""
     model: str | None = None
+    """What it serves. Left out: it answers for every model while no source has one."""
     lora_name: str | None = None
+    """The adapter that it serves."""
     tenant: str = DEFAULT_TENANT
+    """Whose engine it is."""
     role: Role = "both"
+    """What it does of a request, for questions that ask for some roles only."""
     address: str | None = None
+    """Where it takes requests, `IP:PORT`: a further name of it, and where its tokenizer is asked."""
     aliases: tuple[str, ...] = ()
+    """Further names by which callers may call it."""
     labels: dict[str, str] = {}
+    """Words of the operator's own, told in lists of sources."""
     engine: str = "vllm"
+    """The dialect of its events."""
     blocks_total: int | None = None
+    """How many blocks its cache has, where that is known."""
     origin: Origin = "api"
 
     @property

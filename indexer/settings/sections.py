@@ -56,7 +56,8 @@ class Server(Section, frozen=True):
     keep_alive_s: Annotated[int, Meta(ge=1, le=86_400)] = 75
     """Idle connections are kept so long; longer than the pools of the routers keep them."""
     roles: Annotated[tuple[Role, ...], Meta(min_length=1)] = ("collect", "lookup")
-    """`collect`: subscribe to engines; `lookup`: answer. Without `collect` all comes from the store."""
+    """`collect`: subscribe to engines; `lookup`: answer, in this version always. Without `collect` all comes from the
+    store. `epp` is refused in this version."""
 
 
 class TierWeights(Section, frozen=True):
@@ -91,7 +92,7 @@ class Models(Section, frozen=True):
     """By base model, as the sources carry it. Aliases and adapters of it are read by the same."""
     weights: TierWeights = TierWeights()
     discover: bool = False
-    """Learn names and adapters from the engines' `GET /v1/models`."""
+    """Learn names and adapters from the engines' `GET /v1/models`. This version does not, and refuses it."""
 
 
 class Events(Section, frozen=True):
@@ -122,6 +123,7 @@ class Events(Section, frozen=True):
     reconnect_ms: Annotated[int, Meta(ge=1, le=60_000)] = 10
     """First pause before a broken connection is tried again; it doubles up to `reconnect_max_ms`."""
     reconnect_max_ms: Annotated[int, Meta(ge=1, le=600_000)] = 1_000
+    """Longest pause between two tries."""
     heartbeat_ms: Annotated[int, Meta(ge=100, le=600_000)] = 1_000
     """Interval of ZMQ heartbeats, by which a dead peer on an idle connection is noticed."""
 
@@ -193,6 +195,7 @@ class Limits(Section, frozen=True):
     batch: Annotated[int, Meta(ge=1, le=16_384)] = 256
     """Lookups in one `/v1/lookup/batch`; beyond: 422. Their prompts together may hold `limits.tokens`."""
     sources: Count = 4_096
+    """Known at once, however they came; beyond: 429."""
     orphans: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 65_536
     """Blocks a source, parked because their parent is not known."""
     max_clears_per_minute: Count = 120
@@ -239,8 +242,11 @@ class Tls(Section, frozen=True):
     """Paths of PEM files. `client_ca` asks callers for a certificate."""
 
     certificate: Text | None = None
+    """The service's own, with those that lead to its authority. Served on REST and gRPC, read again when it changes."""
     key: Text | None = None
+    """Of that certificate, without a password."""
     client_ca: Text | None = None
+    """Authorities of callers: who shows no certificate of theirs is not let in."""
 
 
 class Auth(Section, frozen=True):
@@ -269,7 +275,9 @@ class Telemetry(Section, frozen=True):
     """Logs and traces."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least that is logged."""
     otlp_endpoint: Text | None = None
+    """Where traces go. This version sends none, and refuses it."""
 
 
 class Metrics(Section, frozen=True):
@@ -284,6 +292,7 @@ class Settings(Section, frozen=True):
 
     server: Server = Server()
     sources: tuple[Descriptor, ...] = ()
+    """A list of engines: maps with the keys below, or entries as `--source` takes them."""
     models: Models = Models()
     events: Events = Events()
     staleness: Staleness = Staleness()
