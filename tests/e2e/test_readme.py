@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -16,15 +17,17 @@ import time
 import urllib.request
 from pathlib import Path
 from queue import Queue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from api.access.tokens import TokenAccess
+from tests.support.certificates import Authority
 from tests.support.redis_servers import own_server
+from tests.support.text_models import published
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[2]
 KVINDEXER = [sys.executable, "-m", "indexer"]
@@ -36,16 +39,27 @@ def _readme_lines() -> list[str]:
     return [line for block in blocks for line in block.replace("\\\n", " ").splitlines() if line.strip()]
 
 
-CURLS = [line for line in _readme_lines() if line.startswith("curl ")]
+MADE_BODY = re.compile(r"(?:python3|\.venv/bin/python) -c ")
+CURLS = [line for line in _readme_lines() if line.startswith("curl ") or (MADE_BODY.match(line) and " | curl " in line)]
+TEXT_CURLS = [line for line in CURLS if ":8083/" in line]
+"""Asked of a service that has a tokenizer; the others of the demo."""
+DEMO_CURLS = [line for line in CURLS if line not in TEXT_CURLS]
+LOOKUPS = [line for line in DEMO_CURLS if re.search(r"/v1/lookup[ ?']", line)]
+PRINTED = [line for line in _readme_lines() if MADE_BODY.match(line) and line not in CURLS]
+"""A number that is then asked for."""
 OPERATED = [line for line in _readme_lines() if re.match(r"kvindexer (?!serve|demo|compare|token)", line)]
 """What operators do with replicas and store."""
 COMPARES = [line for line in _readme_lines() if line.startswith("kvindexer compare")]
 TOKENS = [line for line in _readme_lines() if line.startswith("kvindexer token")]
-SERVES = [line for line in _readme_lines() if line.startswith("kvindexer serve")]
+INSTALLS = [line for line in _readme_lines() if line.startswith("install ")]
+SERVES = [line for line in _readme_lines() if re.match(r"(?:KVINDEXER_\w+=\S+ )?kvindexer serve", line)]
+TEXT_SERVES = [line for line in SERVES if line.startswith("KVINDEXER_MODELS__")]
 MADE = [line for line in _readme_lines() if line.startswith("make ")]
 PROTOS = [line for line in _readme_lines() if "grpc_tools.protoc" in line]
 CODE = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
 RPC_CODE = [code for code in CODE if "import grpc" in code]
+OPEN_RPC_CODE = [code for code in RPC_CODE if "insecure_channel" in code]
+SECURE_RPC_CODE = [code for code in RPC_CODE if "secure_channel" in code and code not in OPEN_RPC_CODE]
 
 
 def _lines_of(process: subprocess.Popen[str]) -> Queue[str]:
@@ -77,19 +91,33 @@ def _end(process: subprocess.Popen[str]) -> int:
             process.stdout.close()
 
 
-def _like_curl(arguments: list[str]) -> tuple[int, bytes]:
-    """Ask as curl would: it need not be on the machine that tests."""
+def _like_curl(arguments: list[str], piped: bytes = b"") -> tuple[int, bytes]:
+    """Ask as curl would: it need not be on the machine that tests. `piped`: what comes on its standard input."""
     options = argparse.ArgumentParser()
     options.add_argument("-s", action="store_true")
     options.add_argument("-H", dest="headers", action="append", default=[])
-    options.add_argument("-d", dest="data")
+    options.add_argument("-d", "--data-binary", dest="data")
     options.add_argument("url")
     asked = options.parse_args(arguments)
     headers = dict(header.split(": ", 1) for header in asked.headers)
-    body = None if asked.data is None else asked.data.encode()
+    body = piped if asked.data == "@-" else None if asked.data is None else asked.data.encode()
     request = urllib.request.Request(asked.url, body, headers)  # noqa: S310  a URL of our own README
     with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:  # noqa: S310
         return answer.status, answer.read()
+
+
+def _asked(line: str, port: str) -> tuple[int, bytes]:
+    """That line, asked at another port; what stands before the `|` makes the body."""
+    before, pipe, asks = line.rpartition(" | ")
+    piped = _printed(before) if pipe else b""
+    return _like_curl(shlex.split(re.sub(r"(?<=http://127\.0\.0\.1:)80\d\d(?=/)", port, asks))[1:], piped)
+
+
+def _printed(line: str) -> bytes:
+    """What one line of Python writes."""
+    return subprocess.run(
+        [sys.executable, *shlex.split(line)[1:]], cwd=ROOT, capture_output=True, timeout=DEADLINE_S, check=True
+    ).stdout
 
 
 @pytest.fixture(scope="module")
@@ -114,27 +142,75 @@ def demo_port(demo: tuple[str, str]) -> str:
     return demo[0]
 
 
-@pytest.mark.parametrize("line", CURLS)
+@pytest.mark.parametrize("line", DEMO_CURLS)
 def test_a_question_of_the_readme_is_answered(line: str, demo_port: str) -> None:
-    """Each curl line, its port changed to the demo's, is answered with success."""
-    arguments = shlex.split(line.replace(":8080/", f":{demo_port}/"))[1:]
-
-    status, body = _like_curl(arguments)
+    """Each curl line, its port changed to the demo's, is answered with success; a pick once it hits."""
+    if "/v1/pick" in line:
+        _until_it_hits(lambda: {"reusable_tokens": _asked(line, demo_port)[1].count(b" 16 live\n")})
+        return
+    status, body = _asked(line, demo_port)
 
     assert 200 == status
     assert body.startswith(b"{")
 
 
-def test_the_lookup_of_the_readme_hits(demo_port: str) -> None:
-    """Every engine comes to hold it as the recording goes on, and a reader sees what an answer looks like."""
-    (line,) = (line for line in CURLS if "/v1/lookup" in line)
-    arguments = shlex.split(line.replace(":8080/", f":{demo_port}/"))[1:]
-    ends_at = time.monotonic() + DEADLINE_S
-    while (best := json.loads(_like_curl(arguments)[1])["pods"][0])["reusable_tokens"] == 0:
-        assert time.monotonic() < ends_at, best
-        time.sleep(0.05)
+@pytest.mark.parametrize("line", LOOKUPS)
+def test_a_lookup_of_the_readme_hits(line: str, demo_port: str) -> None:
+    """In whatever form: every engine comes to hold it as the recording goes on, and a reader sees a hit."""
+    best = _until_it_hits(lambda: json.loads(_asked(line, demo_port)[1])["pods"][0])
 
     assert (16, 16) == (best["matched_tokens"], best["reusable_tokens"])
+
+
+def test_the_forms_of_the_readme_ask_the_same(demo_port: str) -> None:
+    """JSON, octets, MessagePack, and the hashes that `/v1/hash` tells; both items of the batch are answered."""
+    (told,) = (json.loads(_asked(line, demo_port)[1]) for line in CURLS if "/v1/hash" in line)
+    (batch,) = (json.loads(_asked(line, demo_port)[1]) for line in CURLS if "/v1/lookup/batch" in line)
+    lengths = [json.loads(_asked(line, demo_port)[1])["prompt_tokens"] for line in LOOKUPS]
+
+    assert [17] * 4 == lengths
+    assert [17] * 2 == [item["prompt_tokens"] for item in batch["items"]]
+    assert 2 == sum(f'"block_hashes": {json.dumps(told["hashes"])}' in line for line in CURLS)
+
+
+@pytest.mark.parametrize("line", PRINTED)
+def test_the_local_hash_of_the_readme_is_the_one_that_is_asked_for(line: str, demo_port: str) -> None:
+    """And some engine comes to hold that block."""
+    (asks,) = (line for line in CURLS if "/query_by_hash" in line)
+    assert f'"block_hashes": [{_printed(line).decode().strip()}]' in asks
+
+    _until_it_hits(lambda: {"reusable_tokens": len(json.loads(_asked(asks, demo_port)[1])["scores"])})
+
+
+def _until_it_hits(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    ends_at = time.monotonic() + DEADLINE_S
+    while (best := ask())["reusable_tokens"] == 0:
+        assert time.monotonic() < ends_at, best
+        time.sleep(0.05)
+    return best
+
+
+@pytest.mark.parametrize("line", TEXT_SERVES)
+def test_the_texts_of_the_readme_become_tokens(line: str, tmp_path: Path) -> None:
+    """By the files of a model, in a service that is started as it says."""
+    setting, _, command = line.partition(" ")
+    name, _, folder = setting.partition("=")
+    words = [*KVINDEXER, *shlex.split(command)[1:], "--port", "0"]
+    process = subprocess.Popen(
+        words,
+        env={**os.environ, name: str(published(tmp_path / Path(folder).name))},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        port = _address_in(_lines_of(process))
+        answers = [json.loads(_asked(asks, port)[1]) for asks in TEXT_CURLS]
+    finally:
+        _end(process)
+
+    assert 2 == len(answers)
+    assert all(answer["tokenizer"]["tokens"] == answer["prompt_tokens"] > 0 for answer in answers)
 
 
 @pytest.mark.parametrize("line", COMPARES)
@@ -154,12 +230,20 @@ def store_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
         yield server.port
 
 
-@pytest.mark.parametrize("line", SERVES)
-def test_a_serve_line_of_the_readme_comes_up(line: str, store_port: int) -> None:
+@pytest.mark.parametrize("line", [line for line in SERVES if line not in TEXT_SERVES])
+def test_a_serve_line_of_the_readme_comes_up(line: str, store_port: int, tmp_path: Path) -> None:
     """It serves, although nobody answers at that address, and ends on Ctrl-C."""
-    arguments = shlex.split(line.replace(":6379", f":{store_port}"))[1:]
+    words = shlex.split(line.replace(":6379", f":{store_port}"))
+    named = {name: value for name, _, value in (word.partition("=") for word in words[: words.index("kvindexer")])}
+    if "tokens.yaml" in line:
+        _made_tokens(tmp_path)
     process = subprocess.Popen(
-        [*KVINDEXER, *arguments, "--port", "0"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [*KVINDEXER, *words[words.index("kvindexer") + 1 :], "--port", "0"],
+        cwd=tmp_path,
+        env={**os.environ, **named},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     try:
         assert _address_in(_lines_of(process))
@@ -211,20 +295,65 @@ def test_what_the_readme_does_with_replicas_is_done(line: str, replicas: str, st
     assert done.stdout
 
 
-def test_the_tokens_of_the_readme_are_known_to_a_service(tmp_path: Path) -> None:
-    """Entries are appended to a file, which a service reads."""
-    entries, shown = tmp_path / "tokens.yaml", []
-    entries.write_text("")
+def _made_tokens(folder: Path) -> tuple[Path, list[str]]:
+    """The file that the README's lines make in that folder, and what they show once."""
+    entries, shown = folder / "tokens.yaml", []
+    for line in INSTALLS:
+        subprocess.run(shlex.split(line), cwd=folder, timeout=DEADLINE_S, check=True)
     for line in TOKENS:
         words, _, file = line.partition(">>")
         made = subprocess.run(
             [*KVINDEXER, *shlex.split(words)[1:]], capture_output=True, text=True, timeout=DEADLINE_S, check=True
         )
-        with (tmp_path / file.strip()).open("a") as appended:
+        with (folder / file.strip()).open("a") as appended:
             appended.write(made.stdout)
         shown.append(made.stderr.rpartition(": ")[2].strip())
+    return entries, shown
 
-    assert not shown or all(TokenAccess(entries).caller(f"Bearer {token}".encode()) for token in shown)
+
+def test_the_tokens_of_the_readme_are_known_to_a_service(tmp_path: Path) -> None:
+    """Entries are appended to a file that nobody else can read, and which a service reads."""
+    entries, shown = _made_tokens(tmp_path)
+
+    assert 0o600 == stat.S_IMODE(entries.stat().st_mode)
+    assert shown
+    assert all(TokenAccess(entries).caller(f"Bearer {token}".encode()) for token in shown)
+
+
+@pytest.mark.parametrize("code", SECURE_RPC_CODE)
+def test_the_code_for_grpc_with_token_and_certificate_asks(code: str, tmp_path: Path) -> None:
+    """As it stands but for the address, of a service with those tokens and a certificate; without a token it fails."""
+    entries, shown = _made_tokens(tmp_path)
+    tls = Authority(tmp_path).tls()
+    settings = {"TOKENS_FILE": str(entries), "TLS__CERTIFICATE": str(tls.certificate), "TLS__KEY": str(tls.key)}
+    process = subprocess.Popen(
+        [
+            *KVINDEXER,
+            "serve",
+            "--port",
+            "0",
+            "--grpc-port",
+            "0",
+            "--source",
+            "10.0.0.1:8000=tcp://127.0.0.1:9,model=llama",
+        ],
+        env={**os.environ, **{f"KVINDEXER_AUTH__{name}": value for name, value in settings.items()}},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        lines = _lines_of(process)
+        while (found := re.search(r"grpcs://(127\.0\.0\.1:\d+)", lines.get(timeout=DEADLINE_S))) is None:
+            pass
+        code = code.replace("127.0.0.1:50051", found[1])
+        answers = [_python(code, tmp_path, KVINDEXER_TOKEN=token) for token in shown]
+        refused = _ran(code, tmp_path, KVINDEXER_TOKEN=shown[0][:-1])
+    finally:
+        _end(process)
+
+    assert ["no_signal [('10.0.0.1:8000', 0)]\n"] * 2 == answers
+    assert (1, True) == (refused.returncode, "UNAUTHENTICATED" in refused.stderr)
 
 
 def test_the_code_for_routers_in_the_readme_is_that_which_is_tested() -> None:
@@ -234,13 +363,18 @@ def test_the_code_for_routers_in_the_readme_is_that_which_is_tested() -> None:
     assert [tested.partition("\n\n")[2]] == [code for code in CODE if code not in RPC_CODE]
 
 
-@pytest.mark.parametrize("code", RPC_CODE)
+@pytest.mark.parametrize("code", OPEN_RPC_CODE)
 def test_the_code_for_grpc_in_the_readme_asks(code: str, demo: tuple[str, str]) -> None:
-    """As it stands but for the address, of a running demo: it prints a state and the three engines."""
+    """As it stands but for the address, of a running demo: it prints a state and three engines, and comes to hit."""
     assert "127.0.0.1:50051" in code
-    done = _python(code.replace("127.0.0.1:50051", demo[1]), ROOT)
+    told: list[str] = []
 
-    assert re.match(r"(exact|degraded) \[(\('[^']+', \d+\)(, )?){3}\]\n", done)
+    def ask() -> dict[str, Any]:
+        told.append(_python(code.replace("127.0.0.1:50051", demo[1]), ROOT))
+        return {"reusable_tokens": told[-1].count(", 16)")}
+
+    _until_it_hits(ask)
+    assert re.match(r"(exact|degraded) \[(\('[^']+', \d+\)(, )?){3}\]\n", told[-1])
 
 
 @pytest.mark.parametrize("line", PROTOS)
@@ -249,16 +383,26 @@ def test_the_client_that_the_readme_generates_asks(line: str, demo: tuple[str, s
     words = [sys.executable, *shlex.split(line)[1:]]
     words = [word.replace("out=.", f"out={tmp_path}") for word in words]
     subprocess.run(words, cwd=ROOT, check=True, timeout=DEADLINE_S)
-    code = RPC_CODE[0].replace("127.0.0.1:50051", demo[1]).replace("schemas.rpc.kvindexer", "kvindexer")
+    code = OPEN_RPC_CODE[0].replace("127.0.0.1:50051", demo[1]).replace("schemas.rpc.kvindexer", "kvindexer")
 
     assert "schemas" not in code
     assert _python(code, tmp_path).startswith(("exact ", "degraded "))
 
 
-def _python(code: str, folder: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+def _ran(code: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
     )
+
+
+def _python(code: str, folder: Path, **environment: str) -> str:
+    done = _ran(code, folder, **environment)
     assert (0, "") == (done.returncode, done.stderr)
     return done.stdout
 
@@ -278,11 +422,12 @@ def test_the_demos_of_the_readme_are_those_that_are_tested(target: str, command:
 
 def test_the_readme_has_such_lines() -> None:
     """The tests above cannot pass for want of lines, and there are none beside those that they run."""
-    tested = [*CURLS, *OPERATED, *COMPARES, *TOKENS, *SERVES, *MADE, *PROTOS]
+    tested = [*CURLS, *PRINTED, *OPERATED, *COMPARES, *INSTALLS, *TOKENS, *SERVES, *MADE, *PROTOS]
     assert sorted(tested) == sorted(_readme_lines())
     assert {"run", "run-redis", "run-cluster", "test"} == {line.split()[1] for line in MADE}
-    assert (1, 1) == (len(RPC_CODE), len(PROTOS))
-    assert CURLS
+    assert (1, 1, 1) == (len(OPEN_RPC_CODE), len(SECURE_RPC_CODE), len(PROTOS))
+    assert (4, 2, 1, 1) == (len(LOOKUPS), len(TEXT_CURLS), len(TEXT_SERVES), len(PRINTED))
+    assert INSTALLS
     assert {"partitions", "drain", "redis"} <= {line.split()[1] for line in OPERATED}
     assert any("--redis-url" in line for line in SERVES)
     assert any("--redis-url" not in line for line in SERVES)

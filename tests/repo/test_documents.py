@@ -14,7 +14,9 @@ HELPED = set(re.findall(r"^([a-z][a-z-]*):[^\n]*## \S", MAKEFILE, re.MULTILINE))
 
 KNOWN_COMMAND = re.compile(
     r"(?:[A-Z_]+=\S+ )*"
-    r"(?:make(?: |$)|(?:\.venv/bin/)?kvindexer(?: |$)|python -m grpc_tools\.protoc |curl .*\bhttp://(?:127\.0\.0\.1|localhost|\[::1\])[:/])"
+    r"(?:make(?: |$)|(?:\.venv/bin/)?kvindexer(?: |$)|python -m grpc_tools\.protoc |install -m 600 /dev/null \S+$|"
+    r"(?:python3|\.venv/bin/python) -c '[^']*'$|"
+    r"(?:(?:python3|\.venv/bin/python) -c '[^']*' \| )?curl .*\bhttp://(?:127\.0\.0\.1|localhost|\[::1\])[:/])"
 )
 
 
@@ -51,7 +53,7 @@ def test_every_make_target_in_a_document_exists() -> None:
 
 
 def test_every_command_of_the_readme_is_known() -> None:
-    """Make, the project's own command, what generates a client, or a question to a server on this machine."""
+    """Make, the project's own command, what makes a client, a body or a file, or a question to this machine."""
     lines = _shell_lines()
 
     assert "make run" in lines
