@@ -9,7 +9,7 @@
     all                                 the five above, in less than 25 minutes
     load                                lookups and ingest alone
     redis                               the seven of Redis mode
-    report                              the tables of all results, as Markdown; with --readme into the README
+    report                              the tables of all results; with --readme into RESULTS.md, some into the README
 
 `--quick` takes a fraction of the time, for trying a change out; its figures are not saved.
 """
@@ -101,7 +101,7 @@ def main(words: Sequence[str] | None = None) -> int:
     options = _options(words)
     if options.name == "report":
         if options.readme:
-            readme.rewrite(ROOT / "README.md")
+            readme.rewrite(ROOT / "README.md", ROOT / "loadtest" / "RESULTS.md")
         else:
             print("\n".join(map(markdown, load_all())))
         return 0
@@ -133,7 +133,9 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m loadtest", description="Load tests over loopback.")
     parser.add_argument("name", choices=[*SCENARIOS, *GROUPS, "report"])
     parser.add_argument("--quick", action="store_true", help="a fraction of the time; results are not saved")
-    parser.add_argument("--readme", action="store_true", help="with report: rewrite the README's numbers")
+    parser.add_argument(
+        "--readme", action="store_true", help="with report: rewrite RESULTS.md and the README's numbers"
+    )
     parser.add_argument("--no-save", action="store_true", help="leave loadtest/results as it is")
     return parser.parse_args(words)
 

@@ -1,12 +1,14 @@
-"""The README's numbers: a short choice of the results, written between two marks in its section "How fast".
+"""The numbers that people read: a short choice of the results in the README's section "How fast", all in RESULTS.md.
 
-Nothing else of the README is touched. What is missed is named there too; why, is for a person to write below the
-marks.
+The README's stand between two marks, and nothing else of it is touched. What is missed is named in RESULTS.md; why, is
+for a person to write below the marks.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from loadtest.report import load_all, machine_line, table
 
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 
 BEGIN: Final = "<!-- numbers: python -m loadtest report --readme -->"
 END: Final = "<!-- numbers end -->"
+HEAD: Final = (
+    "# Results of the load tests\n\nMade by `python -m loadtest report --readme` out of `loadtest/results`.\n\n"
+)
 CONNECTIONS: Final = 16
 _LOOKUP_COLUMNS: Final = {
     "tokens": "tokens",
@@ -32,18 +37,38 @@ _LOOKUP_COLUMNS: Final = {
 }
 
 
-def rewrite(readme: Path) -> None:
-    """Put the present results in. Raises ValueError where the marks are missing."""
+def rewrite(readme: Path, all_of_them: Path) -> None:
+    """Put the present results into both files. Raises ValueError where the README's marks are missing."""
     text = readme.read_text()
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"{readme.name} lacks the marks {BEGIN} and {END}")
-    readme.write_text(f"{before}{BEGIN}\n\n{numbers(load_all())}\n{END}{after}")
+    results = load_all()
+    readme.write_text(f"{before}{BEGIN}\n\n{choice(results)}\n{END}{after}")
+    all_of_them.write_text(HEAD + numbers(results))
+
+
+def choice(results: Sequence[Result]) -> str:
+    """The README's text: how fast it answers, by which way, and beside whom."""
+    by_name = {result.scenario: result for result in results}
+    parts = [part for name in _CHOSEN if name in by_name for part in _PARTS[name](_ends_of(by_name[name]))]
+    targets = [target for result in results for target in result.targets]
+    met = f"{sum(target.met for target in targets)} of {len(targets)} targets are met. " if targets else ""
+    parts.append(f"{met}All tables, of events, memory, the store and several replicas, too: `loadtest/RESULTS.md`.")
+    parts += [f"Measured on: {machine_line(result)}." for result in results[:1]]
+    return "\n\n".join(parts) + "\n"
+
+
+def _ends_of(result: Result) -> Result:
+    """With its first and its last table: of lookups, the smallest and the largest fleet."""
+    titles = list(result.tables)
+    ends = {title: result.tables[title] for title in dict.fromkeys((*titles[:1], *titles[-1:]))}
+    return msgspec.structs.replace(result, tables=ends)
 
 
 def numbers(results: Sequence[Result]) -> str:
-    """The section's text from all results there are."""
+    """The text of RESULTS.md below its head, from all results there are."""
     by_name = {result.scenario: result for result in results}
     parts = [part for name, write in _PARTS.items() if name in by_name for part in write(by_name[name])]
     missed = [target for result in results for target in result.targets if not target.met]
@@ -211,3 +236,4 @@ _PARTS: Final[Mapping[str, Callable[[Result], list[str]]]] = {
     "takeover": _takeover,
     "idle-sources": _idle_sources,
 }
+_CHOSEN: Final = ("lookups", "doors", "dynamo")

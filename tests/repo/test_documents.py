@@ -69,6 +69,19 @@ def test_the_first_screen_starts_and_tests_it() -> None:
     assert "make test" in first_screen
 
 
+def test_the_contents_lead_to_every_section() -> None:
+    """In their order, and to files that are there."""
+    contents = README.partition("On this page:")[2].partition("\n\n")[0]
+    sections = re.findall(r"^## (.+)$", README, re.MULTILINE)
+    links = dict(re.findall(r"\[([^\]]+)\]\(([^)]+)\)", contents))
+    anchors = {section: "#" + re.sub(r"[^a-z0-9 -]", "", section.lower()).replace(" ", "-") for section in sections}
+    files = {name: link for name, link in links.items() if not link.startswith("#")}
+
+    assert list(anchors.items()) == [each for each in links.items() if each[0] not in files]
+    assert files
+    assert all((ROOT / link).is_file() for link in files.values())
+
+
 def test_the_changelog_ends_where_the_version_stands() -> None:
     """A release is the newest heading; a development version is newer than it."""
     version = Version(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])

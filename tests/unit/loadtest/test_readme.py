@@ -1,11 +1,12 @@
 """The README's numbers come from results, and nothing else of it changes."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from loadtest.readme import BEGIN, END, numbers, rewrite
-from loadtest.report import Result, Target, begin, load_all
+from loadtest.readme import BEGIN, END, HEAD, choice, numbers, rewrite
+from loadtest.report import Result, Row, Target, begin, load_all
 
 ROOT = Path(__file__).parents[3]
 
@@ -60,19 +61,20 @@ def test_every_way_to_ask_and_the_peer_beside() -> None:
 def test_only_what_stands_between_the_marks_is_rewritten(tmp_path: Path) -> None:
     """Twice in a row gives the same; without marks nothing is touched."""
     readme = tmp_path / "README.md"
+    everything = tmp_path / "RESULTS.md"
     readme.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    rewrite(readme)
-    first = readme.read_text()
-    rewrite(readme)
+    rewrite(readme, everything)
+    first, told = readme.read_text(), everything.read_text()
+    rewrite(readme, everything)
 
-    assert first == readme.read_text()
+    assert (first, told) == (readme.read_text(), everything.read_text())
     assert first.startswith("before\n")
     assert first.endswith(f"{END}\nafter\n")
     assert "\nold\n" not in first
 
     readme.write_text("no marks\n")
     with pytest.raises(ValueError, match="lacks the marks"):
-        rewrite(readme)
+        rewrite(readme, everything)
 
 
 def test_the_readme_shows_the_results_that_are_kept() -> None:
@@ -81,4 +83,18 @@ def test_the_readme_shows_the_results_that_are_kept() -> None:
     shown = text.partition(BEGIN)[2].partition(END)[0].strip()
     kept = load_all()
 
-    assert shown == (numbers(kept).strip() if kept else "")
+    assert choice(kept).strip() == shown
+    assert HEAD + numbers(kept) == (ROOT / "loadtest/RESULTS.md").read_text()
+
+
+def test_the_readme_has_a_choice() -> None:
+    """The smallest and the largest fleet; what is missed is counted, and told elsewhere."""
+    lookups = begin("lookups", {})
+    row: Row = {"conns": 16, "form": "JSON ids"}
+    lookups.tables = {f"{sources} sources": [row] for sources in (8, 64, 512)}
+    text = choice([lookups, result()])
+
+    assert re.findall(r"^(\d+) sources:$", text, re.MULTILINE) == ["8", "512"]
+    assert "mirror" not in text
+    assert "1 of 2 targets are met." in text
+    assert "- pairs" not in text
