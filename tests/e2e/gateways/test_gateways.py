@@ -63,11 +63,13 @@ class Fleet:
 def _running_fleet(token: str | None = None, **settings: str) -> Iterator[Fleet]:
     """The service is killed at the end, frozen or not, if a test has not killed it before."""
     made = Fleet(token, **settings)
-    with made.backends:
-        yield made
-    made.service.send_signal(signal.SIGCONT)
-    made.service.kill()
-    made.close()
+    try:
+        with made.backends:
+            yield made
+    finally:
+        made.service.send_signal(signal.SIGCONT)
+        made.service.kill()
+        made.close()
 
 
 @pytest.fixture(scope="module")
