@@ -418,7 +418,8 @@ class OneTroubleAtATime(AnyTrouble):
     says_again_at = 0.0
 
     def engines_begin(self) -> None:
-        """When owner and standby listen."""
+        """When owner and standby listen: on a slow machine leases may have ended and sockets changed hands by then."""
+        self.until(lambda: self.fleet.uncovered(self.registered))
         for pod in PODS:
             self.engines[pod].simulator.wait_subscribers(2)
         super().engines_begin()
