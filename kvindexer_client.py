@@ -581,7 +581,7 @@ class _Http:
         connections_max: int,
     ) -> None:
         self.url, self._origin, self._prefix, uds = _place(url)
-        secure = self._origin.startswith("https:")
+        self._secure = self._origin.startswith("https:")
         self._headers = [("accept", "application/json"), ("accept-encoding", "identity")]
         if token is not None:
             if not token.isascii() or not token.isprintable() or not token:
@@ -589,7 +589,7 @@ class _Http:
             self._headers.append(("authorization", f"Bearer {token}"))
         self._urls: dict[str, httpx.URL] = {}
         self._transport = httpx.AsyncHTTPTransport(
-            verify=_tls(ca, cert) if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+            verify=_tls(ca, cert) if self._secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
             limits=httpx.Limits(
                 max_connections=connections_max, max_keepalive_connections=connections_max, keepalive_expiry=IDLE_S
             ),
@@ -605,7 +605,7 @@ class _Http:
         except _LATE:
             raise DeadlinePassed(f"{self.url}: no answer in time") from None
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            raise Unreachable(f"{self.url} cannot be reached: {_why(error)}") from error
+            raise Unreachable(f"{self.url} cannot be reached: {_why(error, self._secure)}") from error
 
     async def _sent(self, call: _Call, timeout_s: float) -> Reply:
         headers = [*self._headers, *call.headers]
@@ -691,17 +691,35 @@ def _tls(ca: str | None, cert: str | tuple[str, str] | None) -> ssl.SSLContext:
 
 _NO_HTTP = "what answers there speaks no HTTP: is it the port for gRPC, or of another service?"
 _HUNG_UP = "it hung up without a whole answer: is it https://, or the port of another service?"
+_HUNG_UP_TLS = (
+    "it hung up without a whole answer: does it ask for a certificate of yours (cert=, of a command --cert and --key), "
+    "or is it the port of another service?"
+)
+_HUNG_UP_BY = (BrokenPipeError, ConnectionResetError, ConnectionAbortedError)
+_ALERTS = ("CERTIFICATE", "UNKNOWN_CA", "HANDSHAKE_FAILURE")
+"""What TLS says of who shows no certificate, or one that is not trusted. Often it is lost, and only the end comes."""
 _NO_TLS_SAID = frozenset(("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"))
 
 
-def _why(error: BaseException) -> str:
+def _asks_for_certificate(error: BaseException) -> bool:
+    """Whether it may be that, over TLS."""
+    if isinstance(error, ssl.SSLError):
+        reason = error.reason or ""
+        return "_ALERT_" in reason and any(alert in reason for alert in _ALERTS)
+    return isinstance(error, _HUNG_UP_BY)
+
+
+def _why(error: BaseException, secure: bool) -> str:  # noqa: FBT001
     """The operating system's, the resolver's or TLS's own words, where they are somewhere behind the error."""
     seen: list[BaseException] = [error]
     for each in seen:
         if isinstance(each, ssl.SSLCertVerificationError):
             return f"its certificate is not trusted: {each.verify_message}"
         if isinstance(each, httpx.RemoteProtocolError):
-            return _HUNG_UP if "disconnected" in str(each) or "closed" in str(each) else _NO_HTTP
+            hung_up = "disconnected" in str(each) or "closed" in str(each)
+            return _NO_HTTP if not hung_up else _HUNG_UP_TLS if secure else _HUNG_UP
+        if secure and _asks_for_certificate(each):
+            return _HUNG_UP_TLS
         if isinstance(each, ssl.SSLError) and each.reason in _NO_TLS_SAID:
             return "what answers there speaks no TLS: is it http://, or the port of another service?"
         if isinstance(each, OSError) and each.strerror:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.server
 import json
+import ssl
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 SECRET = "kvi-planted-token"  # noqa: S105  looked for below
 SALT = "planted-salt"
 LONG_S = 20.0
+ASKS_FOR_ONE = r"does it ask for a certificate of yours \(cert=, of a command --cert and --key\)"
 
 
 @pytest.fixture
@@ -50,13 +52,31 @@ def test_https_with_an_authority_of_ones_own(authority: Authority) -> None:
 
 
 def test_a_certificate_of_ones_own_opens_a_door_that_wants_one(authority: Authority) -> None:
-    """Without it there is no answer."""
+    """Without it there is no answer, and the failure says what may be missing, in whichever way it is hung up."""
     tls = authority.tls(client_ca=authority.file)
     with served_in_thread(FakeNode(), ServerSettings(port=0, tls=tls)) as (host, port):
         url, ca = f"https://{host}:{port}", str(authority.file)
         with Client(url, ca=ca, cert=_pair(authority, "router"), timeout_s=LONG_S) as index:
             assert 1 == index.lookup([1]).prompt_tokens
-        with Client(url, ca=ca, timeout_s=LONG_S) as index, pytest.raises(Unreachable, match="cannot be reached"):
+        for _ in range(5):
+            with Client(url, ca=ca, timeout_s=LONG_S) as index, pytest.raises(Unreachable, match=ASKS_FOR_ONE):
+                index.lookup([1])
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_certificate_that_is_asked_for_is_told_whatever_asks(authority: Authority, version: ssl.TLSVersion) -> None:
+    """A gateway in front: older TLS refuses in the handshake, newer TLS after it."""
+    certificate, key = authority.issue()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority.file))
+    context.load_cert_chain(certificate, key)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.maximum_version = version
+    with _elsewhere() as server:
+        server.handle_error = lambda *_: None  # type: ignore[method-assign]  # which would print it
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        url = f"https://127.0.0.1:{server.server_port}"
+        asking = Client(url, ca=str(authority.file), timeout_s=LONG_S)
+        with asking as index, pytest.raises(Unreachable, match=ASKS_FOR_ONE):
             index.lookup([1])
 
 
