@@ -68,6 +68,9 @@ __all__ = [
     "token_bytes",
 ]
 
+__version__ = "0.4.0.dev0"
+"""Of kvindexer as a whole: a copy of this file tells by it where it came from."""
+
 TIMEOUT_S = 1.0
 """For a call that names no deadline of its own."""
 RANK_TIMEOUT_S = 0.05

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import kvindexer_client
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("api", "indexer", "schemas")
 CLIENT = "kvindexer_client.py"
@@ -77,3 +79,8 @@ def test_metadata_keeps_it_private_and_startable(wheel: zipfile.ZipFile) -> None
 def test_licence_travels(wheel: zipfile.ZipFile) -> None:
     """Whoever gets the wheel gets the licence."""
     assert (ROOT / "LICENSE").read_text() == _metadata(wheel, "licenses/LICENSE")
+
+
+def test_the_client_says_which_version_it_is_of(wheel: zipfile.ZipFile) -> None:
+    """The file is copied about without the metadata of its package."""
+    assert kvindexer_client.__version__ == Parser().parsestr(_metadata(wheel, "METADATA"))["version"]
