@@ -84,6 +84,8 @@ ANSWER_BYTES_MAX = 64 * 1024 * 1024
 URL_MAX = 4_096
 """Bytes of options behind a URL; with more of them the question goes as JSON."""
 PAGE = 1_000
+SCORE_DIGITS = 9
+"""Scores that differ behind these are equal: they are sums, and how one is rounded on the way says nothing."""
 REST_AFTER = 3
 """Failures in a row after which `rank` lets the index rest."""
 REST_S = 0.5
@@ -410,9 +412,16 @@ class Answer:
     took_us: int = 0
 
     def pods_or(self, default: Sequence[str]) -> list[str]:
-        """Those that hold something, best first, and behind them those of `default` that do not, in its order."""
-        held = dict.fromkeys(entry.pod for entry in self.pods if entry.score > 0)
-        return [*held, *(pod for pod in default if pod not in held)]
+        """Those that hold something, best first, and behind them those of `default` that do not.
+
+        Where the scores are equal, `default` has the say: they come in its order.
+        """
+        scores: dict[str, float] = {}
+        for entry in self.pods:
+            score = round(entry.score, SCORE_DIGITS)
+            if score > scores.get(entry.pod, 0.0):
+                scores[entry.pod] = score
+        return sorted(dict.fromkeys((*default, *scores)), key=lambda pod: -scores.get(pod, 0.0))
 
 
 _POD_FIELDS = frozenset(PodEntry.__dataclass_fields__)
@@ -476,7 +485,12 @@ def _picked(reply: Reply) -> Picked:
 
 @dataclass
 class Ranking:
-    """The order in which to try pods. `failure`: why it is that which was given, where the index had no say."""
+    """The order in which to try pods. `failure`: why it is that which was given, where the index had no say.
+
+    That is what went wrong with the call, or, where there is an answer and its state is `no_signal`, this with the
+    reason: `no_signal: model_unknown, nearest known model: llama`. Where nobody holds anything of the prompt nothing
+    failed: it is None.
+    """
 
     pods: list[str]
     answer: Answer | None = None
@@ -765,6 +779,7 @@ class AsyncClient:
         """
         self._http = _Http(url, token, ca, cert, connections_max)
         self._timeout_s = timeout_s
+        self._last_failure = ""
         self.breaker = Breaker()
 
     async def __aenter__(self) -> AsyncClient:  # noqa: PYI034  # Self came with Python 3.11
@@ -795,25 +810,33 @@ class AsyncClient:
     ) -> Ranking:
         """The order in which to try `pods`, which come in your own order of preference, by load for one.
 
-        Those that hold something of the prompt come first, those that hold most of it before all; the others follow
-        in your order, which is also what you get where nothing is known, the index is away, or the deadline passes.
+        Those that hold something of the prompt come first, by score, those that hold most of it before all. Equal
+        scores, and the others behind them, come in your order, which is also what you get where nothing is known
+        (`no_signal`, told in `failure`), the index is away, or the deadline passes.
         Never raises. While the index rests (`Breaker`) it costs nothing.
         """
-        asked_at = self.breaker.ask() if pods else None
-        if not pods:
-            return Ranking([])
+        given, problem = _named(pods)
+        if problem is not None or not given:
+            return Ranking(given, failure=problem)
+        asked_at = self.breaker.ask()
         if asked_at is None:
-            return Ranking(list(pods), failure=_RESTS)
+            return self._resting(given)
         try:
-            answer = await self.lookup(tokens, timeout_s=timeout_s, **_candidates(pods, options))
+            answer = await self.lookup(tokens, timeout_s=timeout_s, **_candidates(given, options))
+            ranking = _ranking(given, answer)
         except Exception as error:  # noqa: BLE001  # the promise
             if _is_its_failure(error):
+                self._last_failure = _said(error)
                 self.breaker.failed(asked_at, getattr(error, "retry_after_s", None))
             elif isinstance(error, Refused):
                 self.breaker.succeeded()
-            return Ranking(list(pods), failure=_said(error))
+            return Ranking(given, failure=_said(error))
         self.breaker.succeeded()
-        return _ranking(pods, answer)
+        return ranking
+
+    def _resting(self, given: list[str]) -> Ranking:
+        """Of an index that nobody asks now: with what it failed by."""
+        return Ranking(given, failure=f"the index is left alone for a while, after: {self._last_failure}")
 
     async def lookup(
         self, tokens: TokenIds | None = None, *, timeout_s: float | None = None, **options: Unpack[Options]
@@ -932,17 +955,31 @@ class AsyncClient:
         return reply
 
 
-_RESTS = "the index did not answer, and is left alone for a while"
+def _named(pods: Any) -> tuple[list[str], str | None]:  # noqa: ANN401  # whatever a caller gives
+    """The pods as a list, whatever they come in, and what is wrong with them: those of a ranking come from a caller."""
+    if isinstance(pods, (str, bytes, bytearray)):
+        return [pods], "pods: a list of names wanted, got one name"  # type: ignore[list-item]
+    try:
+        given = list(pods)
+    except Exception:  # noqa: BLE001  # of the caller's own kind of list
+        return [], f"pods: a list of names wanted, got {type(pods).__name__}"
+    strange = next((pod for pod in given if not isinstance(pod, str)), None)
+    if strange is not None:
+        return given, f"pods: names wanted, got {type(strange).__name__}"
+    return given, None
 
 
-def _candidates(pods: Sequence[str], options: Mapping[str, Any]) -> Any:  # noqa: ANN401  # Options, and one of them set
-    return {"group": "pod", **options, "pods": list(pods)}
+def _candidates(pods: list[str], options: Mapping[str, Any]) -> Any:  # noqa: ANN401  # Options, and one of them set
+    return {"group": "pod", **options, "pods": pods}
 
 
-def _ranking(pods: Sequence[str], answer: Answer) -> Ranking:
+def _ranking(pods: list[str], answer: Answer) -> Ranking:
+    if answer.state == "no_signal":
+        why = "" if answer.reason is None else f": {answer.reason}"
+        nearest = "" if answer.nearest_model is None else f", nearest known model: {answer.nearest_model}"
+        return Ranking(pods, answer, f"no_signal{why}{nearest}")
     known = set(pods)
-    ranked = [pod for pod in answer.pods_or(pods) if pod in known]
-    return Ranking(ranked if answer.state != "no_signal" else list(pods), answer)
+    return Ranking([pod for pod in answer.pods_or(pods) if pod in known], answer)
 
 
 def _said(error: BaseException) -> str:
@@ -1020,13 +1057,17 @@ class Client:
         **options: Unpack[RankOptions],
     ) -> Ranking:
         """As `AsyncClient.rank`: never raises, and never answers later than the deadline."""
-        if self._current().breaker.rests():
-            return Ranking(list(pods), failure=_RESTS)
+        given, problem = _named(pods)
+        if problem is not None or not given:
+            return Ranking(given, failure=problem)
         try:
-            asked = self._current().rank(pods, tokens, timeout_s=timeout_s, **options)
+            index = self._current()
+            if index.breaker.rests():
+                return index._resting(given)  # noqa: SLF001  # ours
+            asked = index.rank(given, tokens, timeout_s=timeout_s, **options)
             return self._run(asked, timeout_s, cancels=False)  # so that the breaker comes to know
         except Exception as error:  # noqa: BLE001  # the promise
-            return Ranking(list(pods), failure=_said(error))
+            return Ranking(given, failure=_said(error))
 
     def lookup(
         self, tokens: TokenIds | None = None, *, timeout_s: float | None = None, **options: Unpack[Options]

@@ -133,7 +133,7 @@ print(json.dumps(asyncio.run(asynchronously()) if sys.argv[2] == "async" else sy
 @pytest.mark.parametrize("kind", ["async", "sync"])
 def test_the_first_rank_imports_nothing(fleet: ServedFleet, bare: Path, kind: str) -> None:
     """Its deadline is a few milliseconds: what takes longer to load was loaded when the client was made."""
-    assert [None, []] == json.loads(run_bare(bare, FIRST, fleet.url, kind))
+    assert ["no_signal: pod_unknown", []] == json.loads(run_bare(bare, FIRST, fleet.url, kind))
 
 
 def test_the_ten_lines_of_a_router(fleet: ServedFleet, bare: Path) -> None:
