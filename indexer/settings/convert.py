@@ -33,14 +33,18 @@ def converted(value: object, annotation: object) -> object:
     """The value as the setting's type. Raises ValueError with the rule."""
     if isinstance(value, Written):
         value = str(value) if is_text(annotation) else as_yaml(value)
-    if value is False and may_be_none(annotation):
-        value = None  # YAML reads `off` so
+    if may_be_none(annotation) and (value is False or (_is_off(value) and not is_text(annotation))):
+        value = None  # YAML reads `off` so, and leaves it alone between quotes
     if isinstance(value, str) and _items_choices(annotation):
         value = [part.strip() for part in value.split(",")]
     try:
         return msgspec.convert(value, annotation)  # bounds reject what is not finite, too
     except msgspec.ValidationError as error:
         raise ValueError(_rule_of_entry(value, annotation) or rule_of(error, annotation)) from error
+
+
+def _is_off(value: object) -> bool:
+    return isinstance(value, str) and value in {"off", "Off", "OFF"}
 
 
 def _rule_of_entry(value: object, annotation: object) -> str | None:

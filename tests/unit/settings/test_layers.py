@@ -95,6 +95,22 @@ def test_environment_values_are_yaml_where_the_setting_is_no_text() -> None:
     assert ("123", "127.0.0.1") == (settings.redis.namespace, settings.server.host)
 
 
+@pytest.mark.parametrize("off", ["off", "Off", "OFF", "'off'", '"off"', "false", "null", "~"])
+@pytest.mark.parametrize("layer", ["file", "environment"])
+def test_what_may_be_off_is_switched_off_by_that_word(tmp_path: Path, off: str, layer: str) -> None:
+    """With quotes or without, in a file as in the environment; what is text keeps its text."""
+    file = tmp_path / "kvindexer.yaml"
+    if layer == "file":
+        file.write_text(f"server: {{grpc_port: {off}, uds: 'off'}}\nstaleness: {{entry_ttl_s: {{storage: {off}}}}}\n")
+        settings = load(file, environment={})
+    else:
+        names = {"KVINDEXER_SERVER__GRPC_PORT": off, "KVINDEXER_STALENESS__ENTRY_TTL_S__STORAGE": off}
+        settings = load(environment={**names, "KVINDEXER_SERVER__UDS": "off"})
+
+    assert (None, None) == (settings.server.grpc_port, settings.staleness.entry_ttl_s.storage)
+    assert "off" == settings.server.uds
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
