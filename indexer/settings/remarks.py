@@ -18,7 +18,8 @@ _OTHERS: Final = frozenset({"KVINDEXER_SOURCES", "KVINDEXER_ROLES", "KVINDEXER_U
 _INVENTED: Final = re.compile(
     r"KVINDEXER_(?:.+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_.+)?|PORT_[0-9]+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)"
 )
-"""Kubernetes sets these in every pod beside a service called kvindexer or kvindexer-x, and `..._PORT` with it."""
+_INVENTED_PORT: Final = re.compile(r"(?:tcp|udp|sctp)://.+")
+"""Kubernetes sets these in every pod beside a service called kvindexer or kvindexer-x, and `..._PORT` to such a URL."""
 
 
 def remarks(settings: Settings) -> list[str]:
@@ -96,16 +97,25 @@ def unread_variables(environment: Mapping[str, str]) -> list[str]:
     said = []
     for name in sorted(environment):
         if name.startswith(PREFIX) and "__" not in name and name not in _OTHERS and not _invented(name, environment):
-            close = difflib.get_close_matches(name, [*_names(Settings, PREFIX), *_OTHERS], n=1, cutoff=0.5)
-            hint = f"did you mean {close[0]}?" if close else "settings are KVINDEXER_SECTION__KEY"
+            close = _nearest(name)
+            hint = "settings are KVINDEXER_SECTION__KEY" if close is None else f"did you mean {close}?"
             said.append(f"{name} in the environment is read by nobody: {hint}")
     return said
 
 
 def _invented(name: str, environment: Mapping[str, str]) -> bool:
-    service = name.removesuffix("_PORT")
-    beside = service != name and (f"{service}_SERVICE_HOST" in environment or name == f"{PREFIX}PORT")
-    return beside or _INVENTED.fullmatch(name) is not None
+    """By its name, and where that may as well be a person's, by what it holds."""
+    if name.endswith("_PORT") and _INVENTED_PORT.fullmatch(environment[name]):
+        return True
+    return _INVENTED.fullmatch(name) is not None
+
+
+def _nearest(name: str) -> str | None:
+    """A setting's key without its section is that setting; else what is written most like it."""
+    known = _names(Settings, PREFIX)
+    of_that_key = [each for each in known if each.endswith(f"__{name.removeprefix(PREFIX)}")]
+    close = of_that_key or difflib.get_close_matches(name, [*known, *_OTHERS], n=1, cutoff=0.5)
+    return close[0] if close else None
 
 
 def _names(section: type[Section], above: str) -> list[str]:

@@ -29,11 +29,15 @@ KUBERNETES = [
         ("KVINDEXER_SERVER_PORT", "did you mean KVINDEXER_SERVER__PORT?"),
         ("KVINDEXER_STALENESS_SCORE_TTL_S", "did you mean KVINDEXER_STALENESS__SCORE_TTL_S?"),
         ("KVINDEXER_SOURCE", "did you mean KVINDEXER_SOURCES?"),
+        ("KVINDEXER_PORT", "did you mean KVINDEXER_SERVER__PORT?"),
+        ("KVINDEXER_GRPC_PORT", "did you mean KVINDEXER_SERVER__GRPC_PORT?"),
+        ("KVINDEXER_SCORE_TTL_S", "did you mean KVINDEXER_STALENESS__SCORE_TTL_S?"),
+        ("KVINDEXER_REDIS_URL", "did you mean KVINDEXER_REDIS__URL?"),
     ],
 )
 def test_a_variable_that_nobody_reads_is_told(name: str, told: str) -> None:
     """With the nearest that would be read; never its value."""
-    (said,) = unread_variables({name: "secret", "PATH": "/bin"})
+    (said,) = unread_variables({name: "secret", "PATH": "/bin", "KVINDEXER_SERVICE_HOST": "10.0.0.1"})
 
     assert told in said
     assert "secret" not in said
@@ -42,9 +46,7 @@ def test_a_variable_that_nobody_reads_is_told(name: str, told: str) -> None:
 @pytest.mark.parametrize("name", KUBERNETES)
 def test_what_kubernetes_invents_is_passed_over(name: str) -> None:
     """It sets these for services called kvindexer and kvindexer-grpc, whether one wants them or not."""
-    beside = {"KVINDEXER_GRPC_SERVICE_HOST": "10.0.0.1"} if name == "KVINDEXER_GRPC_PORT" else {}
-
-    assert [] == unread_variables({name: "tcp://10.0.0.1:8080", **beside})
+    assert [] == unread_variables({name: "tcp://10.0.0.1:8080"})
 
 
 def test_what_is_read_is_no_mistake() -> None:
