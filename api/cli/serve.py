@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from indexer.settings import Settings
 
 
+_log = logging.getLogger("kvindexer.serve")
+
+
 def run(settings: Settings, stop_on_signal: Callable[[asyncio.Event], None]) -> int:
     """Serve until a signal says stop. Raises `BadSettings` for what cannot be had or is not there yet.
 
@@ -88,8 +91,18 @@ async def run_service(
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(node.run(stop, answered), name="node")
             tasks.create_task(faces(), name="faces")
+            tasks.create_task(_tell_stop(stop, settings), name="tell-stop")
     except* SettingsError as group:
         raise BadSettings(_leaves(group)) from None
+    _log.info("stopped")
+
+
+async def _tell_stop(stop: asyncio.Event, settings: Settings) -> None:
+    """The stop may take a while: whoever watches the log sees that it is under way."""
+    await stop.wait()
+    within_s = settings.server.lame_duck_s + settings.server.drain_s
+    hands_over = "" if settings.redis.url is None else "; what it owns is handed over"
+    _log.info("told to stop: draining, what is under way may end within %g s%s", within_s, hands_over)
 
 
 async def _unless_stopped(stop: asyncio.Event, work: Coroutine[None, None, None]) -> None:

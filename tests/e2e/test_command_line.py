@@ -188,14 +188,18 @@ def test_partitions_in_memory_mode_are_none(deployment: Deployment) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_service_cleanly(deployment: Deployment, number: signal.Signals) -> None:
-    """Exit code 0, and nothing on stderr but the log of what became of sources."""
+    """Exit code 0; nothing on stderr but the log of what became of sources, that it stops, and that it has."""
     deployment.play_to_first_probe()
     deployment.service.send_signal(number)
     output, errors = deployment.service.communicate(timeout=DEADLINE_S)
 
     assert (0, "") == (deployment.service.returncode, output)
     of_sources = re.compile(r"\S+ \S+ (INFO|WARNING) kvindexer\.sources: ")
-    assert [] == [line for line in errors.splitlines() if not of_sources.match(line)]
+    told = [line.split(" ", 2)[2] for line in errors.splitlines() if not of_sources.match(line)]
+    assert [
+        "INFO kvindexer.serve: told to stop: draining, what is under way may end within 5 s",
+        "INFO kvindexer.serve: stopped",
+    ] == told
     assert deployment.banner.endswith("; sources: 3\n")
 
 
