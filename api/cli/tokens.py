@@ -58,4 +58,5 @@ def _number(word: bytes, at: int, raw: bytes) -> int:
         return int(word) if len(word) <= _DIGITS_MAX else U32_MAX + 1
     line = raw.count(b"\n", 0, at) + 1
     column = at - raw.rfind(b"\n", 0, at)
-    raise CommandFailed(f"--tokens: line {line}, column {column}: a whole number wanted", 2)
+    hint = " (the file is no text: if it is raw little-endian u32, add --binary)" if b"\0" in raw else ""
+    raise CommandFailed(f"--tokens: line {line}, column {column}: a whole number wanted{hint}", 2)

@@ -51,6 +51,16 @@ def test_what_is_no_token_id(text: bytes, told: str) -> None:
     assert 2 == caught.value.exit_code
 
 
+@pytest.mark.parametrize("ids", [(7, 8), (0,), (4_789, 125_181), (49,), (0x31323334, 5)], ids=repr)
+def test_raw_ids_without_the_flag_that_says_so(ids: tuple[int, ...]) -> None:
+    """The flag is named; where the file is text it is not."""
+    with pytest.raises(CommandFailed, match=r"a whole number wanted .*--binary"):
+        parse_text(struct.pack(f"<{len(ids)}I", *ids))
+    with pytest.raises(CommandFailed) as caught:
+        parse_text(b"1 2 three 4")
+    assert "binary" not in str(caught.value)
+
+
 def test_raw_little_endian_u32() -> None:
     """Four bytes a token, and only whole ones."""
     assert [1, 4294967295] == parse_binary(struct.pack("<2I", 1, 4294967295))
