@@ -38,6 +38,7 @@ REPLAY_STEPS: Final = 64
 """Batches that an engine can replay where there is a store: more than it publishes while the service is away, and a
 fifth of what it publishes in a round."""
 
+_PORT_FLAGS: Final = {"server.port": "--port", "server.grpc_port": "--grpc-port"}
 _ON_LOOPBACK: Final = "tcp://127.0.0.1:0"
 _STEP_S: Final = 0.02
 _DRAW_EVERY_S: Final = 0.125
@@ -55,10 +56,18 @@ def run(arguments: argparse.Namespace, stop: threading.Event) -> int:
     except StoreFailed as failed:
         raise CommandFailed(str(failed), 2) from failed
     except ServiceFailed as failed:
-        raise CommandFailed(str(failed), 2 if failed.exit_code == 2 else 1) from failed  # noqa: PLR2004  as `serve` ends
+        if failed.exit_code != 2:  # noqa: PLR2004  as `serve` ends
+            raise CommandFailed(str(failed)) from failed
+        raise CommandFailed(f"{failed}{_way_out(str(failed))}", 2) from failed
     except EngineFailed as failed:
         raise CommandFailed(str(failed)) from failed
     return _farewell(course)
+
+
+def _way_out(said: str) -> str:
+    """Of a port that cannot be had: who looks at a demo has no reason to want that one."""
+    flags = (flag for key, flag in _PORT_FLAGS.items() if said.startswith(f"{key}:"))
+    return "".join(f" ({flag} 0 takes a free one)" for flag in flags)
 
 
 def _ports(arguments: argparse.Namespace) -> Ports:
