@@ -138,10 +138,11 @@ def _compare(
 
 def print_outcome(outcome: Outcome, console: Console) -> None:
     """A line about the whole, then a row a reason, the most frequent first, with an example."""
-    cut = "" if outcome.asked == outcome.prompts else f" of {outcome.prompts}: interrupted"
+    prompts = output.counted(outcome.prompts, "prompt")
+    asked = prompts if outcome.asked == outcome.prompts else f"{outcome.asked} of {prompts}, interrupted"
     moved = f" ({outcome.moved} when asked again)" if outcome.moved else ""
     held = f"of {outcome.held} somebody holds something"
-    console.print(f"{outcome.asked} prompts{cut}: {outcome.agreed} agree{moved}, {outcome.differed} differ; {held}")
+    console.print(f"{asked}: {outcome.agreed} agree{moved}, {outcome.differed} differ; {held}")
     if outcome.asked and not outcome.held:
         console.print("nobody holds anything of them on either side, which compares nothing: is --model right?")
     if not outcome.reasons:

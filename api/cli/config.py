@@ -9,6 +9,7 @@ import sys
 import msgspec
 
 from api.access.gates import access_remarks, gates_of
+from api.cli.output import counted
 from indexer.clock import SystemClock
 from indexer.errors import SettingsError
 from indexer.settings import (
@@ -40,7 +41,7 @@ def run(settings: Settings, arguments: argparse.Namespace) -> int:
     for remark in (*remarks(settings), *access_remarks(settings), *unread_variables(os.environ)):
         print(f"kvindexer: warning: {remark}", file=sys.stderr)
     if arguments.check:
-        print(f"settings are good: {len(settings.sources)} sources")
+        print(f"settings are good: {counted(len(settings.sources), 'source')}")
     elif arguments.json:
         sys.stdout.write(msgspec.json.encode(masked(settings)).decode() + "\n")
     else:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from api.cli.client import CommandFailed, ServiceClient, client_of
+from api.cli.output import counted
 from schemas.rest import PartitionList, ReplicaDrained, ReplicaView
 
 POLL_S: Final = 0.5
@@ -115,7 +116,7 @@ def _drained(answer: bytes) -> ReplicaDrained:
 
 
 def _left(partitions: int) -> str:
-    return f"{partitions} partition{'' if partitions == 1 else 's'} left"
+    return f"{counted(partitions, 'partition')} left"
 
 
 def _print(arguments: argparse.Namespace, answer: ReplicaDrained, text: str) -> None:

@@ -11,6 +11,11 @@ PIPE_WIDTH: Final = 250
 """Columns where nobody looks: wide enough that no name is cut before it reaches the next program."""
 
 
+def counted(count: int, what: str) -> str:
+    """`1 source`, `2 sources`."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def console() -> Console:
     """For text that is ours and names that are not: `[fd00::1]:8000` must not be read as markup."""
     return Console(

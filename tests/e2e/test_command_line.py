@@ -322,7 +322,7 @@ def test_config_prints_what_all_layers_come_to(tmp_path: Path) -> None:
     assert "redis://:***@h" == shown["redis"]["url"]
 
     good = run("config", "--check", "--source", "a=tcp://h:1")
-    assert (0, "settings are good: 1 sources\n") == (good.returncode, good.stdout)
+    assert (0, "settings are good: 1 source\n") == (good.returncode, good.stdout)
     bad = run("config", "--check", "--config", str(file), "--roles", "collect,epp,lookup")
     assert (2, "") == (bad.returncode, bad.stdout)
     assert bad.stderr.startswith("kvindexer: server.roles: ")

@@ -123,7 +123,7 @@ def test_ctrl_c_shows_what_was_compared(told: ServedFleet, untold: ServedFleet) 
     out, errors = process.communicate(timeout=DEADLINE_S)
 
     assert (130, "") == (process.returncode, errors)
-    assert "prompts of 900: interrupted" in out.splitlines()[0]
+    assert " of 900 prompts, interrupted: " in out.splitlines()[0]
 
 
 def _lookups(fleet: ServedFleet) -> float:
