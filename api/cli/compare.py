@@ -23,6 +23,7 @@ from kvindexer_client import token_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+NOTHING_COMPARED: Final = 3
 INTERRUPTED: Final = 130
 IDS: Final = (("content-type", "application/octet-stream"),)
 SHOWN_MAX: Final = 1_000
@@ -75,7 +76,7 @@ class _Side:
 
 
 def run(arguments: argparse.Namespace, stop: threading.Event) -> int:
-    """0: they agree. 1: they differ. Raises `CommandFailed`."""
+    """0: they agree. 1: they differ. 3: nobody holds anything, which compares nothing. Raises `CommandFailed`."""
     faces = arguments.face_a, arguments.face
     if "dynamo" in faces and arguments.model is None:
         raise CommandFailed("--model: the dynamo face wants one", 2)
@@ -98,7 +99,9 @@ def run(arguments: argparse.Namespace, stop: threading.Event) -> int:
         print_outcome(outcome, output.console())
     if outcome.asked < len(prompts):
         return INTERRUPTED
-    return 1 if outcome.differed else 0
+    if outcome.differed:
+        return 1
+    return 0 if outcome.held else NOTHING_COMPARED
 
 
 def tokens_shown(arguments: argparse.Namespace) -> tuple[str | None, str | None]:

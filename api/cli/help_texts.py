@@ -17,6 +17,7 @@ exit codes:
   0    done; for questions: answered, whatever the answer
   1    the service cannot be reached or refused, or something failed on the way
   2    what was typed or set is wrong, or an address cannot be had (a port in use)
+  3    compare only: there was nothing to compare
   130  Ctrl-C before it was done; serve and demo end with 0
 """
 
@@ -159,7 +160,12 @@ reasons:
   b: pod not known       (or a:) nobody is registered there under this name
   unexplained            both are exact, at the same message, and still differ
 
-exit codes: 0 all agree, 1 something differs or could not be asked, 130 Ctrl-C (what was compared is shown)
+exit codes:
+  0    all agree
+  1    something differs, or a service could not be asked
+  2    what was typed is wrong
+  3    nobody holds anything of the prompts on either side: that they agree says nothing (is --model right?)
+  130  Ctrl-C (what was compared is shown)
 
 examples:
   kvindexer compare http://replica-1:8080 http://replica-2:8080 --prompts prompts.jsonl --model llama

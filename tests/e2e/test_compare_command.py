@@ -77,6 +77,21 @@ def test_what_one_has_not_heard_is_a_difference_with_its_reason(told: ServedFlee
     assert ["b: block_size_unknown"] == [" ".join(row.split()[:2]) for row in rows]
 
 
+def test_where_nobody_holds_anything_nothing_is_compared(told: ServedFleet, untold: ServedFleet) -> None:
+    """Agreeing on nothing is not agreeing: exit code 3, also for programs, at either face."""
+    mistyped = ["--prompts", "demo", "--model", "mistyped"]
+    for url, flags, given in (
+        (told.url, mistyped, ""),
+        (told.url, [*mistyped, "--json"], ""),
+        (told.url, [*mistyped, "--face", "dynamo"], ""),
+        (untold.url, ["--prompts", "-", "--model", MODEL], "[1, 2, 3]"),
+    ):
+        code, out, errors = _compare(url, url, *flags, given=given)
+        assert (3, "") == (code, errors)
+        assert '"held":0' in out or "which compares nothing" in out
+    assert out.startswith("1 prompt: 1 agree, ")
+
+
 def test_names_that_differ_are_told_which_is_which(told: ServedFleet) -> None:
     """Without that, nobody knows the other's pods."""
     renamed = [f"--pod={b}={a}" for a, b in zip(PODS, [*PODS[1:], PODS[0]], strict=True)]
