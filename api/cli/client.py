@@ -6,7 +6,7 @@ That client takes time to import, and most of what stands here is wanted by comm
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from kvindexer_client import Client
 
-TIMEOUT_S: Final = 30.0
+TIMEOUT_S: Final = 10.0
+"""For one answer, where `--timeout` says nothing else."""
 JSON: Final = (("content-type", "application/json"),)
 
 
@@ -27,6 +28,19 @@ class CommandFailed(Exception):
     def __init__(self, line: str, exit_code: int = 1) -> None:
         super().__init__(line)
         self.exit_code = exit_code
+
+
+class Named(str):
+    """Text from somewhere else than the flag that usually holds it: `name` is what to blame where it is wrong."""
+
+    __slots__ = ("name",)
+    name: str
+
+    def __new__(cls, text: str, name: str) -> Self:
+        """The text as it is, and where it came from."""
+        made = super().__new__(cls, text)
+        made.name = name
+        return made
 
 
 class ServiceClient:
@@ -50,12 +64,14 @@ class ServiceClient:
         try:
             self._client: Client = kvindexer_client.Client(url, token, ca=ca, cert=cert, timeout_s=timeout_s)
         except ValueError as error:
-            raise CommandFailed(f"--{'token' if 'token' in str(error) else 'url'}: {error}", 2) from error
+            given, flag = (token, "--token") if "token" in str(error) else (url, "--url")
+            raise CommandFailed(f"{given.name if isinstance(given, Named) else flag}: {error}", 2) from error
         except OSError as error:
             file = str(error.filename)
             flag = "--ca" if file == ca else "--cert" if cert is not None and file == cert[0] else "--key"
             raise CommandFailed(f"{flag}: {file}: {_words(error)}", 2) from error
         self.url = self._client.url
+        self._timeout_s = timeout_s
 
     def request(self, method: str, path: str, body: object = None, headers: Sequence[tuple[str, str]] = JSON) -> bytes:
         """The answer's body. `body` is sent as it is if it is bytes, else as JSON."""
@@ -68,7 +84,7 @@ class ServiceClient:
             line = problem_line(refused.status, refused.reason, refused.body)
             raise CommandFailed(f"{self.url} answered {line}") from refused
         except kvindexer_client.DeadlinePassed as late:
-            raise CommandFailed(f"{self.url} cannot be reached: no answer in time") from late
+            raise CommandFailed(f"{self.url} cannot be reached: no answer in time ({self._timeout_s:g} s)") from late
         except kvindexer_client.KvindexerError as error:
             raise CommandFailed(str(error)) from error
 
@@ -79,10 +95,15 @@ class ServiceClient:
 
 def client_of(arguments: argparse.Namespace) -> ServiceClient:
     """The client that the flags of a command describe. Raises `CommandFailed`."""
+    return client_at(arguments.url, arguments.token, arguments)
+
+
+def client_at(url: str, token: str | None, arguments: argparse.Namespace) -> ServiceClient:
+    """The same for one of several services: what the flags say beside address and token holds for all of them."""
     if (arguments.cert is None) != (arguments.key is None):
         raise CommandFailed("--cert, --key: both or none", 2)
     cert = None if arguments.cert is None else (arguments.cert, arguments.key)
-    return ServiceClient(arguments.url, arguments.token, ca=arguments.ca, cert=cert)
+    return ServiceClient(url, token, ca=arguments.ca, cert=cert, timeout_s=arguments.answer_s)
 
 
 def problem_line(status: int, reason: str, body: bytes) -> str:

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from api.cli import output
-from api.cli.client import CommandFailed, ServiceClient
+from api.cli.client import CommandFailed, Named, ServiceClient, client_at
 from api.cli.compared import Difference, Held, Said, differences, said_by_dynamos, said_by_ours
 from api.cli.prompts import read_prompts
 from kvindexer_client import token_bytes
@@ -81,10 +81,8 @@ def run(arguments: argparse.Namespace, stop: threading.Event) -> int:
     if "dynamo" in faces and arguments.model is None:
         raise CommandFailed("--model: the dynamo face wants one", 2)
     prompts = read_prompts(arguments.prompts)
-    clients = [
-        ServiceClient(url, token, ca=arguments.ca)
-        for url, token in zip((arguments.url_a, arguments.url_b), tokens_shown(arguments), strict=True)
-    ]
+    urls = Named(arguments.url_a, "URL_A"), Named(arguments.url_b, "URL_B")
+    clients = [client_at(url, token, arguments) for url, token in zip(urls, tokens_shown(arguments), strict=True)]
     a, b = (_Side(client, face, arguments.model) for client, face in zip(clients, faces, strict=True))
     outcome = Outcome(a=clients[0].url, b=clients[1].url, prompts=len(prompts))
     with _progress(len(prompts)) as advance:
@@ -107,7 +105,7 @@ def run(arguments: argparse.Namespace, stop: threading.Event) -> int:
 def tokens_shown(arguments: argparse.Namespace) -> tuple[str | None, str | None]:
     """To either service: `--token` to what speaks as ours, for another project's has no business with it."""
     a, b = (arguments.token if face == "kvindexer" else None for face in (arguments.face_a, arguments.face))
-    return a, b if arguments.token_b is None else arguments.token_b
+    return a, b if arguments.token_b is None else Named(arguments.token_b, "--token-b")
 
 
 def _compare(

@@ -23,6 +23,8 @@ INTERRUPTED: Final = 130
 
 def run(arguments: argparse.Namespace, stop: threading.Event) -> int:
     """Ask, and wait until it is done. Raises `CommandFailed`."""
+    if arguments.timeout is not None:
+        arguments.answer_s = min(arguments.answer_s, arguments.timeout)
     client = client_of(arguments)
     name: str = arguments.replica
     path = f"/v1/replicas/{quote(name, safe='')}/drain"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from api.access.caller import Scope
+from api.cli.client import TIMEOUT_S, Named
 from api.cli.help_texts import (
     CALLERS,
     COMPARE,
@@ -285,11 +286,16 @@ def _add_partitions(parser: argparse.ArgumentParser) -> None:
 
 def _add_drain(parser: argparse.ArgumentParser) -> None:
     parser.description = "Have a replica hand over all partitions that it owns, and wait until it did."
-    _add_client(parser)
+    _add_client(parser, waits=True)
     parser.add_argument("replica", metavar="REPLICA", help="its name, as `kvindexer partitions` shows it")
     parser.add_argument("--undo", action="store_true", help="let it own partitions again")
     parser.add_argument("--no-wait", action="store_true", help="return at once, while it hands over")
-    parser.add_argument("--timeout", type=_positive, metavar="S", help="wait so long at most, then exit code 1")
+    parser.add_argument(
+        "--timeout",
+        type=_positive,
+        metavar="SECONDS",
+        help=f"wait so long at most until it did, then exit code 1; for each answer it waits {TIMEOUT_S:g} at most",
+    )
 
 
 def _add_compare(parser: argparse.ArgumentParser) -> None:
@@ -315,11 +321,11 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--token",
-        default=os.environ.get("KVINDEXER_TOKEN") or None,
+        default=_from_environment("KVINDEXER_TOKEN"),
         help="bearer token for those that speak kvindexer (KVINDEXER_TOKEN)",
     )
     parser.add_argument("--token-b", help="bearer token for URL_B, where it is another one, or speaks otherwise")
-    parser.add_argument("--ca", metavar="FILE", help="https: certificates to trust instead of the system's")
+    _add_connection(parser, " (for both services)")
     parser.add_argument("--json", action="store_true", help="the outcome for programs, with the differences")
 
 
@@ -357,10 +363,18 @@ def _add_token(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="both on stdout, for programs")
 
 
-def _add_client(parser: argparse.ArgumentParser, *, after_another: bool = False) -> None:
-    """Flags of every client command. `after_another`: given here they win, left out those before the action stay."""
-    url = os.environ.get("KVINDEXER_URL") or DEFAULT_URL
-    token = os.environ.get("KVINDEXER_TOKEN") or None
+def _from_environment(variable: str) -> Named | None:
+    text = os.environ.get(variable)
+    return Named(text, variable) if text else None
+
+
+def _add_client(parser: argparse.ArgumentParser, *, after_another: bool = False, waits: bool = False) -> None:
+    """Flags of every client command. `after_another`: given here they win, left out those before the action stay.
+
+    `waits`: what `--timeout` of this one bounds is more than an answer.
+    """
+    url = _from_environment("KVINDEXER_URL") or DEFAULT_URL
+    token = _from_environment("KVINDEXER_TOKEN")
     kept = argparse.SUPPRESS
     parser.add_argument(
         "--url",
@@ -372,17 +386,37 @@ def _add_client(parser: argparse.ArgumentParser, *, after_another: bool = False)
         default=kept if after_another else token,
         help="bearer token (KVINDEXER_TOKEN), for a service that asks who calls (auth.tokens_file)",
     )
-    for flag, what in (
-        ("--ca", "certificates to trust instead of the system's"),
-        ("--cert", "own certificate, for a service that asks for one"),
-        ("--key", "its key"),
-    ):
-        parser.add_argument(flag, metavar="FILE", default=kept if after_another else None, help=f"https: {what}")
+    _add_connection(parser, after_another=after_another, waits=waits)
     parser.add_argument(
         "--json",
         action="store_true",
         default=kept if after_another else False,
         help="the answer as it came, for programs",
+    )
+
+
+def _add_connection(
+    parser: argparse.ArgumentParser, holds_for: str = "", *, after_another: bool = False, waits: bool = False
+) -> None:
+    """How a service is spoken to. `holds_for`: which, where there are several."""
+    kept = argparse.SUPPRESS
+    for flag, what in (
+        ("--ca", "certificates to trust instead of the system's"),
+        ("--cert", "own certificate, for a service that asks for one"),
+        ("--key", "its key"),
+    ):
+        told = f"https: {what}{holds_for}"
+        parser.add_argument(flag, metavar="FILE", default=kept if after_another else None, help=told)
+    if waits:
+        parser.set_defaults(answer_s=TIMEOUT_S)
+        return
+    parser.add_argument(
+        "--timeout",
+        dest="answer_s",
+        type=_positive,
+        metavar="SECONDS",
+        default=kept if after_another else TIMEOUT_S,
+        help=f"wait so long at most for an answer, then exit code 1 (default {TIMEOUT_S:g})",
     )
 
 

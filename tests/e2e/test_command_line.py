@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -310,6 +311,45 @@ def test_client_commands_without_a_service() -> None:
         done = run(*arguments, "--url", "http://127.0.0.1:9", given=b"1")
         assert (1, "") == (done.returncode, done.stdout)
         assert "kvindexer: http://127.0.0.1:9 cannot be reached: connection refused\n" == done.stderr
+
+
+def test_client_commands_at_a_service_that_never_answers() -> None:
+    """Each waits as long as it is told to, and the flag may stand before an action or after it."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel takes connections, nobody reads
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        for arguments in (
+            ["sources"],
+            ["sources", "clear", "a"],
+            ["partitions"],
+            ["drain", "a"],
+            ["lookup", "--tokens", "-"],
+        ):
+            done = run(*arguments, "--timeout", "0.2", "--url", url, given=b"1")
+            assert (1, "") == (done.returncode, done.stdout)
+            assert f"kvindexer: {url} cannot be reached: no answer in time (0.2 s)\n" == done.stderr
+        compared = run("compare", url, url, "--prompts", "-", "--timeout", "0.2", given=b"[1]")
+        assert (1, f"kvindexer: {url} cannot be reached: no answer in time (0.2 s)\n") == (
+            compared.returncode,
+            compared.stderr,
+        )
+        before = run("sources", "--timeout", "0.2", "clear", "a", "--url", url)
+        assert "(0.2 s)" in before.stderr
+
+
+def test_what_stands_in_the_environment_is_blamed_by_its_name() -> None:
+    """Nobody typed the flag."""
+    for environment, arguments, told in (
+        ({"KVINDEXER_URL": "foo"}, ["sources"], "KVINDEXER_URL: http://HOST:PORT"),
+        ({"KVINDEXER_URL": "foo"}, ["sources", "clear", "a"], "KVINDEXER_URL: http://HOST:PORT"),
+        ({"KVINDEXER_URL": "foo"}, ["sources", "--url", "bar"], "--url: http://HOST:PORT"),
+        ({"KVINDEXER_TOKEN": "a\tb"}, ["partitions"], "KVINDEXER_TOKEN: a token is printable ASCII"),
+        ({"KVINDEXER_TOKEN": "a\tb"}, ["compare", "http://h", "http://h", "--prompts", "demo"], "KVINDEXER_TOKEN: "),
+        ({}, ["compare", "http://h", "foo", "--prompts", "demo"], "URL_B: http://HOST:PORT"),
+    ):
+        done = run(*arguments, environment=environment)
+        assert (2, "") == (done.returncode, done.stdout)
+        assert done.stderr.startswith(f"kvindexer: {told}")
+        assert 1 == done.stderr.count("\n")
 
 
 def test_config_prints_what_all_layers_come_to(tmp_path: Path) -> None:

@@ -79,6 +79,12 @@ class Secured:
         flags = ("--url", self.url, "--ca", str(self.authority.file), "--cert", certificate, "--key", key)
         return _run(*words, *flags, token=token)
 
+    def compared(self, *urls: str, token: str) -> subprocess.CompletedProcess[str]:
+        """The services there, with one authority and one certificate for all."""
+        certificate, key = map(str, self.pair)
+        flags = ("--ca", str(self.authority.file), "--cert", certificate, "--key", key)
+        return _run("compare", *urls, "--prompts", "demo", *flags, token=token)
+
     def asked(self, token: str | None) -> grpc.StatusCode:
         """How a lookup by gRPC ends."""
         credentials = grpc.ssl_channel_credentials(
@@ -123,7 +129,9 @@ def test_callers_are_known_by_certificate_and_token(secured: Secured, tmp_path: 
     assert 0 == added.returncode, added.stderr
 
     without = _run("sources", "--url", secured.url, "--ca", str(secured.authority.file), token=secured.asks)
-    assert (1, True) == (without.returncode, "cannot be reached" in without.stderr), without.stderr
+    assert (1, True) == (without.returncode, "ask for a certificate of yours" in without.stderr), without.stderr
+    itself = secured.compared(secured.url, secured.url, token=secured.asks)
+    assert (3, "") == (itself.returncode, itself.stderr), "both were asked, and nobody holds anything"
     untrusted = _run("sources", "--url", secured.url, token=secured.asks)
     assert "its certificate is not trusted" in untrusted.stderr
 

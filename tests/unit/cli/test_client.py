@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from api.cli.client import CommandFailed, ServiceClient, problem_line
+from api.cli.client import CommandFailed, Named, ServiceClient, problem_line
 from tests.support.certificates import Authority
 
 PROBLEM = {
@@ -113,7 +113,7 @@ def test_a_server_that_says_nothing_is_left() -> None:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         client = ServiceClient(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout_s=0.05)
-        with pytest.raises(CommandFailed, match="cannot be reached: no answer in time"):
+        with pytest.raises(CommandFailed, match=r"cannot be reached: no answer in time \(0.05 s\)"):
             client.request("GET", "/")
 
 
@@ -186,3 +186,23 @@ def test_what_is_no_url_of_a_service(url: str) -> None:
         ServiceClient(url)
     assert 2 == caught.value.exit_code
     assert "pass" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "token", "told"),
+    [
+        ("foo", None, "--url: http://HOST:PORT"),
+        (Named("foo", "KVINDEXER_URL"), None, "KVINDEXER_URL: http://HOST:PORT"),
+        (Named("foo", "URL_B"), "t", "URL_B: http://HOST:PORT"),
+        ("http://h", "\n", "--token: a token is printable ASCII"),
+        ("http://h", Named("\n", "KVINDEXER_TOKEN"), "KVINDEXER_TOKEN: a token is printable ASCII"),
+        (Named("http://h", "KVINDEXER_URL"), Named("\n", "--token-b"), "--token-b: a token is printable ASCII"),
+    ],
+)
+def test_what_is_wrong_is_blamed_on_where_it_came_from(url: str, token: str | None, told: str) -> None:
+    """A flag, a variable of the environment, an argument."""
+    with pytest.raises(CommandFailed) as caught:
+        ServiceClient(url, token)
+
+    assert str(caught.value).startswith(told)
+    assert 2 == caught.value.exit_code
