@@ -176,11 +176,12 @@ def test_a_taken_port_is_told(started: list[subprocess.Popen[str]]) -> None:
     """One line with the way out, exit code 2 as of `serve`, no engines left; the same of the one for gRPC."""
     first = demo(started)
     port = read_until(first, r"curl -s http://127\.0\.0\.1:(\d+)/v1/lookup")[1]
-    second = demo(started, "--port", port)
-    _, errors = second.communicate(timeout=DEADLINE_S)
-
-    assert 2 == second.returncode
-    assert re.fullmatch(rf"kvindexer: server\.port: {port} .* \(--port 0 takes a free one\)\n", errors)
+    for key, flags in (("port", ("--port", port)), ("grpc_port", ("--port", "0", "--grpc-port", port))):
+        second = demo(started, *flags)
+        _, errors = second.communicate(timeout=DEADLINE_S)
+        assert 2 == second.returncode
+        flag = flags[-2]
+        assert re.fullmatch(rf"kvindexer: server\.{key}: {port} .* \({flag} 0 takes a free one\)\n", errors)
 
 
 def test_a_terminal_gets_a_live_table() -> None:
