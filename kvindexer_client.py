@@ -956,17 +956,15 @@ class AsyncClient:
 
 
 def _named(pods: Any) -> tuple[list[str], str | None]:  # noqa: ANN401  # whatever a caller gives
-    """The pods as a list, whatever they come in, and what is wrong with them: those of a ranking come from a caller."""
+    """The pods as a list, whatever they come in, and what is wrong with them."""
     if isinstance(pods, (str, bytes, bytearray)):
         return [pods], "pods: a list of names wanted, got one name"  # type: ignore[list-item]
     try:
         given = list(pods)
     except Exception:  # noqa: BLE001  # of the caller's own kind of list
         return [], f"pods: a list of names wanted, got {type(pods).__name__}"
-    strange = next((pod for pod in given if not isinstance(pod, str)), None)
-    if strange is not None:
-        return given, f"pods: names wanted, got {type(strange).__name__}"
-    return given, None
+    strange = [type(pod).__name__ for pod in given if not isinstance(pod, str)]
+    return given, f"pods: names wanted, got {strange[0]}" if strange else None
 
 
 def _candidates(pods: list[str], options: Mapping[str, Any]) -> Any:  # noqa: ANN401  # Options, and one of them set

@@ -80,6 +80,7 @@ def test_a_longer_match_comes_before_the_callers_order(fleet: ServedFleet) -> No
         (b"ab", [b"ab"], "pods: a list of names wanted, got one name"),
         (["a", 7], ["a", 7], "pods: names wanted, got int"),
         (["a", ["b"]], ["a", ["b"]], "pods: names wanted, got list"),
+        (["a", None], ["a", None], "pods: names wanted, got NoneType"),
         (7, [], "pods: a list of names wanted, got int"),
         (None, [], "pods: a list of names wanted, got NoneType"),
         ([], [], None),

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import kvindexer_client
-from kvindexer_client import _question, token_bytes
+from kvindexer_client import Answer, PodEntry, _question, token_bytes
 
 IDS = [0, 1, 65_536, 2**32 - 1]
 IMAGE = struct.pack("<4I", *IDS)
@@ -114,3 +114,16 @@ def test_what_it_is_written_in_is_understood_by_older_interpreters() -> None:
     }
 
     assert {"httpx"} == imported - sys.stdlib_module_names
+
+
+def test_scores_that_differ_by_how_they_were_summed_are_equal() -> None:
+    """The caller's order decides there, and nowhere else; whom it does not name comes behind its own of that score."""
+    held = [
+        PodEntry("x", score=0.3),
+        PodEntry("b", score=0.1 + 0.2),
+        PodEntry("c", score=0.3),
+        PodEntry("d", score=0.4),
+    ]
+    answer = Answer("exact", [*held, PodEntry("e"), PodEntry("c", 1, score=0.2)], {})
+
+    assert ["d", "c", "b", "x", "e", "a"] == answer.pods_or(["e", "c", "b", "a", "d"])
