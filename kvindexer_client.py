@@ -726,25 +726,37 @@ def _asks_for_certificate(error: BaseException) -> bool:
     return isinstance(error, _HUNG_UP_BY)
 
 
-def _why(error: BaseException, secure: bool) -> str:  # noqa: FBT001
-    """The operating system's, the resolver's or TLS's own words, where they are somewhere behind the error."""
+def _behind(error: BaseException) -> list[BaseException]:
+    """The error and all that led to it, the nearest first."""
     seen: list[BaseException] = [error]
     for each in seen:
+        further = [each.__cause__, each.__context__, *getattr(each, "exceptions", ())]
+        seen.extend(cause for cause in further if cause is not None and cause not in seen)
+    return seen
+
+
+def _systems_words(error: OSError, words: str) -> str:
+    if isinstance(error, (ssl.SSLError, socket.gaierror)) or error.errno is None:
+        return words.lower()
+    return os.strerror(error.errno).lower()  # asyncio adds to the system's words
+
+
+def _why(error: BaseException, secure: bool) -> str:  # noqa: FBT001
+    """The operating system's, the resolver's or TLS's own words, where they are somewhere behind the error."""
+    hung_up = _HUNG_UP_TLS if secure else _HUNG_UP
+    for each in _behind(error):
         if isinstance(each, ssl.SSLCertVerificationError):
             return f"its certificate is not trusted: {each.verify_message}"
         if isinstance(each, httpx.RemoteProtocolError):
-            hung_up = "disconnected" in str(each) or "closed" in str(each)
-            return _NO_HTTP if not hung_up else _HUNG_UP_TLS if secure else _HUNG_UP
+            return hung_up if "disconnected" in str(each) or "closed" in str(each) else _NO_HTTP
         if secure and _asks_for_certificate(each):
-            return _HUNG_UP_TLS
+            return hung_up
         if isinstance(each, ssl.SSLError) and each.reason in _NO_TLS_SAID:
             return "what answers there speaks no TLS: is it http://, or the port of another service?"
         if isinstance(each, OSError) and each.strerror:
-            if isinstance(each, (ssl.SSLError, socket.gaierror)) or each.errno is None:
-                return each.strerror.lower()
-            return os.strerror(each.errno).lower()  # asyncio adds to the system's words
-        further = [each.__cause__, each.__context__, *getattr(each, "exceptions", ())]
-        seen.extend(cause for cause in further if cause is not None and cause not in seen)
+            return _systems_words(each, each.strerror)
+    if isinstance(error, _CUT):  # without a word of anybody's
+        return hung_up
     return str(error) or type(error).__name__
 
 
