@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from schemas.lookup import LookupQuery
 
 ORDER_BUCKETS: Final = 64
+_NO_CANDIDATE: Final[AbstractSet[str]] = frozenset({"other_model", "model_unknown", "filtered", "pod_unknown"})
+"""Of entries that are there because the question names them."""
 Variant = tuple[int, int]
 """(block size, lookahead tokens): sources that share both share a prompt's hashes."""
 
@@ -70,6 +72,20 @@ class Candidates:
         """Whether no source has a reason of its own to hold nothing of what the question tells by hashes."""
         return query.block_hashes is None or [(query.block_size, 0)] == list(self.variants)
 
+    def common_reason(self, of_entries: AbstractSet[str | None]) -> str:
+        """Why nobody holds anything: what all entries say, else what all candidates do, else `no_match`.
+
+        Without entries: what left none.
+        """
+        if not self.resolved.known and len(of_entries) != 1:
+            return "model_unknown"
+        for reasons in (of_entries, of_entries - _NO_CANDIDATE):
+            if len(reasons) == 1:
+                return next(iter(reasons)) or "no_match"
+        if of_entries:
+            return "no_match"
+        return "filtered" if self.resolved.sources else "no_events_yet"
+
     def at(self, now: float, view: FleetView) -> Scene:
         """These sources at `now`: the last scene, brought up to date where few facts changed, else a new one."""
         scene = self.scene
@@ -108,7 +124,7 @@ class Scene:
         for index in range(len(self.prepared)):
             self._account(index)
         self._nothing: dict[tuple[Encoding, int, bool], list[msgspec.Raw]] = {}
-        self._why_nothing: dict[tuple[int, bool], Reason | None] = {}
+        self._why_nothing: dict[tuple[int, bool], str] = {}
 
     @property
     def heard(self) -> bool:
@@ -189,20 +205,16 @@ class Scene:
         reason = self.reason(index, prompt_tokens, adapter_unknown=adapter_unknown)
         return encode_nothing(source, self.prepared[index], reason, name, encoding)
 
-    def why_nothing(self, prompt_tokens: int, *, adapter_unknown: bool) -> Reason | None:
-        """Why nobody holds anything of a prompt of that length: what all candidates say, else `no_match`.
-
-        None where there is no candidate.
-        """
+    def why_nothing(self, prompt_tokens: int, *, adapter_unknown: bool) -> str:
+        """Why nobody holds anything of a prompt of that length, where each entry has the reason that is ready-made."""
         key = (min(prompt_tokens, self.candidates.longest), adapter_unknown)
-        if key not in self._why_nothing:
-            reasons = {
-                self.reason(index, key[0], adapter_unknown=adapter_unknown)
-                for index, candidate in enumerate(self.candidates.listed)
-                if candidate.excluded is None
-            }
-            self._why_nothing[key] = common_reason(reasons)
-        return self._why_nothing[key]
+        why = self._why_nothing.get(key)
+        if why is None:
+            reasons: set[str] = {"pod_unknown"} if self.candidates.unknown_names else set()
+            for index in range(len(self.prepared)):
+                reasons.add(self.reason(index, key[0], adapter_unknown=adapter_unknown))
+            why = self._why_nothing[key] = self.candidates.common_reason(reasons)
+        return why
 
     def reason(self, index: int, prompt_tokens: int, *, adapter_unknown: bool) -> Reason:
         """Why a listed source holds nothing of a prompt of that length."""
@@ -223,13 +235,6 @@ class Scene:
         if adapter_unknown:
             return "adapter_unknown"
         return "syncing" if state.state == "syncing" else "no_match"
-
-
-def common_reason(reasons: AbstractSet[Reason]) -> Reason | None:
-    """One reason for all; None where there is none at all."""
-    if not reasons:
-        return None
-    return next(iter(reasons)) if len(reasons) == 1 else "no_match"
 
 
 def gather(registry: Registry, query: LookupQuery) -> Candidates:

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
-from indexer.candidates import Candidates, common_reason, gather, of_tenant
+from indexer.candidates import Candidates, gather, of_tenant
 from indexer.entry_wire import framed
 from indexer.errors import BadRequestError, FieldIssue, SchemeConflictError
 from indexer.hashing.chain import SCHEME
@@ -124,9 +124,8 @@ class Lookup:
                 usable &= ~(1 << candidates.listed[index].source.slot)
         prompt = self._match(query, lora_name, candidates, usable)
         adapter_unknown = bool(lora_name) and lora_name not in candidates.adapter_known
-        pods = self._entries(query, scene, prompt, blocked, encoding, adapter_unknown=adapter_unknown)
+        pods, reason = self._entries(query, scene, prompt, blocked, encoding, adapter_unknown=adapter_unknown)
         state = "no_signal" if not scene.heard else "degraded" if scene.degraded or blocked else "exact"
-        reason = None if prompt.matches else self._why_nothing(scene, prompt, blocked, adapter_unknown=adapter_unknown)
         return LookupAnswer(
             request_id=query.request_id or "",
             model=candidates.resolved.model,
@@ -242,30 +241,35 @@ class Lookup:
         encoding: Encoding,
         *,
         adapter_unknown: bool,
-    ) -> list[PodEntry | msgspec.Raw]:
-        """All entries, best first: matches by score, then those that count but hold nothing, then the rest."""
+    ) -> tuple[list[PodEntry | msgspec.Raw], str | None]:
+        """All entries, best first: matches by score, then those that count but hold nothing, then the rest.
+
+        And why nobody holds anything, where nobody does.
+        """
         candidates = scene.candidates
+        unknown = [unknown_entry(name, "pod_unknown") for name in candidates.unknown_names]
         if query.group == "pod" or blocked or not candidates.all_of_size(query):
             entries = [match.entry for match in self._ranked(query, scene, prompt, blocked)]
             entries += self._plain_rest(query, scene, prompt, blocked, adapter_unknown=adapter_unknown)
-            pods: list[PodEntry | msgspec.Raw] = list(_best_of_pods(entries) if query.group == "pod" else entries)
+            entries = [*(_best_of_pods(entries) if query.group == "pod" else entries), *unknown]
+            why = None if prompt.matches else candidates.common_reason({entry.reason for entry in entries})
+            return list(entries), why
+        pods: list[PodEntry | msgspec.Raw]
+        if encoding != "msgpack":
+            pods, done = self._encoded(query, scene, prompt, encoding)
         else:
-            if encoding != "msgpack":
-                pods, done = self._encoded(query, scene, prompt, encoding)
-            else:
-                ranked = self._ranked(query, scene, prompt, blocked)
-                pods, done = [match.entry for match in ranked], {match.listed for match in ranked}
-            nothing = scene.nothing(encoding, prompt.tokens, adapter_unknown=adapter_unknown)
-            order = candidates.order(prompt.seed)
-            if scene.all_scored:
-                pods += [nothing[index] for index in order if index not in done]
-            else:
-                rest, prepared = [index for index in order if index not in done], scene.prepared
-                pods += [nothing[index] for index in rest if prepared[index].scored]
-                pods += [nothing[index] for index in rest if not prepared[index].scored]
-        if candidates.unknown_names:
-            pods += [unknown_entry(name, "pod_unknown") for name in candidates.unknown_names]
-        return pods
+            ranked = self._ranked(query, scene, prompt, blocked)
+            pods, done = [match.entry for match in ranked], {match.listed for match in ranked}
+        nothing = scene.nothing(encoding, prompt.tokens, adapter_unknown=adapter_unknown)
+        order = candidates.order(prompt.seed)
+        if scene.all_scored:
+            pods += [nothing[index] for index in order if index not in done]
+        else:
+            rest, prepared = [index for index in order if index not in done], scene.prepared
+            pods += [nothing[index] for index in rest if prepared[index].scored]
+            pods += [nothing[index] for index in rest if not prepared[index].scored]
+        pods += unknown
+        return pods, None if done else scene.why_nothing(prompt.tokens, adapter_unknown=adapter_unknown)
 
     def _ranked(self, query: LookupQuery, scene: Scene, prompt: Prompt, blocked: dict[int, Reason]) -> list[Ranked]:
         """The matches' entries, best first."""
@@ -391,7 +395,7 @@ class Lookup:
             resolved_by=resolved.resolved_by,
             prompt_tokens=0,
             state="no_signal",
-            reason="deadline",
+            reason="pod_unknown" if candidates.unknown_names and not candidates.listed else "deadline",
             pods=shown[: query.limit] if query.limit else shown,
             shards=_SHARDS,
             took_us=int((self._clock.now() - started) * 1e6),
@@ -415,29 +419,6 @@ class Lookup:
                 if position is not None and (applied is None or applied < sequence):
                     out[position] = "deadline"
         return out
-
-    def _why_nothing(
-        self, scene: Scene, prompt: Prompt, blocked: dict[int, Reason], *, adapter_unknown: bool
-    ) -> Reason:
-        """One reason for an answer in which nobody holds anything."""
-        candidates = scene.candidates
-        if not candidates.resolved.known:
-            return "model_unknown"
-        if blocked:
-            why = common_reason(
-                {
-                    blocked.get(index) or scene.reason(index, prompt.tokens, adapter_unknown=adapter_unknown)
-                    for index, candidate in enumerate(candidates.listed)
-                    if candidate.excluded is None
-                }
-            )
-        else:
-            why = scene.why_nothing(prompt.tokens, adapter_unknown=adapter_unknown)
-        if why is not None:
-            return why
-        if candidates.unknown_names:
-            return "pod_unknown"
-        return "filtered" if candidates.resolved.sources else "no_events_yet"
 
     def _candidates_for(self, query: LookupQuery) -> Candidates:
         if self._candidates_version != self._registry.version or len(self._candidates) > CANDIDATE_SETS_MAX:

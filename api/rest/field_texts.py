@@ -95,7 +95,8 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
         "nearest_model": "Only where the model is unknown: the known name most like it.",
         "prompt_tokens": "Length of the prompt.",
         "state": f"How far the order can be taken.{listed(ANSWER_STATES)}",
-        "reason": "Why nobody holds anything, where nobody does: the reason that all entries have, else `no_match`. "
+        "reason": "Why nobody holds anything, where nobody does: the reason that all entries have, else the one that "
+        "all sources of the model have, else `no_match` (`deadline` where the question came to nothing in time). "
         f"null = somebody holds something.{listed(REASONS)}",
         "pods": "One entry a source, best first; equal scores in an order that every replica gives.",
         "shards": "Parts of the index that answered.",

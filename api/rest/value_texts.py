@@ -46,7 +46,9 @@ REASONS: Final[Mapping[Reason, str]] = {
     "filtered": "`pod_roles`, or an empty `pods`, leaves it out",
     "pod_unknown": "no source goes by the name in `pods`",
     "approximate": "known by receipts only; not given in this version",
-    "deadline": "the sequence in `min_sequence` was not applied before the deadline",
+    "deadline": "before the deadline the sequence in `min_sequence` was not applied, or a prompt told as text had no "
+    "tokens: its engines could not be asked, failed or were late (their sources' `warnings` say how), or its turn in a "
+    "batch did not come",
 }
 ANSWER_STATES: Final[Mapping[AnswerState, str]] = {
     "exact": "every candidate is live with bound `exact`; take the order given",

@@ -128,7 +128,7 @@ def test_where_there_is_nobody_to_ask_about_nothing_is_tokenized(small: Tokenize
                 for fields, reason in (
                     ({"model": "unknown"}, "model_unknown"),
                     ({"model": "m", "pods": ("nobody",)}, "pod_unknown"),
-                    ({"model": "m", "pods": ("b",)}, "filtered"),
+                    ({"model": "m", "pods": ("b",)}, "other_model"),
                     ({"model": "m", "tenant": "another"}, "model_unknown"),
                 ):
                     query = await node.tokenized(LookupQuery(text=FOX, **fields))  # type: ignore[arg-type]
