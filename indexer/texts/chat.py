@@ -25,6 +25,8 @@ _TEXT_PARTS: Final = {
 """By type of a part: where its text stands."""
 _KEPT: Final = {"assistant": ("tool_calls",), "tool": ("tool_call_id",), "developer": ("tools",)}
 """By role: what a template is given of a message besides role, content and name."""
+_FOR_CONTENT: Final = ("tool_calls", "function_call", "refusal", "reasoning", "reasoning_content")
+"""With one of these an assistant's message needs no content: OpenAI's rule, and of reasoning vLLM's."""
 _FUNCTION: Final = ("name", "description", "parameters")
 
 
@@ -38,7 +40,7 @@ def _message(index: int, message: Json, *, parts: bool) -> Json:
     role = message.get("role")
     if not isinstance(role, str):
         raise _wrong(f"{where}.role", "required: string")
-    texts = _texts(f"{where}.content", message.get("content"))
+    texts = _texts(f"{where}.content", message.get("content"), missing=_stands_for_content(message))
     content: object = [{"type": "text", "text": text} for text in texts] if parts else "\n".join(texts)
     out: Json = {"role": role, "content": content}
     for name in _KEPT.get(role, ()):
@@ -51,6 +53,11 @@ def _message(index: int, message: Json, *, parts: bool) -> Json:
     return out
 
 
+def _stands_for_content(message: Json) -> bool:
+    """Whether the message says something without a content."""
+    return message.get("role") == "assistant" and any(message.get(name) for name in _FOR_CONTENT)
+
+
 def _add_of_assistant(where: str, message: Json, out: Json) -> None:
     reasoning = message.get("reasoning") or message.get("reasoning_content")
     if isinstance(reasoning, str):
@@ -60,8 +67,10 @@ def _add_of_assistant(where: str, message: Json, out: Json) -> None:
         out["tool_calls"] = [_call(f"{where}.tool_calls[{i}]", call) for i, call in enumerate(calls)]
 
 
-def _texts(where: str, content: object) -> list[str]:
+def _texts(where: str, content: object, *, missing: bool) -> list[str]:
     if content is None:
+        if not missing:
+            raise _wrong(where, "required: string, or array of text parts; only an assistant's tool_calls do without")
         return []
     if isinstance(content, str):
         return [content]

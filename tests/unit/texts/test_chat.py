@@ -18,7 +18,6 @@ _PARTS = [{"type": "text", "text": "a"}, "b", {"type": "input_text", "text": "c"
         ("a", "a", ["a"]),
         (_PARTS, "a\nb\nc", ["a", "b", "c"]),
         ([], "", []),
-        (None, "", []),
         ([{"type": "refusal", "refusal": "no"}, {"type": "thinking", "thinking": "hm"}], "no\nhm", ["no", "hm"]),
     ],
 )
@@ -38,6 +37,16 @@ def test_arguments_of_tool_calls_become_objects() -> None:
 
     assert [{"a": 1}, {}] == [call["function"]["arguments"] for call in message["tool_calls"]]  # type: ignore[attr-defined]
     assert '{"a":1}' == calls[0]["function"]["arguments"], "the caller's are left alone"  # type: ignore[index]
+
+
+@pytest.mark.parametrize("name", ["tool_calls", "function_call", "refusal", "reasoning", "reasoning_content"])
+@pytest.mark.parametrize("content", [{}, {"content": None}])
+def test_what_stands_for_a_content(name: str, content: dict[str, object]) -> None:
+    """In an assistant's message alone."""
+    value: object = [{"function": {"name": "f"}}] if name == "tool_calls" else "x"
+    (message,) = prepared([{"role": "assistant", name: value, **content}], parts=False)
+
+    assert "" == message["content"]
 
 
 def test_no_tool_calls_are_none() -> None:
@@ -82,6 +91,12 @@ def test_tools_have_all_keys_of_their_type_in_its_order() -> None:
     [
         ({"content": "secret"}, "messages.wrong_type", "messages[0].role"),
         ({"role": "user", "content": 5}, "messages.wrong_type", "messages[0].content"),
+        *(
+            ({"role": role, **more}, "messages.wrong_type", "messages[0].content")
+            for role in ("user", "system", "developer", "tool", "assistant", "critic")
+            for more in ({}, {"content": None}, {"tool_calls": []}, {"reasoning": None})
+        ),
+        ({"role": "user", "tool_calls": [{"function": {}}]}, "messages.wrong_type", "messages[0].content"),
         ({"role": "user", "content": [{"type": "text"}]}, "messages.wrong_type", "messages[0].content[0].text"),
         ({"role": "user", "content": [{"type": "image_url"}]}, "messages.not_text", "messages[0].content[0]"),
         ({"role": "user", "content": [{"type": ["x"]}]}, "messages.not_text", "messages[0].content[0]"),
