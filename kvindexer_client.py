@@ -464,11 +464,12 @@ class PickedPod(NamedTuple):
 
 @dataclass
 class Picked:
-    """Of a pick: at most three pods, best first; none where nothing is known."""
+    """Of a pick: at most three pods, best first; none where nothing is known, and then the `reason`."""
 
     pods: list[PickedPod]
     state: str
     request_id: str = ""
+    reason: str | None = None
 
 
 def _picked(reply: Reply) -> Picked:
@@ -480,7 +481,8 @@ def _picked(reply: Reply) -> Picked:
         except (IndexError, ValueError):
             raise BadAnswer("the answer is none of a pick: is this kvindexer?") from None
     state = reply.headers.get("x-kvindexer-state", "no_signal")
-    return Picked(pods, state, reply.headers.get("x-kvindexer-request-id", ""))
+    request_id, reason = reply.headers.get("x-kvindexer-request-id", ""), reply.headers.get("x-kvindexer-reason")
+    return Picked(pods, state, request_id, reason)
 
 
 @dataclass

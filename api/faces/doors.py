@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from api.access.caller import Caller
 from api.faces.picker import PickerRoutes
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from api.rest.body import BodyReader
     from api.rest.limits import RestLimits
     from api.rest.readying import Readying
+
+
+FACE_PATHS: Final = frozenset({"/register", "/unregister", "/workers", "/lookup", QUERY, QUERY_BY_HASH})
 
 
 def face_caller(*, controlled: bool) -> Caller:

@@ -23,7 +23,7 @@ from api.access.caller import Caller, require, tenant_of
 from api.pick.openai_body import question
 from api.pick.picked import NO_SIGNAL, STATE_HEADER, headers, lines, picks
 from api.ports import NodePort
-from api.problems import RequestRefused, log_fault, refusal_of
+from api.problems import RequestRefused, fault, log_fault, refusal_of
 from api.rest.body import BodyReader, CallerGone
 from api.rest.exchange import CALLER, Exchange, caller_of, sharer_of
 from api.rest.header_options import add_header_options
@@ -37,7 +37,8 @@ PODS_HEADER: Final = b"x-kvindexer-pods"
 PODS_MAX: Final = 4_096
 CUT_HEADERS: Final = (b"x-kvindexer-truncated", b"x-envoy-auth-partial-body")
 REASON_HEADER: Final = "x-kvindexer-reason"
-"""Why nobody is named: the answer's reason; of matches that do not count, `not_scored`; of a body, `not_understood`."""
+"""Why nobody is named: the answer's reason, `not_scored` of matches that do not count, `not_understood` of a body, or
+the code of the problem that another path would have told."""
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 """Of clients, below `/v1/pick/`."""
 
@@ -106,13 +107,18 @@ class PickRoute:
             reply.code = refused.status.value
             if reply.code in _TOLD:
                 raise
+            reply.headers[REASON_HEADER] = refused.code
         except IndexerError as error:
-            reply.code = refusal_of(error).status.value
+            refusal = refusal_of(error)
+            reply.code = refusal.status.value
+            reply.headers[REASON_HEADER] = refusal.code
         except CallerGone:
             raise
         except Exception as error:  # noqa: BLE001 - the client's request is worth more than our fault
             log_fault(error)
-            reply.code = HTTPStatus.INTERNAL_SERVER_ERROR.value
+            refusal = fault()
+            reply.code = refusal.status.value
+            reply.headers[REASON_HEADER] = refusal.code
         finally:
             self._readying.lookups.give_back(sharer)
             seconds = time.perf_counter() - began

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -20,7 +20,7 @@ from starlette.routing import Route
 from api.access.access import Access
 from api.access.caller import require
 from api.access.gates import Gates, open_gates
-from api.faces.doors import face_caller, face_doors, query_routes
+from api.faces.doors import FACE_PATHS, face_caller, face_doors, query_routes
 from api.faces.query import QueryRoute
 from api.pick.route import METHODS, PickRoute
 from api.ports import NodePort
@@ -41,6 +41,15 @@ from api.rest.request_ids import RequestIds
 from api.rest.service import ServiceRoutes
 from api.rest.sources import SourceRoutes
 from indexer.errors import IndexerError
+
+_NO_PATH: Final = (
+    "no such path; GET /openapi.json lists all of this service's own, and names those of other services' APIs that it "
+    "takes the place of"
+)
+_CLOSED: Final = (
+    "this path is another service's API, whose clients show no token: beside auth.tokens_file it is closed unless "
+    "compat.anonymous is set"
+)
 
 
 def create_app(
@@ -103,7 +112,7 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
         routes=[Route(path, _by_method(doors, access), methods=list(doors)) for path, doors in table.items()],
-        exception_handlers=_exception_handlers(exchange),
+        exception_handlers=_exception_handlers(exchange, frozenset() if faces else FACE_PATHS),
     )
     return Front(LookupRoute(node, bodies, requests, request_ids, readying, access=access), app, queries)
 
@@ -126,13 +135,13 @@ def _by_method(doors: Mapping[str, Door], access: Access) -> Handler:
 
 
 def _exception_handlers(
-    exchange: Exchange,
+    exchange: Exchange, closed: frozenset[str]
 ) -> dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]]:
     async def refuse(request: Request, error: Exception) -> Response:
         return exchange.refuse(request, error)
 
     async def refuse_route(request: Request, error: HTTPException) -> Response:
-        return exchange.refuse(request, _route_refusal(error))
+        return exchange.refuse(request, _route_refusal(error, is_closed=request.scope["path"] in closed))
 
     async def refuse_fault(request: Request, _error: Exception) -> Response:
         return exchange.refuse(request, fault())  # the front logs it, once
@@ -143,7 +152,7 @@ def _exception_handlers(
     return {HTTPException: refuse_route, IndexerError: refuse, CallerGone: gone, Exception: refuse_fault}
 
 
-def _route_refusal(error: HTTPException) -> RequestRefused:
+def _route_refusal(error: HTTPException, *, is_closed: bool) -> RequestRefused:
     """404 and 405 of the router."""
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
@@ -153,4 +162,5 @@ def _route_refusal(error: HTTPException) -> RequestRefused:
             f"this path takes {allowed}",
             headers=[(b"allow", allowed.encode())],
         )
-    return RequestRefused(HTTPStatus.NOT_FOUND, "path.unknown", "no such path; GET /openapi.json lists them all")
+    detail = _CLOSED if is_closed else _NO_PATH
+    return RequestRefused(HTTPStatus.NOT_FOUND, "path.unknown", detail)

@@ -84,7 +84,10 @@ def openapi_document(version: str) -> bytes:
             "trusted. Bodies and answers are JSON or MessagePack; every refusal is application/problem+json. "
             "HEAD is answered wherever GET is. A body without Content-Type is taken for JSON; `null` means the same as "
             "leaving a key out, and integers are written without fraction or exponent. Block hashes leave as 16 "
-            "hexadecimal digits, `generation` as hexadecimal without padding.",
+            "hexadecimal digits, `generation` as hexadecimal without padding. Not described here: `/register`, "
+            "`/unregister`, `/workers`, `/query`, `/query_by_hash` and `/lookup`, which are spoken as Dynamo, Mooncake "
+            "and production-stack's picker define them, refusals included. Beside `auth.tokens_file` these are closed "
+            "(404), unless `compat.anonymous` is set.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
@@ -396,7 +399,8 @@ def _pick_answers() -> Json:
     headers = {
         "x-gateway-destination-endpoint": "HOST:PORT of these pods, best first, as far as they are known.",
         "x-kvindexer-state": "The answer's state; `no_signal` where nobody is named.",
-        "x-kvindexer-reason": "Where nobody is named, why: a reason of answers, `not_scored` or `not_understood`.",
+        "x-kvindexer-reason": "Where nobody is named, why: a reason of answers, `not_scored`, `not_understood`, "
+        "or the code of what `/v1/lookup` would refuse it for (`prompt.no_tokenizer`).",
         "x-kvindexer-matched-tokens": "Of the first pod.",
         "x-kvindexer-request-id": "The request's id.",
     }

@@ -94,7 +94,9 @@ def test_to_ask_is_not_to_rule(address: tuple[str, int], path: str, method: str)
 def test_apis_whose_clients_show_no_token_are_not_there(address: tuple[str, int], path: str) -> None:
     """Not even for those who show one."""
     for who in (None, "rules"):
-        assert 404 == _ask(address, "POST", path, who)[0]
+        status, _, body = _ask(address, "POST", path, who)
+        assert 404 == status
+        assert {"auth.tokens_file", "compat.anonymous"} <= set(json.loads(body)["detail"].split())
 
 
 def test_they_are_where_the_operator_says_so(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from api.problems import RequestRefused
 from api.rest.app import create_app
 from api.rest.limits import RestLimits
 from api.server import ServerSettings
+from indexer.errors import BadRequestError, FieldIssue, LimitReachedError
 from schemas.lookup import LookupQuery, PodEntry, PrefixTokens, TierTokens
 from tests.support.callers import bearer, gates
 from tests.support.collecting import until
@@ -130,7 +131,28 @@ def test_what_is_not_understood_is_no_error(
 
     assert (204, "no_signal", b"") == (status, told["x-kvindexer-state"], content)
     assert (200, "no_signal", b"") == (below[0], below[1]["x-kvindexer-state"], below[2])
+    assert told["x-kvindexer-reason"] == below[1]["x-kvindexer-reason"] != ""
     assert 200 == request(client, "POST", "/v1/pick", CHAT)[0]
+
+
+@pytest.mark.parametrize("path", ["/v1/pick", BELOW])
+@pytest.mark.parametrize(
+    ("refusal", "reason"),
+    [
+        (BadRequestError("prompt.no_tokenizer", [FieldIssue("prompt", "none")]), "prompt.no_tokenizer"),
+        (LimitReachedError("limits.texts_waiting", 1, 1.0, code="texts.too_many"), "texts.too_many"),
+        (RequestRefused(http.HTTPStatus.SERVICE_UNAVAILABLE, "odd", "odd"), "odd"),
+        (ZeroDivisionError("secret"), "internal"),
+    ],
+)
+def test_what_a_lookup_would_be_refused_for_is_the_reason(
+    client: http.client.HTTPConnection, node: FakeNode, path: str, refusal: Exception, reason: str
+) -> None:
+    """By its code: nobody is named without a word why."""
+    node.fault = refusal
+    status, headers, _ = request(client, "POST", path, CHAT)
+
+    assert (204 if path == "/v1/pick" else 200, reason) == (status, headers["x-kvindexer-reason"])
 
 
 def test_a_fault_of_ours_is_no_error_either(

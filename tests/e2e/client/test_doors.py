@@ -214,13 +214,16 @@ def test_a_pick_is_lines() -> None:
     """Or nothing at all."""
     headers = {"x-kvindexer-state": "exact", "x-kvindexer-request-id": "r"}
     with (
-        _elsewhere((200, headers, b"a:1 0.5 32 live\n%5Bb%25c%5D 0.1 16 stale\n"), (204, {}, b"")) as server,
+        _elsewhere(
+            (200, headers, b"a:1 0.5 32 live\n%5Bb%25c%5D 0.1 16 stale\n"),
+            (204, {"x-kvindexer-reason": "no_match"}, b""),
+        ) as server,
         Client(f"http://127.0.0.1:{server.server_port}", timeout_s=LONG_S) as index,
     ):
         body = b'{"model": "m", "prompt": "Once"}'
         picked = index.pick(body, pods=["a:1", "b"], truncated=True)
         assert Picked([PickedPod("a:1", 0.5, 32, "live"), PickedPod("[b%c]", 0.1, 16, "stale")], "exact", "r") == picked
-        assert Picked([], "no_signal", "") == index.pick({"prompt": "x"})
+        assert Picked([], "no_signal", "", "no_match") == index.pick({"prompt": "x"})
         _, sent, told, _ = server.seen[0]  # type: ignore[attr-defined]
 
     assert (body, "a:1,b", "true") == (told, sent["x-kvindexer-pods"], sent["x-kvindexer-truncated"])

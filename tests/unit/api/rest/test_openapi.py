@@ -8,6 +8,7 @@ import pytest
 from fastapi.openapi.models import OpenAPI
 
 from api.access.gates import open_gates
+from api.faces.doors import FACE_PATHS
 from api.rest.app import create_app
 from api.rest.field_texts import FIELD_TEXTS
 from api.rest.lookup_request import HASH_BLOCKS_MAX
@@ -72,6 +73,15 @@ def test_lists_exactly_what_is_served() -> None:
     served = {(path, method) for path, method in served if not path.startswith("/v1/pick/")}
 
     assert served | {("/v1/lookup", "POST")} == {(path, method) for path, method, _ in _operations()}
+
+
+def test_names_the_paths_that_others_describe() -> None:
+    """All of them."""
+    app = create_app(FakeNode(), gates=open_gates())
+    served = {route.path for route in app._app.routes}  # type: ignore[attr-defined]
+    named = {word for word in DOCUMENT["info"]["description"].split("`") if word.startswith("/")}
+
+    assert FACE_PATHS == named == {path for path in served - set(DOCUMENT["paths"]) if not path.startswith("/v1/pick/")}
 
 
 def test_every_operation_has_a_name_of_its_own_and_says_what_a_refusal_looks_like() -> None:
