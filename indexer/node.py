@@ -45,7 +45,9 @@ from indexer.store.rebuild import SourceReader
 from indexer.telemetry import Telemetry
 from indexer.texts.asking import Asking
 from indexer.texts.choice import read_tokenizers
+from indexer.texts.health import Health
 from indexer.texts.making import Making, TextOptions
+from indexer.texts.remarks import TextRemarks
 from schemas.history import HistoryList
 from schemas.rest import HashResult, PartitionList, Readiness, SourceRegistered, SourcesTouched, VersionAnswer
 
@@ -123,8 +125,14 @@ class Node:
         self.ingest.reshaped = self._reshaped
         self.telemetry = Telemetry(clock, limits, self.version().version, per_source=settings.metrics.per_source)
         self.telemetry.follows = self._follows
-        self._making, self._asking = self._on_texts(chance)
-        self.source_log = SourceLog(self.registry, self._lookup.view, clock, follows=self._follows)
+        self.source_log = SourceLog(
+            self.registry,
+            self._lookup.view,
+            clock,
+            follows=self._follows,
+            remarks=self._remarks,
+        )
+        self._making, self._asking, self._text_remarks = self._on_texts(chance)
         self.ingest.restarted = self.source_log.restarted
         name = "" if settings.redis.url is None else replica_name(settings, socket.gethostname(), os.getpid())
         self.history = History(clock, replica=name)
@@ -319,7 +327,15 @@ class Node:
                 continue
             owner = None if self.replica is None else self.replica.owner_of(key)
             views.append(
-                source_view(source, prepared, self.clock, self.registry, owner=owner, followed=self._follows(key))
+                source_view(
+                    source,
+                    prepared,
+                    self.clock,
+                    self.registry,
+                    owner=owner,
+                    followed=self._follows(key),
+                    remarks=self._text_remarks.of(source),
+                )
             )
             if limit and len(views) == limit:
                 break
@@ -460,6 +476,9 @@ class Node:
     def _follows(self, source: SourceId) -> bool:
         return self.replica is not None and self.replica.follows(source)
 
+    def _remarks(self, source: SourceIndex) -> dict[str, str]:
+        return self._text_remarks.standing(source)
+
     def _watch_applied(self, *, waited_for: bool) -> None:
         """Each batch goes through here: who has nothing to do with it is not told."""
         if self.replica is not None:
@@ -479,7 +498,7 @@ class Node:
         if self.replica is not None:
             self.replica.touched(source)
 
-    def _on_texts(self, chance: random.Random) -> tuple[Making, Asking]:
+    def _on_texts(self, chance: random.Random) -> tuple[Making, Asking, TextRemarks]:
         """What makes tokens of prompts told as text. Raises `SettingsError` where a file cannot be had."""
         limits, view = self.settings.limits, self._lookup.view
         tokenizers = read_tokenizers(self.settings.models, self.clock)
@@ -491,7 +510,8 @@ class Node:
             cache_bytes=limits.text_cache_bytes,
             asks_engines=tokenizers.ask_engines,
         )
-        making = Making(self.clock, options, self.telemetry.texts, chance.getrandbits(64))
+        health = Health(self.clock, self.source_log.say)
+        making = Making(self.clock, options, self.telemetry.texts, chance.getrandbits(64), health)
         asking = Asking(
             self.clock,
             tokenizers,
@@ -500,7 +520,7 @@ class Node:
             state=lambda source: view.prepared(source, self.clock.now()).state,
             timeout_ms=limits.text_timeout_ms,
         )
-        return making, asking
+        return making, asking, TextRemarks(tokenizers, health)
 
     def _on_store(self, url: str, chance: random.Random, secret: bytes) -> Replica:
         """The part of this process that has to do with the store."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from indexer.source_words import reason_in_words, warnings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable, Mapping
 
     from indexer.index.registry import Registry
     from indexer.index.source import SourceIndex
@@ -42,15 +42,25 @@ class Told(NamedTuple):
 
 
 class SourceLog:
-    """One per process. `look` is called about once a second. `follows`: whether another replica owns a source."""
+    """One per process. `look` is called about once a second.
+
+    `follows`: whether another replica owns a source; `remarks`: what else should be looked at, by a key.
+    """
 
     def __init__(
-        self, registry: Registry, view: FleetView, clock: Clock, *, follows: Callable[[SourceId], bool]
+        self,
+        registry: Registry,
+        view: FleetView,
+        clock: Clock,
+        *,
+        follows: Callable[[SourceId], bool],
+        remarks: Callable[[SourceIndex], Mapping[str, str]],
     ) -> None:
         self._registry = registry
         self._view = view
         self._clock = clock
         self._follows = follows
+        self._remarks = remarks
         self._second = clock.now()
         self._written: Counter[int] = Counter()
         self._left_out: Counter[int] = Counter()
@@ -102,7 +112,7 @@ class SourceLog:
     def _new_warnings(self, key: SourceId, source: SourceIndex) -> list[tuple[str, str]]:
         """Those that were not there at the last look, or say something else. Of a number alone it is not told."""
         now, told, fresh = self._clock.now(), self._told.setdefault(key, {}), []
-        present = warnings_of(source, self._registry)
+        present = {**warnings_of(source, self._registry), **self._remarks(source)}
         for name, text in present.items():
             before = told.get(name)
             repeated = before is not None and (before.present or now - before.at < REPEATED_AFTER_S)

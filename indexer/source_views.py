@@ -13,7 +13,7 @@ from schemas.rest import BlockView, GroupView, SourceView
 from schemas.watch import SourceStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
     from indexer.index.lane import Lane
     from indexer.index.mirror import Mirror
@@ -31,8 +31,12 @@ def source_view(
     *,
     owner: str | None = None,
     followed: bool = False,
+    remarks: Sequence[str] = (),
 ) -> SourceView:
-    """All that is known of one source. `owner`: the replica that applies its events; `followed`: it is another one."""
+    """All that is known of one source. `owner`: the replica that applies its events; `followed`: it is another one.
+
+    `remarks`: warnings beside those that it has of its own.
+    """
     described = source.descriptor
     since = datetime.fromtimestamp(clock.wall_us() / 1e6, UTC) - timedelta(seconds=clock.now() - _since(source, view))
     untold = followed and source.told_holdings is None
@@ -66,7 +70,7 @@ def source_view(
         aliases=list(described.aliases),
         labels=dict(described.labels),
         cordoned=source.facts.cordoned,
-        warnings=list(warnings_of(source, registry).values()),
+        warnings=[*warnings_of(source, registry).values(), *remarks],
     )
 
 

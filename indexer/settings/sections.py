@@ -78,7 +78,7 @@ class TokenizerEntry(Section, frozen=True):
     template: Text | None = None
     """Path of a chat template that counts instead of the one beside `file`."""
     engine: bool | Text = False
-    """true: ask `/tokenize` of an engine of the model, at the `address` of its source. Or the URL of one."""
+    """true: ask `/tokenize` of an engine of the model, at its source's `address`, or name. Or the URL of one."""
 
 
 class Models(Section, frozen=True):

@@ -5,6 +5,9 @@
     local       a tokenizer read from files, run in threads
     files       reading those files at the start
     engines     the engine's own `/tokenize`, where there are no files
+    addresses   where that is
+    health      how engines do that, for the log
+    remarks     and for who looks at a source
     choice      which of these a model has
     making      cache, single flight, limits and deadline around them
 

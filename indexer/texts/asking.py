@@ -9,7 +9,7 @@ import msgspec
 
 from indexer.errors import BadRequestError, FieldIssue
 from indexer.model import DEFAULT_TENANT, TOKEN_BYTES, SourceState
-from indexer.texts.engines import base_url
+from indexer.texts.addresses import engine_url
 from schemas.lookup import TokenizerUsed
 
 if TYPE_CHECKING:
@@ -137,8 +137,7 @@ class _Engines:
         """Of every engine of the model that is not down, the surest first."""
         found: dict[str, int] = {}
         for source in self._sources:
-            address = source.descriptor.address
-            url = None if address is None else base_url(address)
+            url = engine_url(source.descriptor)
             state = self._state(source)
             if url is not None and state in _BEST_FIRST:
                 rank = _BEST_FIRST.index(state)

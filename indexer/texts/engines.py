@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from http import HTTPStatus
@@ -19,6 +18,7 @@ import msgspec
 
 from indexer.errors import BadRequestError, FieldIssue
 from indexer.ports import Clock
+from indexer.texts.health import Health, why_not_reached
 from indexer.texts.local import TextLimits, image_of, too_many_tokens
 from schemas.lookup import TextPrompt
 
@@ -34,7 +34,6 @@ REST_S: Final = 1.0
 REST_MAX_S: Final = 30.0
 SHARE: Final = 0.5
 """Of the time left, for the first of two engines."""
-_ADDRESS: Final = re.compile(r"(?:http://)?((?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5})/?")
 _REFUSALS: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
 
 
@@ -104,12 +103,6 @@ class EngineTokenizer:
         self.url = url
 
 
-def base_url(address: str) -> str | None:
-    """Where a source's API is, from its address; None for what is no `HOST:PORT`."""
-    found = _ADDRESS.fullmatch(address)
-    return None if found is None else f"http://{found[1]}"
-
-
 class _Rest:
     """One engine's failures in a row, and until when it is let be."""
 
@@ -121,8 +114,9 @@ class _Rest:
 class Engines:
     """Asks them. Lives on one event loop; `close` ends its connections."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, health: Health) -> None:
         self._clock = clock
+        self._health = health
         self._client: httpx.AsyncClient | None = None
         self._rests: dict[str, _Rest] = {}
         self._turn = 0
@@ -176,16 +170,17 @@ class Engines:
         try:
             async with turn:
                 status, content = await self._exchange(f"{url}/tokenize", body, limits)
-            if status in _REFUSALS:
-                rest.failures = 0
-                raise _refused()
-            answer = _decode(content) if status == HTTPStatus.OK else None
-        except (TimeoutError, httpx.HTTPError, httpx.InvalidURL, msgspec.DecodeError, UnicodeDecodeError, _TooLong):
-            answer = None
+            answer = None if status in _REFUSALS else _read(status, content)
+        except (TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
+            self._failed(url, rest, why_not_reached(error))
+            return None
+        except _Unusable as error:
+            self._failed(url, rest, str(error))
+            return None
+        rest.failures = 0
+        self._health.worked(url)
         if answer is None:
-            self._failed(rest)
-        else:
-            rest.failures = 0
+            raise _refused()
         return answer
 
     async def _exchange(self, url: str, body: bytes, limits: TextLimits) -> tuple[int, bytes]:
@@ -199,19 +194,29 @@ class Engines:
             async for part in response.aiter_raw():
                 size += len(part)
                 if size > bytes_max:
-                    raise _TooLong
+                    raise _Unusable("an answer longer than the tokens of a text can be")
                 parts.append(part)
         return response.status_code, b"".join(parts)
 
-    def _failed(self, rest: _Rest) -> None:
+    def _failed(self, url: str, rest: _Rest, cause: str) -> None:
+        self._health.failed(url, cause)
         rest.failures += 1
         beyond = rest.failures - FAILURES_MAX
         if beyond >= 0:
             rest.until = self._clock.now() + min(REST_S * 2**beyond, REST_MAX_S)
 
 
-class _TooLong(Exception):
-    """An answer beyond everything that tokens of one prompt can be."""
+class _Unusable(Exception):
+    """An answer that tells no tokens; says why, without a word of it."""
+
+
+def _read(status: int, content: bytes) -> _Answer:
+    if status != HTTPStatus.OK:
+        raise _Unusable(f"status {status}")
+    try:
+        return _decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise _Unusable("an answer that is no list of tokens") from None
 
 
 def _question(model: str | None, text: TextPrompt) -> dict[str, object]:

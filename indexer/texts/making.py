@@ -24,6 +24,7 @@ from indexer.errors import BadRequestError, FieldIssue, LimitReachedError
 from indexer.ports import Clock
 from indexer.texts.choice import Chosen
 from indexer.texts.engines import Engines, EnginesFailed, EnginesLate, Patience
+from indexer.texts.health import Health
 from indexer.texts.local import LocalTokenizer, TextLimits
 from indexer.texts.template import OutOfTime
 from schemas.lookup import TextPrompt
@@ -127,14 +128,14 @@ class _Known(LRUCache[bytes, bytes]):
 class Making:
     """Makes tokens, for one event loop."""
 
-    def __init__(self, clock: Clock, options: TextOptions, counts: Counts, salt: int) -> None:
+    def __init__(self, clock: Clock, options: TextOptions, counts: Counts, salt: int, health: Health) -> None:
         self._clock = clock
         self._options = options
         self._limits = TextLimits(options.bytes_max, options.tokens_max)
         self._counts = counts
         self._salt = salt & _U64_MASK
         self._pool = ThreadPoolExecutor(options.threads, thread_name_prefix="tokenizer")
-        self._engines = Engines(clock)
+        self._engines = Engines(clock, health)
         self._known = _Known(options.cache_bytes, counts)
         self._flights: dict[bytes, _Flight] = {}
         self._waiting_bytes = 0

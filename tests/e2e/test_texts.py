@@ -132,7 +132,12 @@ def test_hashes_that_come_too_late_are_a_problem(
     [
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "planted": 1}]}]}, 422, "messages.not_text"),
         ({"messages": [{"content": "planted"}]}, 422, "messages.wrong_type"),
-        ({"messages": [{"role": "user", "planted": 1}], "tools": [{"planted": 1}]}, 422, "tools.wrong_type"),
+        ({"messages": [{"role": "user", "planted": 1}]}, 422, "messages.wrong_type"),
+        (
+            {"messages": [{"role": "user", "content": "a", "planted": 1}], "tools": [{"planted": 1}]},
+            422,
+            "tools.wrong_type",
+        ),
         ({"prompt": "planted " * 600_000}, 422, "prompt.too_long"),
         ({"prompt": ["planted"]}, 422, "prompt.wrong_type"),
     ],

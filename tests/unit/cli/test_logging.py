@@ -9,9 +9,11 @@ import pytest
 from api.cli.serve import log_from
 from indexer.clock import SystemClock
 from indexer.texts.engines import Engines, Patience
+from indexer.texts.health import Health
 from indexer.texts.local import TextLimits
 from schemas.lookup import TextPrompt
 from tests.support.collecting import run_on
+from tests.support.said import Said
 from tests.support.tokenize_engine import engine
 
 
@@ -28,7 +30,7 @@ def test_a_text_is_no_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
 
     async def body() -> None:
         clock = SystemClock()
-        engines = Engines(clock)
+        engines = Engines(clock, Health(clock, Said()))
         async with engine() as one:
             await engines.tokens(
                 [one.url], "m", TextPrompt(prompt="planted"), TextLimits(99, 99), Patience(clock, clock.now() + 20)

@@ -21,7 +21,7 @@ from indexer.settings.sections import Limits, Models, TokenizerEntry
 from schemas.lookup import LookupAnswer, LookupQuery, PodEntry, TextPrompt, TokenizerUsed
 from tests.support.collecting import run_on, until
 from tests.support.text_models import published, published_tokenizer, small_tokenizer
-from tests.support.tokenize_engine import engine, never
+from tests.support.tokenize_engine import engine, never, saying, well
 
 FOX = TextPrompt(prompt="fox")
 
@@ -226,6 +226,69 @@ def test_an_engine_is_asked_where_its_source_says_it_is() -> None:
                 assert "model.missing" == caught.value.code
                 assert [{"model": "m", "prompt": "fox", "add_special_tokens": True}] == one.asked
                 assert [] == other.asked
+
+    run_on("asyncio", body())
+
+
+def test_an_engine_is_asked_by_its_name_where_that_is_an_address() -> None:
+    """Where no address is told: as a gateway is sent there."""
+
+    async def body() -> None:
+        async with engine() as one, _node(Models(tokenizer="engine"), _source(f"127.0.0.1:{one.port}")) as node:
+            query = await node.tokenized(LookupQuery(text=FOX, model="m"))
+            assert query.tokens
+            assert [[]] == [_of_texts(view.warnings) for view in await node.source_views()]
+
+    run_on("asyncio", body())
+
+
+def _of_texts(warnings: list[str]) -> list[str]:
+    return [warning for warning in warnings if "token" in warning]
+
+
+def _logged(caplog: pytest.LogCaptureFixture, word: str) -> list[str]:
+    return [record.getMessage() for record in caplog.records if word in record.getMessage()]
+
+
+def test_sources_whose_engine_cannot_be_asked_say_so(small: TokenizerEntry, caplog: pytest.LogCaptureFixture) -> None:
+    """Each in a remark, all in one line of the log; not those of models that have files, or an engine of their own."""
+
+    async def body() -> None:
+        entries = {"file": small, "one": TokenizerEntry(engine="http://127.0.0.1:1")}
+        models = Models(tokenizer="engine", tokenizers=entries)
+        sources = [_source("a"), _source("b"), _source("c", "file"), _source("d", "one"), _source("e", address="e:1")]
+        async with _node(models, *sources) as node:
+            await until(lambda: bool(_logged(caplog, "address=")), "the line")
+            said = {view.pod: _of_texts(view.warnings) for view in await node.source_views()}
+            assert {"a": 1, "b": 1, "c": 0, "d": 0, "e": 0} == {pod: len(told) for pod, told in said.items()}
+            assert [f"source a, b: {said['a'][0]}"] == _logged(caplog, "address=")
+            assert (await node.tokenized(LookupQuery(text=FOX, model="m", pods=("a",)))).overdue
+
+    run_on("asyncio", body())
+
+
+@pytest.mark.parametrize("by", ["address", "setting"])
+def test_a_source_says_while_its_engine_fails_to_make_tokens(by: str, caplog: pytest.LogCaptureFixture) -> None:
+    """And why; one line when that begins, and one when it is over."""
+    caplog.set_level("INFO")
+
+    async def body() -> None:
+        async with engine(saying("404 Not Found", b"")) as one:
+            at = f"127.0.0.1:{one.port}"
+            models = Models(tokenizers={"m": TokenizerEntry(engine=one.url if by == "setting" else True)})
+            async with _node(models, _source("a", address=at if by == "address" else None), _source("z", "z")) as node:
+
+                async def asked() -> tuple[bool, list[list[str]]]:
+                    query = await node.tokenized(LookupQuery(text=FOX, model="m"))
+                    return query.overdue, [_of_texts(view.warnings) for view in await node.source_views()]
+
+                remark = "POST /tokenize failed when its engine was asked last: status 404"
+                for _ in range(2):
+                    assert (True, [[remark], []]) == await asked()
+                one.reply = well
+                assert (False, [[], []]) == await asked()
+                fails, again = f"{one.url}: POST /tokenize fails: status 404", f"{one.url}: POST /tokenize works again"
+                assert [f"engine {fails}", f"engine {again}"] == _logged(caplog, "POST /tokenize")
 
     run_on("asyncio", body())
 

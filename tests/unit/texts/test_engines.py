@@ -13,11 +13,13 @@ import pytest
 
 from indexer.clock import SystemClock
 from indexer.errors import BadRequestError
-from indexer.texts.engines import FAILURES_MAX, REST_S, Engines, EnginesFailed, Patience, base_url
+from indexer.texts.engines import FAILURES_MAX, REST_S, Engines, EnginesFailed, Patience
+from indexer.texts.health import Health
 from indexer.texts.local import TextLimits
 from schemas.lookup import TextPrompt
 from tests.support.collecting import run_on, until
 from tests.support.core import ManualClock
+from tests.support.said import Said
 from tests.support.tokenize_engine import Reply, engine, in_drops, never, saying, tokens_of, well, without_end
 
 LIMITS = TextLimits(100_000, 1_000)
@@ -29,7 +31,7 @@ SOON_S = 0.3
 @asynccontextmanager
 async def _asking() -> AsyncIterator[tuple[Engines, SystemClock]]:
     clock = SystemClock()
-    engines = Engines(clock)
+    engines = Engines(clock, Health(clock, Said()))
     try:
         yield engines, clock
     finally:
@@ -152,7 +154,7 @@ def test_an_engine_that_fails_again_and_again_rests() -> None:
 
     async def body() -> None:
         clock = ManualClock()
-        engines = Engines(clock)
+        engines = Engines(clock, Health(clock, Said()))
         async with engine(saying("500 No", b"")) as one:
             for _ in range(FAILURES_MAX + 2):
                 with pytest.raises(EnginesFailed):
@@ -223,25 +225,3 @@ def test_a_question_that_is_given_up_leaves_nothing_behind() -> None:
             assert await engines.tokens([one.url], "m", PROMPT, LIMITS, Patience(clock, clock.now() + LONG_S))
 
     run_on("asyncio", body())
-
-
-@pytest.mark.parametrize(
-    ("address", "url"),
-    [
-        ("10.0.0.1:8000", "http://10.0.0.1:8000"),
-        ("http://10.0.0.1:8000/", "http://10.0.0.1:8000"),
-        ("[fd00::1]:8000", "http://[fd00::1]:8000"),
-        ("engine-0.engines:8000", "http://engine-0.engines:8000"),
-        ("10.0.0.1", None),
-        ("10.0.0.1:8000/admin", None),
-        ("user@10.0.0.1:8000", None),
-        ("10.0.0.1:8000?x", None),
-        ("10.0.0.1:8000#", None),
-        ("https://10.0.0.1:8000", None),
-        ("10.0.0.1:8000\n", None),
-        ("a b:1", None),
-    ],
-)
-def test_an_address_is_host_and_port(address: str, url: str | None) -> None:
-    """Nothing in it may lead the question elsewhere on that host."""
-    assert url == base_url(address)

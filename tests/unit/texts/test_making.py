@@ -16,12 +16,14 @@ from indexer.errors import BadRequestError, LimitReachedError
 from indexer.texts import making
 from indexer.texts.choice import Chosen
 from indexer.texts.engines import FAILURES_MAX, EngineTokenizer
+from indexer.texts.health import Health
 from indexer.texts.local import LocalTokenizer, TextLimits
 from indexer.texts.making import ENTRY_BYTES, WAITING_BYTES_MAX, Counts, Made, Making, TextOptions
 from indexer.texts.template import ChatTemplate, OutOfTime
 from schemas.lookup import TextPrompt
 from tests.support.collecting import run_on, until
 from tests.support.core import ManualClock
+from tests.support.said import Said
 from tests.support.text_models import small_tokenizer
 from tests.support.tokenize_engine import TokenizeEngine, engine, never, well
 
@@ -98,7 +100,7 @@ class Bench:
         self.clock = clock or SystemClock()
         self.told = Told()
         counts: Counts = self.told
-        self.making = Making(self.clock, TextOptions(**(OPTIONS | options)), counts, salt=7)
+        self.making = Making(self.clock, TextOptions(**(OPTIONS | options)), counts, 7, Health(self.clock, Said()))
         self.plain = Chosen("m", LocalTokenizer(small_tokenizer(), {}))
 
     async def make(
