@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from indexer.source_log import A_CALLER
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -108,14 +110,20 @@ class NodePort(Protocol):
     # `tenant`: whoever asks knows of that tenant's sources alone; to it others are not there. None: it knows of all.
 
     # Commands. With a store they are recorded there first: `StoreFailure` where that was not possible. `effect` of the
-    # answer is `accepted` where the owner of a source was not seen to have come to it in time.
+    # answer is `accepted` where the owner of a source was not seen to have come to it in time. `by`: who gives it, for
+    # the line of the log that each command has.
 
-    async def add_source(self, descriptor: Descriptor) -> SourceRegistered:
+    async def add_source(self, descriptor: Descriptor, *, by: str = A_CALLER) -> SourceRegistered:
         """Register. Raises `SourceConflictError` where it contradicts what stands, `LimitReachedError` when full."""
         ...
 
     async def replace_api_sources(
-        self, descriptors: Sequence[Descriptor], *, max_removals: int | None = None, tenant: str | None = None
+        self,
+        descriptors: Sequence[Descriptor],
+        *,
+        max_removals: int | None = None,
+        tenant: str | None = None,
+        by: str = A_CALLER,
     ) -> SourcesReplaced:
         """Make these the whole set of origin `api`, of that tenant: all or nothing. Raises as `add_source`.
 
@@ -124,19 +132,23 @@ class NodePort(Protocol):
         """
         ...
 
-    async def remove_source(self, pod: str, dp_rank: int | None, *, tenant: str | None = None) -> SourcesTouched:
+    async def remove_source(
+        self, pod: str, dp_rank: int | None, *, tenant: str | None = None, by: str = A_CALLER
+    ) -> SourcesTouched:
         """Remove one rank or all.
 
         Raises `SourceUnknownError`; `SourceConflictError` when a flag or the configuration holds it.
         """
         ...
 
-    async def clear_source(self, pod: str, dp_rank: int | None, *, tenant: str | None = None) -> SourcesTouched:
+    async def clear_source(
+        self, pod: str, dp_rank: int | None, *, tenant: str | None = None, by: str = A_CALLER
+    ) -> SourcesTouched:
         """New generation, everything of it gone. Raises `SourceUnknownError`."""
         ...
 
     async def cordon_source(
-        self, pod: str, dp_rank: int | None, *, cordoned: bool, tenant: str | None = None
+        self, pod: str, dp_rank: int | None, *, cordoned: bool, tenant: str | None = None, by: str = A_CALLER
     ) -> SourcesTouched:
         """Set or lift the cordon. Raises `SourceUnknownError`."""
         ...
@@ -171,14 +183,14 @@ class NodePort(Protocol):
         """What this replica does with each partition of the store, and which replicas there are."""
         ...
 
-    async def drain_replica(self, name: str) -> ReplicaDrained:
+    async def drain_replica(self, name: str, *, by: str = A_CALLER) -> ReplicaDrained:
         """Have a replica give up all that it owns; returns when it did, or soon, with `effect` `accepted`.
 
         Raises `ReplicaUnknownError`, `DrainRefusedError` where nobody could take over, `StoreFailure`.
         """
         ...
 
-    async def undrain_replica(self, name: str) -> ReplicaDrained:
+    async def undrain_replica(self, name: str, *, by: str = A_CALLER) -> ReplicaDrained:
         """It may own again. Raises `ReplicaUnknownError`, `DrainRefusedError` in memory mode, `StoreFailure`."""
         ...
 
@@ -204,6 +216,10 @@ class NodePort(Protocol):
         `input`: `json`, `msgpack`, `bytes`, `hashes` or `unknown`; `state` is empty for a
         problem.
         """
+        ...
+
+    def access_refused(self, status: int, code: str) -> None:
+        """Count, for a line of the log, that somebody was refused for who he is or is not: 401 or 403, and why."""
         ...
 
     def limit_reached(self, limit: str) -> None:

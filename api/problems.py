@@ -131,6 +131,12 @@ def count_limit(refusal: RequestRefused, reached: Callable[[str], None]) -> None
         reached(limit)
 
 
+def count_denial(error: Exception, denied: Callable[[int, str], None]) -> None:
+    """Count it where that is a refusal for who asks. Once a request: whoever answers it does."""
+    if isinstance(error, RequestRefused) and error.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        denied(error.status.value, error.code)
+
+
 def problem_response(refusal: RequestRefused, request_id: str) -> tuple[int, Headers, bytes]:
     """Status, headers and body of a refusal."""
     body = _encode(problem_of(refusal, request_id))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
+import logging
 import os
 import random
 import socket
@@ -36,7 +37,7 @@ from indexer.partitions.replica import Replica
 from indexer.roster import Roster
 from indexer.settings import masked, replica_name
 from indexer.slices import Slices
-from indexer.source_log import SourceLog
+from indexer.source_log import A_CALLER, SourceLog, named
 from indexer.source_views import block_views, source_status, source_view
 from indexer.store.address import parse
 from indexer.store.breaker import BreakerOptions
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     )
     from schemas.watch import SourceStatus
 
+_access_log: Final = logging.getLogger("kvindexer.access")
 LAYOUT: Final = "1"
 TIDY_PAUSE_S: Final = 0.002
 """Between two slices of housekeeping while there is some; each slice is under a millisecond."""
@@ -149,6 +151,7 @@ class Node:
         )
         self.roster.happened = self.history.note
         self.fleet = self.roster.fleet = Fleet(_collect_options(settings), clock, self.roster)
+        self._refused: Counter[tuple[int, str]] = Counter()
         self._was_ready = False
         self._started_at = clock.now()
         if settings.redis.url is not None:
@@ -248,40 +251,49 @@ class Node:
 
     # -- sources -------------------------------------------------------------------------------------------------------
 
-    async def add_source(self, descriptor: Descriptor) -> SourceRegistered:
+    async def add_source(self, descriptor: Descriptor, *, by: str = A_CALLER) -> SourceRegistered:
         """Register."""
         if self.replica is not None:
-            return await self.replica.orders.add(descriptor)
-        result = self.roster.add(descriptor)
+            return await self.replica.orders.add(descriptor, by=by)
+        result = self.roster.add(descriptor, by=by)
         return SourceRegistered(pod=descriptor.pod, dp_rank=descriptor.dp_rank, result=result)
 
     async def replace_api_sources(
-        self, descriptors: Sequence[Descriptor], *, max_removals: int | None = None, tenant: str | None = None
+        self,
+        descriptors: Sequence[Descriptor],
+        *,
+        max_removals: int | None = None,
+        tenant: str | None = None,
+        by: str = A_CALLER,
     ) -> SourcesReplaced:
         """Make these the whole set of origin `api`, of that tenant: all or nothing."""
         if self.replica is not None:
-            return await self.replica.orders.replace(descriptors, max_removals=max_removals, tenant=tenant)
-        return self.roster.replace_api(descriptors, max_removals=max_removals, tenant=tenant)
+            return await self.replica.orders.replace(descriptors, max_removals=max_removals, tenant=tenant, by=by)
+        return self.roster.replace_api(descriptors, max_removals=max_removals, tenant=tenant, by=by)
 
-    async def remove_source(self, pod: str, dp_rank: int | None, *, tenant: str | None = None) -> SourcesTouched:
+    async def remove_source(
+        self, pod: str, dp_rank: int | None, *, tenant: str | None = None, by: str = A_CALLER
+    ) -> SourcesTouched:
         """Remove one rank or all."""
         if self.replica is not None:
-            return await self.replica.orders.remove(pod, dp_rank, tenant=tenant)
-        return SourcesTouched(pod=pod, sources=self.roster.remove(pod, dp_rank, tenant=tenant))
+            return await self.replica.orders.remove(pod, dp_rank, tenant=tenant, by=by)
+        return SourcesTouched(pod=pod, sources=self.roster.remove(pod, dp_rank, tenant=tenant, by=by))
 
-    async def clear_source(self, pod: str, dp_rank: int | None, *, tenant: str | None = None) -> SourcesTouched:
+    async def clear_source(
+        self, pod: str, dp_rank: int | None, *, tenant: str | None = None, by: str = A_CALLER
+    ) -> SourcesTouched:
         """New generation, everything of it gone."""
         if self.replica is not None:
-            return await self.replica.orders.clear(pod, dp_rank, tenant=tenant)
-        return SourcesTouched(pod=pod, sources=self.roster.clear(pod, dp_rank, tenant=tenant))
+            return await self.replica.orders.clear(pod, dp_rank, tenant=tenant, by=by)
+        return SourcesTouched(pod=pod, sources=self.roster.clear(pod, dp_rank, tenant=tenant, by=by))
 
     async def cordon_source(
-        self, pod: str, dp_rank: int | None, *, cordoned: bool, tenant: str | None = None
+        self, pod: str, dp_rank: int | None, *, cordoned: bool, tenant: str | None = None, by: str = A_CALLER
     ) -> SourcesTouched:
         """Set or lift the cordon."""
         if self.replica is not None:
-            return await self.replica.orders.cordon(pod, dp_rank, cordoned=cordoned, tenant=tenant)
-        touched = self.roster.cordon(pod, dp_rank, cordoned=cordoned, tenant=tenant)
+            return await self.replica.orders.cordon(pod, dp_rank, cordoned=cordoned, tenant=tenant, by=by)
+        touched = self.roster.cordon(pod, dp_rank, cordoned=cordoned, tenant=tenant, by=by)
         return SourcesTouched(pod=pod, sources=touched)
 
     def source_for_topic(self, pod: str, model: str | None, dp_rank: int) -> EventSink | None:
@@ -383,13 +395,17 @@ class Node:
             return PartitionList(mode="memory", partitions=[], replicas=[])
         return self.replica.overview.listed()
 
-    async def drain_replica(self, name: str) -> ReplicaDrained:
+    async def drain_replica(self, name: str, *, by: str = A_CALLER) -> ReplicaDrained:
         """Have a replica give up all that it owns."""
-        return await self._draining().drain(name)
+        drained = await self._draining().drain(name)
+        self.source_log.say("replica %s: drained by %s", named(name), by)
+        return drained
 
-    async def undrain_replica(self, name: str) -> ReplicaDrained:
+    async def undrain_replica(self, name: str, *, by: str = A_CALLER) -> ReplicaDrained:
         """It may own again."""
-        return await self._draining().undrain(name)
+        undrained = await self._draining().undrain(name)
+        self.source_log.say("replica %s: let own again by %s", named(name), by)
+        return undrained
 
     def _draining(self) -> Draining:
         if self.replica is None:
@@ -466,6 +482,10 @@ class Node:
             self.texts.forget()
             self._making.forget()
         return_freed_memory()
+
+    def access_refused(self, status: int, code: str) -> None:
+        """Count it; a line of the log says so within a second."""
+        self._refused[status, code] += 1
 
     def version(self) -> VersionAnswer:
         """What runs here."""
@@ -575,6 +595,13 @@ class Node:
     def _reshaped(self, _: SourceIndex) -> None:
         self.registry.version += 1
 
+    def _say_refused(self) -> None:
+        """One line of all since the last, with nothing of what was sent."""
+        if self._refused:
+            told = ", ".join(f"{status} {code} ({times})" for (status, code), times in sorted(self._refused.items()))
+            _access_log.warning("requests refused for who asked: %s", told)
+            self._refused.clear()
+
     async def _keep_house(self, stop: asyncio.Event) -> None:
         """Slices of background work, and the event loop's own delay."""
         look_for_lost_at = 0.0
@@ -584,6 +611,7 @@ class Node:
                 await slices.run(self.roster.forget_lost())
                 await slices.run(self.source_log.look())
                 await slices.run(self.history.tidy(self.registry.sources))
+                self._say_refused()
                 look_for_lost_at = self.clock.now() + LOST_EVERY_S
             self.history.turn()
             busy = self.ingest.tidy_slice()

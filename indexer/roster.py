@@ -16,7 +16,7 @@ from indexer.errors import LimitReachedError, SourceConflictError, TooManyRemova
 from indexer.happenings import Happening
 from indexer.index.registry import taken
 from indexer.model import Descriptor, SourceId
-from indexer.source_log import named, names
+from indexer.source_log import A_CALLER, named, names
 from schemas.rest import SourcesReplaced
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Roster:
                     self.fleet.start(sink)
                 await asyncio.sleep(0)
 
-    def add(self, descriptor: Descriptor) -> Literal["created", "same"]:
+    def add(self, descriptor: Descriptor, *, by: str = A_CALLER) -> Literal["created", "same"]:
         """Register.
 
         An equal registration is a no-op; one that differs is refused, as are names that another pod has.
@@ -121,7 +121,7 @@ class Roster:
         if self.stands(descriptor):
             return "same"
         self._open(descriptor)
-        self.say_registered(descriptor)
+        self.say_registered(descriptor, by)
         return "created"
 
     def stands(self, descriptor: Descriptor) -> bool:
@@ -134,13 +134,23 @@ class Roster:
             return True
         raise differs(known.descriptor, descriptor)
 
-    def say_registered(self, descriptor: Descriptor) -> None:
+    def say_registered(self, descriptor: Descriptor, by: str) -> None:
         """For the operator."""
         if descriptor.origin == "api":
-            self._log.say("source %s: registered by a caller, events at %s", named(descriptor.id), descriptor.endpoint)
+            key, at = named(descriptor.id), named(descriptor.endpoint)
+            self._log.say("source %s: registered by %s, events at %s", key, by, at)
+
+    def say_done(self, keys: Iterable[SourceId], what: str, by: str) -> None:
+        """For the operator: a command, in one line, however many sources it reached."""
+        self._log.say("source %s: %s by %s", names(keys), what, by)
 
     def replace_api(
-        self, descriptors: Sequence[Descriptor], *, max_removals: int | None = None, tenant: str | None = None
+        self,
+        descriptors: Sequence[Descriptor],
+        *,
+        max_removals: int | None = None,
+        tenant: str | None = None,
+        by: str = A_CALLER,
     ) -> SourcesReplaced:
         """Make these the whole set of origin `api`, of that tenant: all or nothing.
 
@@ -153,7 +163,7 @@ class Roster:
         for descriptor in exchange.fresh:
             self._enter(descriptor).source.facts.cordoned = descriptor.id in exchange.cordoned
         self.follow_soon([*exchange.gone, *(descriptor.id for descriptor in exchange.fresh)])
-        self.say_exchanged(exchange)
+        self.say_exchanged(exchange, by)
         return exchange.answer
 
     def plan_exchange(
@@ -183,23 +193,24 @@ class Roster:
         answer = SourcesReplaced(added=len(fresh), kept=len(wanted) - len(fresh), removed=len(removed))
         return Exchange(gone, removed, fresh, cordoned, counted, answer)
 
-    def say_exchanged(self, exchange: Exchange) -> None:
+    def say_exchanged(self, exchange: Exchange, by: str) -> None:
         """For the operator."""
         if exchange.gone or exchange.fresh:
             self._log.say(
-                "a caller's list of sources: %d added or changed%s, %d removed%s",
+                "list of sources by %s: %d added or changed%s, %d removed%s",
+                by,
                 len(exchange.fresh),
                 _listed(descriptor.id for descriptor in exchange.fresh),
                 len(exchange.removed),
                 _listed(exchange.removed),
             )
 
-    def remove(self, pod: str, dp_rank: int | None, *, tenant: str | None = None) -> int:
+    def remove(self, pod: str, dp_rank: int | None, *, tenant: str | None = None, by: str = A_CALLER) -> int:
         """Remove one rank or all; sources of flags and configuration stay."""
         keys = self.may_remove(pod, dp_rank, tenant).keys
         for key in keys:
             self._close(key)
-        self._log.say("source %s: removed by a caller", names(keys))
+        self.say_done(keys, "removed", by)
         return len(keys)
 
     def may_remove(self, pod: str, dp_rank: int | None, tenant: str | None = None) -> Touched:
@@ -215,12 +226,12 @@ class Roster:
         self.clears.allow(len(counted))
         return Touched(keys, counted)
 
-    def clear(self, pod: str, dp_rank: int | None, *, tenant: str | None = None) -> int:
+    def clear(self, pod: str, dp_rank: int | None, *, tenant: str | None = None, by: str = A_CALLER) -> int:
         """New generation, everything of it gone."""
         keys = self.may_clear(pod, dp_rank, tenant).keys
         for key in keys:
             self.clear_one(key)
-        self._log.say("source %s: cleared by a caller", names(keys))
+        self.say_done(keys, "cleared", by)
         return len(keys)
 
     def may_clear(self, pod: str, dp_rank: int | None, tenant: str | None = None) -> Touched:
@@ -245,20 +256,21 @@ class Roster:
         cleared = Happening(what="clear", sequence=sequence, generation=generation, generation_before=before)
         self.happened(sink.descriptor.id, cleared)
 
-    def cordon(self, pod: str, dp_rank: int | None, *, cordoned: bool, tenant: str | None = None) -> int:
+    def cordon(
+        self, pod: str, dp_rank: int | None, *, cordoned: bool, tenant: str | None = None, by: str = A_CALLER
+    ) -> int:
         """Set or lift the cordon: a cordoned source goes on learning and is listed with score 0."""
         sources = self._registry.named(pod, dp_rank, tenant)
         for source in sources:
             self.cordon_one(source.descriptor.id, cordoned=cordoned)
-        what = "cordoned" if cordoned else "uncordoned"
-        self._log.say("source %s: %s by a caller", names(source.descriptor.id for source in sources), what)
+        self.say_done((source.descriptor.id for source in sources), cordon_word(cordoned=cordoned), by)
         return len(sources)
 
     def cordon_one(self, key: SourceId, *, cordoned: bool) -> None:
         """Of one source."""
         source = self._sinks[key].source
         if source.facts.cordoned is not cordoned:
-            self.happened(key, Happening(what="cordoned" if cordoned else "uncordoned"))
+            self.happened(key, Happening(what=cordon_word(cordoned=cordoned)))
         source.facts.cordoned = cordoned
         self._view.touch(source)
 
@@ -417,6 +429,11 @@ def _ignore_happening(_: SourceId, _happening: Happening) -> None:
 def registered_as(descriptor: Descriptor, generation: int) -> Happening:
     """For the history of a source."""
     return Happening(what="registered", cause=descriptor.origin, generation=generation)
+
+
+def cordon_word(*, cordoned: bool) -> Literal["cordoned", "uncordoned"]:
+    """What happened to it."""
+    return "cordoned" if cordoned else "uncordoned"
 
 
 def _always(_: SourceId) -> bool:

@@ -29,6 +29,8 @@ LOUD: Final = frozenset({"suspect", "down"})
 LINES_A_SECOND: Final = 20
 REPEATED_AFTER_S: Final = 60.0
 """A warning that comes and goes is told again after this time."""
+A_CALLER: Final = "a caller"
+"""Who gave a command, where nobody has to show a token."""
 NAMED_MAX: Final = 3
 SHOWN_MAX: Final = 100
 

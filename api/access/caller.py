@@ -10,6 +10,7 @@ from typing import Final, Literal, NamedTuple
 
 from api.problems import RequestRefused
 from indexer.errors import FieldIssue
+from indexer.source_log import A_CALLER
 
 Scope = Literal["lookup", "report", "admin"]
 SCOPES: Final[frozenset[Scope]] = frozenset({"lookup", "report", "admin"})
@@ -25,6 +26,11 @@ class Caller(NamedTuple):
 
 ANYONE: Final = Caller("anyone", SCOPES, None)
 """Every caller, where there is no access control."""
+
+
+def named_in_log(caller: Caller) -> str:
+    """Who gave a command: the token's name, which its entry in the file has."""
+    return A_CALLER if caller is ANYONE else f"token {caller.name}"
 
 
 def require(caller: Caller, scope: Scope) -> None:

@@ -14,7 +14,7 @@ from api.faces.answers import dynamos, mooncakes
 from api.faces.plain_hashes import PlainHashes
 from api.faces.questions import Unreadable, by_hashes, by_tokens, plain_options
 from api.faces.refusals import JSON, MSGPACK, as_response, refused, reply
-from api.problems import RequestRefused
+from api.problems import RequestRefused, count_denial
 from api.rest.body import is_coded
 from api.rest.exchange import sharer_of
 from api.rest.media import body_form
@@ -77,6 +77,7 @@ class QueryRoute:
             protocol = error.protocol
             out = refused(error.why, protocol)
         except Exception as error:  # noqa: BLE001 - answers for a fault of ours, too
+            count_denial(error, self._node.access_refused)
             out = refused(error, protocol)
         self._node.observe_lookup(
             api=protocol or "unknown",

@@ -17,6 +17,7 @@ from api.faces.questions import Unreadable, decoded, tenant_meant, tenant_told, 
 from api.faces.refusals import JSON, MSGPACK, FaceRefused, as_response, refused, reply
 from api.faces.shapes import Register, Unregister
 from api.faces.workers import BLOCK_SIZE_LABEL, WorkersFilters, listed
+from api.problems import count_denial
 from api.rest.exchange import sharer_of
 from api.rest.explain import explain
 from api.rest.media import body_form
@@ -95,6 +96,7 @@ class RegisterRoutes:
             body = await self._bodies.plain(received, headers, sharer)
             told = await answer(request, body_form(headers.get(b"content-type"), ids_allowed=False), body)
         except Unreadable as error:
+            count_denial(error.why, self._node.access_refused)
             told = refused(error.why, error.protocol)
         except IndexerError as error:
             told = refused(error, None)

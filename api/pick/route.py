@@ -23,7 +23,7 @@ from api.access.caller import Caller, require, tenant_of
 from api.pick.openai_body import question
 from api.pick.picked import NO_SIGNAL, STATE_HEADER, headers, lines, picks
 from api.ports import NodePort
-from api.problems import RequestRefused, fault, log_fault, refusal_of
+from api.problems import RequestRefused, count_denial, fault, log_fault, refusal_of
 from api.rest.body import BodyReader, CallerGone
 from api.rest.exchange import CALLER, Exchange, caller_of, sharer_of
 from api.rest.header_options import add_header_options
@@ -91,7 +91,9 @@ class PickRoute:
             request.scope[CALLER] = caller
             reply = await self._reply(request, caller)
         except IndexerError as error:
-            told = {STATE_HEADER: NO_SIGNAL, "x-kvindexer-refused": refusal_of(error).code}
+            refusal = refusal_of(error)
+            count_denial(refusal, self._node.access_refused)
+            told = {STATE_HEADER: NO_SIGNAL, "x-kvindexer-refused": refusal.code}
             return Response(b"", HTTPStatus.OK, told, "text/plain")
         return Response(reply.content, HTTPStatus.OK, reply.headers, "text/plain")
 

@@ -68,7 +68,10 @@ def create_app(
     access, registering, faces = gates or open_gates()
     readying = readying or Readying(node, limits, stopping)
     bodies, request_ids = BodyReader(limits, node.limit_reached, readying.pending), RequestIds()
-    requests, exchange = LookupRequests(limits.tokens, node.texts), Exchange(bodies, request_ids, node.limit_reached)
+    requests, exchange = (
+        LookupRequests(limits.tokens, node.texts),
+        Exchange(bodies, request_ids, node.limit_reached, node.access_refused),
+    )
     service = ServiceRoutes(node, exchange, openapi_document(node.version().version), stopping, registering)
     sources, replicas = SourceRoutes(node, exchange, registering), ReplicaRoutes(node, exchange, registering)
     pick = PickRoute(node, exchange, bodies, limits, readying, access)

@@ -15,7 +15,7 @@ from starlette.types import Scope
 from api.access.caller import ANYONE, Caller
 from api.admission import LOCAL, peer_of
 from api.ports import Encoding
-from api.problems import RequestRefused, count_limit, problem_response, refusal_of
+from api.problems import RequestRefused, count_denial, count_limit, problem_response, refusal_of
 from api.rest.body import BodyReader
 from api.rest.media import ANSWER_TYPES, answer_encoding, body_form
 from api.rest.request_ids import RequestIds
@@ -33,11 +33,16 @@ class Exchange:
     """Bodies in, answers out."""
 
     def __init__(
-        self, bodies: BodyReader, request_ids: RequestIds, reached: Callable[[str], None] = lambda _: None
+        self,
+        bodies: BodyReader,
+        request_ids: RequestIds,
+        reached: Callable[[str], None] = lambda _: None,
+        denied: Callable[[int, str], None] = lambda _, __: None,
     ) -> None:
         self._bodies = bodies
         self._request_ids = request_ids
         self._reached = reached
+        self._denied = denied
 
     async def raw_body(self, request: Request) -> bytes:
         """The body as bytes, within the limits."""
@@ -71,6 +76,7 @@ class Exchange:
         """The problem that says why not."""
         refusal = refusal_of(error)
         count_limit(refusal, self._reached)
+        count_denial(refusal, self._denied)
         status, headers, body = problem_response(refusal, self.request_id(request))
         return Response(body, status, {name.decode(): value.decode() for name, value in headers})
 

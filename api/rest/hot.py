@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from api.access.access import Access
 from api.access.caller import Caller, require, tenant_of
 from api.ports import Encoding, NodePort
-from api.problems import RequestRefused, count_limit, problem_response, refusal_of
+from api.problems import RequestRefused, count_denial, count_limit, problem_response, refusal_of
 from api.rest.body import BodyReader, CallerGone, is_coded
 from api.rest.exchange import CALLER, sharer_of
 from api.rest.heads import Reply
@@ -157,4 +157,5 @@ class LookupRoute:
     def _refusal(self, error: Exception, headers: Mapping[bytes, bytes]) -> Reply:
         refusal = refusal_of(error)
         count_limit(refusal, self._node.limit_reached)
+        count_denial(refusal, self._node.access_refused)
         return problem_response(refusal, self._request_ids.of(headers.get(b"x-request-id")))

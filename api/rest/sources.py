@@ -15,7 +15,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.access.caller import tenant_of
+from api.access.caller import named_in_log, tenant_of
 from api.access.registering import Registering
 from api.ports import NodePort
 from api.problems import RequestRefused
@@ -75,7 +75,7 @@ class SourceRoutes:
         body.tenant = tenant_of(caller_of(request), body.tenant)
         descriptor = descriptor_of(body)
         self._registering.check([descriptor])
-        answer = await self._node.add_source(descriptor)
+        answer = await self._node.add_source(descriptor, by=named_in_log(caller_of(request)))
         return self._done(request, answer, HTTPStatus.CREATED if answer.result == "created" else HTTPStatus.OK)
 
     async def replace_sources(self, request: Request) -> Response:
@@ -91,26 +91,29 @@ class SourceRoutes:
         self._registering.check(descriptors, listed=True)
         await asyncio.sleep(0)  # entering a thousand of them takes 15 ms: nothing else in the same turn
         replaced = await self._node.replace_api_sources(
-            descriptors, max_removals=options.max_removals, tenant=caller.tenant
+            descriptors, max_removals=options.max_removals, tenant=caller.tenant, by=named_in_log(caller)
         )
         return self._done(request, replaced)
 
     async def remove_source(self, request: Request) -> Response:
         """`DELETE /v1/sources/{pod}`."""
         pod, dp_rank, tenant = self._named(request)
-        return self._done(request, await self._node.remove_source(pod, dp_rank, tenant=tenant))
+        by = named_in_log(caller_of(request))
+        return self._done(request, await self._node.remove_source(pod, dp_rank, tenant=tenant, by=by))
 
     async def cordon_source(self, request: Request) -> Response:
         """`PATCH /v1/sources/{pod}`."""
         pod, dp_rank, tenant = self._named(request)
         body = await self._exchange.body(request, CordonBody)
-        touched = await self._node.cordon_source(pod, dp_rank, cordoned=body.cordoned, tenant=tenant)
+        by = named_in_log(caller_of(request))
+        touched = await self._node.cordon_source(pod, dp_rank, cordoned=body.cordoned, tenant=tenant, by=by)
         return self._done(request, touched)
 
     async def clear_source(self, request: Request) -> Response:
         """`POST /v1/sources/{pod}/clear`."""
         pod, dp_rank, tenant = self._named(request)
-        return self._done(request, await self._node.clear_source(pod, dp_rank, tenant=tenant))
+        by = named_in_log(caller_of(request))
+        return self._done(request, await self._node.clear_source(pod, dp_rank, tenant=tenant, by=by))
 
     async def find_block(self, request: Request) -> Response:
         """`GET /v1/sources/{pod}/blocks/{hash}`."""

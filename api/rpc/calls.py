@@ -9,13 +9,13 @@ from urllib.parse import unquote
 
 from api.access.caller import ANYONE, require
 from api.admission import LOCAL, peer_of
-from api.problems import RequestRefused, refusal_of
+from api.problems import RequestRefused, count_denial, refusal_of
 from api.rest.exchange import sharer_of_token
 from api.rest.readying import overload
 from api.rpc.statuses import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from api.access.access import Access
     from api.access.caller import Caller, Scope
@@ -32,8 +32,9 @@ TRUSTED: Final = 0.99
 class Calls:
     """Lets callers in, and counts them while they are."""
 
-    def __init__(self, access: Access, request_ids: RequestIds) -> None:
+    def __init__(self, access: Access, request_ids: RequestIds, denied: Callable[[int, str], None]) -> None:
         self._access = access
+        self._denied = denied
         self.request_ids = request_ids
         self._under_way = 0
         self._quiet = asyncio.Event()
@@ -87,7 +88,13 @@ class Calls:
 
     async def refuse(self, context: Context, error: Exception) -> None:
         """End the call with what that error means."""
-        await refuse(context, refusal_of(error), self.request_ids.of(None))
+        refusal = refusal_of(error)
+        self.count_denial(refusal)
+        await refuse(context, refusal, self.request_ids.of(None))
+
+    def count_denial(self, refusal: RequestRefused) -> None:
+        """Of a call, or of one of its questions."""
+        count_denial(refusal, self._denied)
 
 
 @contextlib.contextmanager

@@ -234,6 +234,7 @@ class Lookups:
         try:
             return result_of_answer(self._answer(question))
         except RequestRefused as refusal:
+            self._calls.count_denial(refusal)
             return result_of_problem(problem_of(refusal, self._calls.request_ids.of(None)))
 
     def _result_by_itself(self, question: _Question) -> bytes:

@@ -81,7 +81,7 @@ class RpcServer:
         request_ids = RequestIds()
         self._settings = settings
         self._stopping = stopping = asyncio.Event()
-        self._calls = Calls(access or OpenAccess(), request_ids)
+        self._calls = Calls(access or OpenAccess(), request_ids, node.access_refused)
         questions = Questions(LookupRequests(limits.tokens, node.texts), request_ids, limits.tokens)
         readying = readying or Readying(node, _shared(limits), stopping)
         self._lookups = Lookups(node, self._calls, questions, readying, limits, stopping)

@@ -8,12 +8,11 @@ nobody owns the partition, the caller is told that it is accepted.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from indexer.partitions.commanding import CONTENDED, TRIES, answered, as_it_stands, command, command_store
-from indexer.roster import differs, same_but_origin
+from indexer.roster import cordon_word, differs, same_but_origin
 from indexer.store.commands import Command, Commanded, NoSuchSource, OtherRegistration
 from indexer.store.entries import START, Position
 from indexer.store.failures import StoreFailure
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from indexer.store.layout import PartitionKeys
 
 Reply = Commanded | OtherRegistration | None
-
-log = logging.getLogger("kvindexer.store")
 
 IN_FORCE_S: Final = 2.0
 LOOK_S: Final = 0.002
@@ -64,7 +61,7 @@ class Orders:
 
     # -- of callers ---------------------------------------------------------------------------------------------------
 
-    async def add(self, descriptor: Descriptor) -> SourceRegistered:
+    async def add(self, descriptor: Descriptor, *, by: str) -> SourceRegistered:
         """Register. Raises as `Roster.add`, and StoreFailure."""
         roster = self._parts.roster
         if roster.stands(descriptor):
@@ -75,12 +72,12 @@ class Orders:
         created = isinstance(reply, Commanded) and reply.changed
         effect = await self._in_force({descriptor.id: reply}, lambda: self._has(descriptor))
         if created:
-            roster.say_registered(descriptor)
+            roster.say_registered(descriptor, by)
         result: Literal["created", "same"] = "created" if created else "same"
         return SourceRegistered(pod=descriptor.pod, dp_rank=descriptor.dp_rank, result=result, effect=effect)
 
     async def replace(
-        self, descriptors: Sequence[Descriptor], *, max_removals: int | None, tenant: str | None = None
+        self, descriptors: Sequence[Descriptor], *, max_removals: int | None, tenant: str | None = None, by: str
     ) -> SourcesReplaced:
         """Make these the whole set of origin `api`, of that tenant. Checked as a whole; then one command a source."""
         roster = self._parts.roster
@@ -91,33 +88,34 @@ class Orders:
             removed | put,
             lambda: all(map(self._has, exchange.fresh)) and all(map(self._has_read, removed, removed.values())),
         )
-        roster.say_exchanged(exchange)
+        roster.say_exchanged(exchange, by)
         answer = exchange.answer
         return SourcesReplaced(added=answer.added, kept=answer.kept, removed=answer.removed, effect=effect)
 
-    async def remove(self, pod: str, dp_rank: int | None, *, tenant: str | None = None) -> SourcesTouched:
+    async def remove(self, pod: str, dp_rank: int | None, *, tenant: str | None = None, by: str) -> SourcesTouched:
         """Remove one rank or all."""
         touched = self._parts.roster.may_remove(pod, dp_rank, tenant)
         given = {key: await self._give("remove", key, counts=key in touched.counted) for key in touched.keys}
         effect = await self._in_force(given, lambda: all(map(self._has_read, given, given.values())))
-        log.info("source %s: removed by a caller", pod)
+        self._parts.roster.say_done(touched.keys, "removed", by)
         return SourcesTouched(pod=pod, sources=len(given), effect=effect)
 
-    async def clear(self, pod: str, dp_rank: int | None, *, tenant: str | None = None) -> SourcesTouched:
+    async def clear(self, pod: str, dp_rank: int | None, *, tenant: str | None = None, by: str) -> SourcesTouched:
         """New generation, everything of it gone."""
         touched = self._parts.roster.may_clear(pod, dp_rank, tenant)
         given = {key: await self._give("clear", key, counts=key in touched.counted) for key in touched.keys}
         effect = await self._in_force(given, lambda: all(map(self._has_read, given, given.values())))
-        log.info("source %s: cleared by a caller", pod)
+        self._parts.roster.say_done(touched.keys, "cleared", by)
         return SourcesTouched(pod=pod, sources=len(given), effect=effect)
 
     async def cordon(
-        self, pod: str, dp_rank: int | None, *, cordoned: bool, tenant: str | None = None
+        self, pod: str, dp_rank: int | None, *, cordoned: bool, tenant: str | None = None, by: str
     ) -> SourcesTouched:
         """Set or lift the cordon."""
         sources = self._parts.registry.named(pod, dp_rank, tenant)
         given = {source.descriptor.id: await self._cordon(source, cordoned=cordoned) for source in sources}
         effect = await self._in_force(given, lambda: all(self._is_cordoned(key) in {cordoned, None} for key in given))
+        self._parts.roster.say_done(given, cordon_word(cordoned=cordoned), by)
         return SourcesTouched(pod=pod, sources=len(sources), effect=effect)
 
     # -- of this replica ----------------------------------------------------------------------------------------------

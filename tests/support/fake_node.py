@@ -26,6 +26,7 @@ from indexer.errors import (
 )
 from indexer.hashing.texts import TextMemo
 from indexer.model import Descriptor, SourceId
+from indexer.source_log import A_CALLER
 from schemas.history import HistoryItem, HistoryList, HistoryNumbers
 from schemas.lookup import (
     Holding,
@@ -78,6 +79,8 @@ class FakeNode:
         self.drained: set[str] = set()
         self.reloads: list[tuple[str, bool]] = []
         self.fault: Exception | None = None
+        self.refused: Counter[tuple[int, str]] = Counter()
+        self.given_by: list[str] = []
         self.entries: list[PodEntry] = []
         """Of every answer, where there are any."""
         self.addresses: dict[str, str] = {}
@@ -187,7 +190,8 @@ class FakeNode:
         views = map(self._view, self.sources)
         return [SourceStatus(*(getattr(view, name) for name in SourceStatus._fields)) for view in views]
 
-    async def add_source(self, descriptor: Descriptor) -> SourceRegistered:
+    async def add_source(self, descriptor: Descriptor, *, by: str = A_CALLER) -> SourceRegistered:
+        self.given_by.append(by)
         self._fail()
         known = self.sources.get(descriptor.id)
         if known == descriptor:
@@ -200,8 +204,14 @@ class FakeNode:
         return self._registered(descriptor, "created")
 
     async def replace_api_sources(
-        self, descriptors: Sequence[Descriptor], *, max_removals: int | None = None, tenant: str | None = None
+        self,
+        descriptors: Sequence[Descriptor],
+        *,
+        max_removals: int | None = None,
+        tenant: str | None = None,
+        by: str = A_CALLER,
     ) -> SourcesReplaced:
+        self.given_by.append(by)
         self._fail()
         if max_removals == REFUSED:
             raise TooManyRemovalsError(REFUSED + 1, max_removals)
@@ -211,7 +221,10 @@ class FakeNode:
         self.sources = {s: known for s, known in self.sources.items() if not self._replaced(known, tenant)} | wanted
         return SourcesReplaced(added=len(wanted) - kept, kept=kept, removed=len(before) - kept, effect=self.effect)
 
-    async def remove_source(self, pod: str, dp_rank: int | None, *, tenant: str | None = None) -> SourcesTouched:
+    async def remove_source(
+        self, pod: str, dp_rank: int | None, *, tenant: str | None = None, by: str = A_CALLER
+    ) -> SourcesTouched:
+        self.given_by.append(by)
         self._fail()
         ids = self._ids(pod, dp_rank, tenant)
         for source in ids:
@@ -221,13 +234,17 @@ class FakeNode:
             del self.sources[source]
         return SourcesTouched(pod=pod, sources=len(ids), effect=self.effect)
 
-    async def clear_source(self, pod: str, dp_rank: int | None, *, tenant: str | None = None) -> SourcesTouched:
+    async def clear_source(
+        self, pod: str, dp_rank: int | None, *, tenant: str | None = None, by: str = A_CALLER
+    ) -> SourcesTouched:
+        self.given_by.append(by)
         self._fail()
         return SourcesTouched(pod=pod, sources=len(self._ids(pod, dp_rank, tenant)), effect=self.effect)
 
     async def cordon_source(
-        self, pod: str, dp_rank: int | None, *, cordoned: bool, tenant: str | None = None
+        self, pod: str, dp_rank: int | None, *, cordoned: bool, tenant: str | None = None, by: str = A_CALLER
     ) -> SourcesTouched:
+        self.given_by.append(by)
         self._fail()
         ids = self._ids(pod, dp_rank, tenant)
         self.cordoned = self.cordoned | set(ids) if cordoned else self.cordoned - set(ids)
@@ -282,12 +299,14 @@ class FakeNode:
         mode: Literal["memory", "redis"] = "redis" if self.stored else "memory"
         return PartitionList(mode=mode, partitions=self.stored, replicas=self.others)
 
-    async def drain_replica(self, name: str) -> ReplicaDrained:
+    async def drain_replica(self, name: str, *, by: str = A_CALLER) -> ReplicaDrained:
+        self.given_by.append(by)
         self._replica(name)
         self.drained.add(name)
         return self._drained(name)
 
-    async def undrain_replica(self, name: str) -> ReplicaDrained:
+    async def undrain_replica(self, name: str, *, by: str = A_CALLER) -> ReplicaDrained:
+        self.given_by.append(by)
         self._replica(name)
         self.drained.discard(name)
         return self._drained(name)
@@ -308,6 +327,9 @@ class FakeNode:
     def observe_lookup(self, *, api: str, input: str, code: int, state: str, seconds: float) -> None:  # noqa: A002
         assert seconds >= 0
         self.observed.append({"api": api, "input": input, "code": code, "state": state})
+
+    def access_refused(self, status: int, code: str) -> None:
+        self.refused[status, code] += 1
 
     def limit_reached(self, limit: str) -> None:
         self.limits_reached[limit] += 1

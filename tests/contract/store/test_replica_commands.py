@@ -54,6 +54,30 @@ def control(store: Store, replica: Replica, pod: str = "b") -> list[bytes]:
     return [fields[b"v"] for _, fields in store.look.xrange(keys.control)]
 
 
+def test_each_command_is_one_line_that_says_who_gave_it(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """At the replica where it was given, as in memory mode."""
+    caplog.set_level("INFO", "kvindexer.sources")
+
+    async def body() -> None:
+        here = await Replica(store.url, ()).start()
+        by = "token ops"
+        await here.node.add_source(POD_B, by=by)
+        await here.node.cordon_source("b", None, cordoned=True, by=by)
+        await here.node.cordon_source("b", None, cordoned=False, by=by)
+        await here.node.clear_source("b", None, by=by)
+        await here.node.remove_source("b", None, by=by)
+        await here.node.replace_api_sources([POD_B], by=by)
+        await here.stop()
+        said = [record.getMessage() for record in caplog.records if by in record.getMessage()]
+        assert [
+            "source b: registered by token ops, events at tcp://127.0.0.1:2",
+            *(f"source b: {what} by token ops" for what in ("cordoned", "uncordoned", "cleared", "removed")),
+            "list of sources by token ops: 1 added or changed (b), 0 removed",
+        ] == said
+
+    run(body)
+
+
 @pytest.mark.parametrize("at", ["owner", "standby", "lookup"])
 def test_what_is_done_is_in_force_at_the_owner(store: Store, at: str) -> None:
     """When the call returns `done`, there and where it was given; at others soon. Wherever it is given."""

@@ -7,6 +7,7 @@ import http.client
 import json
 import re
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,50 @@ def test_they_are_where_the_operator_says_so(tmp_path: Path) -> None:
     with served_in_thread(FakeNode(), ServerSettings(port=0), known) as address:
         assert 200 == _ask(address, "GET", "/workers", None, None)[0]
         assert 401 == _ask(address, "GET", "/v1/sources", None, None)[0]
+
+
+def test_every_refusal_for_who_asks_is_counted_once(tmp_path: Path) -> None:
+    """By every way into the service: for the log, which is told status and code and nothing else."""
+    node, known = FakeNode(), gates(tmp_path, ("reports", ("report",), None), ("small", ("lookup", "admin"), "small"))
+    asked: Counter[tuple[int, str]] = Counter()
+    with served_in_thread(node, ServerSettings(port=0, grpc_port=None), known) as address:
+        for path, method in _doors():
+            if (path, method) in OPEN:
+                continue
+            for who, status, code in (
+                (None, 401, "token.missing"),
+                ("stranger", 401, "token.unknown"),
+                ("reports", 403, "scope.missing"),
+            ):
+                _ask(address, method, _path(path), who)
+                asked[status, code] += 1
+        assert asked == node.refused
+        node.refused.clear()
+        other = b'{"token_ids": [1], "tenant": "other"}'
+        assert 403 == _ask(address, "POST", "/v1/lookup", "small", other)[0]
+        assert 200 == _ask(address, "POST", "/v1/lookup/batch", "small", b'{"items": [%b, %b]}' % (other, other))[0]
+        assert {(403, "tenant.forbidden"): 3} == node.refused
+
+
+@pytest.mark.parametrize("controlled", [False, True])
+def test_the_log_is_told_who_gave_a_command(tmp_path: Path, *, controlled: bool) -> None:
+    """The name of the token, where there is one."""
+    node, known = FakeNode(), gates(tmp_path, *([("ops", EVERY, None)] if controlled else []))
+    who, said = ("ops", "token ops") if controlled else (None, "a caller")
+    source = b'{"pod": "a", "endpoint": "tcp://127.0.0.1:1"}'
+    commands = [
+        ("POST", "/v1/sources", source),
+        ("PUT", "/v1/sources", b"[%b]" % source),
+        ("PATCH", "/v1/sources/a", b'{"cordoned": true}'),
+        ("POST", "/v1/sources/a/clear", None),
+        ("DELETE", "/v1/sources/a", None),
+        *((method, "/v1/replicas/a/drain", None) for method in ("POST", "DELETE")),
+    ]
+    with served_in_thread(node, ServerSettings(port=0, grpc_port=None), known) as address:
+        for method, path, body in commands:
+            _ask(address, method, path, who, body)
+
+    assert [said] * len(commands) == node.given_by
 
 
 def _raw(who: str | None, body: bytes = b'{"token_ids":[1,2]}', more: str = "") -> bytes:

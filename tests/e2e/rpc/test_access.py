@@ -49,6 +49,8 @@ async def test_every_method_asks_who_calls(tmp_path: Path) -> None:
             calls = _methods(stub, **shown)
             assert names == set(calls)
             assert {status} == {(await refused(call))[0] for call in calls.values()}  # type: ignore[arg-type]
+            assert {len(names)} == set(node.refused.values()), "each is counted once, for the log"
+            node.refused.clear()
         assert [] == node.queries
         assert (await stub.Lookup(QUESTION, **_of("asks"))).pods
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from indexer.model import Descriptor, RawBatch
-from indexer.node import Node
+from indexer.model import Descriptor, RawBatch, SourceId
+from indexer.node import LOST_EVERY_S, Node
 from indexer.settings.sections import Settings
-from indexer.source_log import LINES_A_SECOND, REPEATED_AFTER_S
+from indexer.source_log import LINES_A_SECOND, REPEATED_AFTER_S, named, names
+from tests.support.collecting import run_on, until
 from tests.support.core import ManualClock
 from tests.support.core_events import payload, prompt, stored
 
@@ -101,21 +102,54 @@ def test_a_life_is_told_line_by_line(watched: Watched) -> None:
     assert [("INFO", "source a: removed by a caller")] == watched.lines()
 
 
-def test_commands_of_callers_are_told(watched: Watched) -> None:
-    """One line a command, however many ranks it reaches; a list that changes nothing is none."""
-    watched.sink("a", port=1)
-    watched.lines()
-    asyncio.run(watched.node.cordon_source("a", None, cordoned=True))
-    asyncio.run(watched.node.cordon_source("a", None, cordoned=False))
-    asyncio.run(watched.node.clear_source("a", None))
-    said = [("INFO", f"source a: {what} by a caller") for what in ("cordoned", "uncordoned", "cleared")]
-    assert said == watched.lines()
+@pytest.mark.parametrize("told", [{}, {"by": "token ops"}])
+def test_commands_of_callers_are_told(watched: Watched, told: dict[str, str]) -> None:
+    """One line a command, with who gave it, however many ranks it reaches; a list that changes nothing is none."""
+    by = told.get("by", "a caller")
+    for rank in (0, 1):
+        added = Descriptor(pod="a", dp_rank=rank, endpoint=f"tcp://127.0.0.1:{rank + 1}", blocks_total=9)
+        asyncio.run(watched.node.add_source(added, **told))
+    assert [
+        ("INFO", f"source {named(key)}: registered by {by}, events at tcp://127.0.0.1:{rank + 1}")
+        for rank, key in enumerate([SourceId("a", 0), SourceId("a", 1)])
+    ] == watched.lines()
+    asyncio.run(watched.node.cordon_source("a", None, cordoned=True, **told))
+    asyncio.run(watched.node.cordon_source("a", None, cordoned=False, **told))
+    asyncio.run(watched.node.clear_source("a", None, **told))
+    asyncio.run(watched.node.remove_source("a", 1, **told))
+    key = names([SourceId("a", 0), SourceId("a", 1)])
+    said = [("INFO", f"source {key}: {what} by {by}") for what in ("cordoned", "uncordoned", "cleared")]
+    assert [*said, ("INFO", f"source {named(SourceId('a', 1))}: removed by {by}")] == watched.lines()
 
     wanted = [Descriptor(pod=f"p{n}", endpoint=f"tcp://127.0.0.1:{n + 2}", blocks_total=9) for n in range(5)]
     for _ in range(2):
-        asyncio.run(watched.node.replace_api_sources(wanted))
+        asyncio.run(watched.node.replace_api_sources(wanted, **told))  # type: ignore[arg-type]
     listed = "5 added or changed (p0, p1, p2 and 2 more), 1 removed (a)"
-    assert [("INFO", f"a caller's list of sources: {listed}")] == watched.lines()
+    assert [("INFO", f"list of sources by {by}: {listed}")] == watched.lines()
+
+
+def test_refusals_for_who_asks_are_one_line_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    """However many: counted by status and code, and none is left out."""
+    codes = [(401, "token.missing"), (401, "token.unknown"), (403, "scope.missing")]
+
+    def told() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.name == "kvindexer.access"]
+
+    async def body() -> None:
+        clock, stop = ManualClock(1.0), asyncio.Event()
+        node = Node(Settings(), clock)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(node.run(stop))
+            for second in range(3):
+                for status, code in codes * 50:
+                    node.access_refused(status, code)
+                clock.at += LOST_EVERY_S
+                await until(lambda second=second: len(told()) > second, "the line")
+            stop.set()
+        each = ", ".join(f"{status} {code} (50)" for status, code in codes)
+        assert [f"requests refused for who asked: {each}"] * 3 == told()
+
+    run_on("asyncio", body())
 
 
 def test_a_warning_is_told_when_it_appears(watched: Watched) -> None:
