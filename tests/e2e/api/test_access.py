@@ -131,6 +131,18 @@ def test_every_refusal_for_who_asks_is_counted_once(tmp_path: Path) -> None:
         assert {(403, "tenant.forbidden"): 3} == node.refused
 
 
+def test_refusals_by_the_paths_of_other_services_are_counted_too(tmp_path: Path) -> None:
+    """Of callers elsewhere, and of those who ask for a tenant that is not theirs."""
+    node, known = FakeNode(), gates(tmp_path, ("rules", EVERY, None), anonymous=True)
+    with served_in_thread(node, ServerSettings(port=0, grpc_port=None), known) as address:
+        source = b'{"instance_id": 7, "endpoint": "tcp://127.0.0.1:1", "model_name": "m", "block_size": 16}'
+        assert 403 == _ask(address, "POST", "/register", None, source, x_forwarded_for="10.0.0.9")[0]
+        query = b'{"model_name": "m", "token_ids": [1], "routing_group": "other"}'
+        assert 403 == _ask(address, "POST", "/query", None, query)[0]
+    assert 2 == sum(node.refused.values())
+    assert {403} == {status for status, _ in node.refused}
+
+
 @pytest.mark.parametrize("controlled", [False, True])
 def test_the_log_is_told_who_gave_a_command(tmp_path: Path, *, controlled: bool) -> None:
     """The name of the token, where there is one."""
