@@ -23,6 +23,7 @@ from __future__ import annotations
 import array
 import asyncio
 import contextlib
+import errno
 import importlib
 import json
 import os
@@ -698,13 +699,16 @@ def _tls(ca: str | None, cert: str | tuple[str, str] | None) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=ca)
     except ssl.SSLError as error:
-        raise OSError(error.errno, "no certificates in PEM form", ca) from error
+        raise OSError(errno.EINVAL, "no certificates in PEM form", ca) from error
     if certificate is not None:
         try:
             context.load_cert_chain(certificate, key, password="")  # never ask at the terminal
         except ssl.SSLError as error:
+            with open(certificate, "rb") as file:  # noqa: PTH123  as above
+                if b"-----BEGIN CERTIFICATE-----" not in file.read():
+                    raise OSError(errno.EINVAL, "no certificate in PEM form", certificate) from error
             what = f"no key in PEM form, without a password, that fits the certificate in {certificate}"
-            raise OSError(error.errno, what, certificate if key is None else key) from error
+            raise OSError(errno.EINVAL, what, certificate if key is None else key) from error
     return context
 
 

@@ -228,7 +228,7 @@ class Making:
                 self._counts.limit(limit)
             raise BadRequestError(error.code, error.issues)
         if isinstance(error, OutOfTime | EnginesFailed):
-            self._counts.came(flight.source, "late" if isinstance(error, OutOfTime) else "failed")
+            self._counts.came(flight.source, "late" if isinstance(error, OutOfTime | EnginesLate) else "failed")
             return None
         raise RuntimeError("a tokenizer failed") from error  # also of what is no Exception: a panic in its library
 

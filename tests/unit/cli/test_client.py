@@ -170,7 +170,7 @@ def test_files_of_tls_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         ({"cert": (absent, key)}, "--cert", absent),
         ({"cert": (cert, absent)}, "--key", absent),
         ({"cert": (cert, strange)}, "--key", strange),
-        ({"cert": (nothing, key)}, "--key", key),
+        ({"cert": (nothing, key)}, "--cert", nothing),
     ):
         named = {name: tuple(map(str, each)) if isinstance(each, tuple) else str(each) for name, each in files.items()}
         with pytest.raises(CommandFailed) as caught:
