@@ -76,16 +76,21 @@ class Arrivals:
             sharer = self._calls.sharer(context)
             with place(self._places, sharer, "calls.too_many", "calls whose message arrives"):
                 return _whole(await self._arrived(context, sharer))
-        except TimeoutError:
-            self._reached("limits.body_wait_s")
-            detail = f"the message did not come within {self._wait_s:g} s"
-            await self._calls.refuse(context, RequestRefused(HTTPStatus.REQUEST_TIMEOUT, "body.timeout", detail))
         except RequestRefused as refusal:
             await self._calls.refuse(context, refusal)
         return b""  # never comes to it
 
+    async def next_message(self, context: Context, sharer: str) -> bytes | None:
+        """The next one of a conversation within the same bounds; None: the caller has no more. Raises `RequestRefused`.
+
+        Whoever says nothing between two messages ends by this, too: from here a silence looks like a message of which
+        some is there.
+        """
+        data = await self._arrived(context, sharer)
+        return data if isinstance(data, bytes) else None
+
     async def _arrived(self, context: Context, sharer: str) -> object:
-        """What is read. Raises `TimeoutError`, and `RequestRefused` 429 for one that would take too many bytes."""
+        """What is read. Raises `RequestRefused` 408, and 429 for one that would take too many bytes."""
         loop = asyncio.get_running_loop()
         counted: bool | None = None
 
@@ -104,7 +109,9 @@ class Arrivals:
             if counted is False:
                 detail = "too many bytes of messages that do not come at once are held at the moment"
                 raise overload("body.pending_bytes", detail) from None
-            raise
+            self._reached("limits.body_wait_s")
+            detail = f"the message did not come within {self._wait_s:g} s"
+            raise RequestRefused(HTTPStatus.REQUEST_TIMEOUT, "body.timeout", detail) from None
         finally:
             counting.cancel()
             if counted:

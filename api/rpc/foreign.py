@@ -59,10 +59,10 @@ class Foreign:
 
             return _handler(grpc.stream_stream_rpc_method_handler, stream, handler)
 
-        async def converse(requests: AsyncIterator[bytes], context: Context) -> None:
+        async def converse(_requests: object, context: Context) -> None:
             try:
                 with self._calls.place(self._open, context, "calls.too_many", "calls of such methods"):
-                    async for answer in handler.stream_stream(_each(handler, requests), context):
+                    async for answer in handler.stream_stream(self._each(handler, context), context):
                         await context.write(answer)
             except Exception as error:  # noqa: BLE001 - answers for a fault of ours, too
                 await self._calls.refuse(context, error)
@@ -76,6 +76,12 @@ class Foreign:
         except RequestRefused as error:
             await self._calls.refuse(context, error)
             return None  # never comes to it
+
+    async def _each(self, handler: Any, context: Context) -> AsyncIterator[object]:  # noqa: ANN401 - as above
+        """The messages of a conversation. Raises `RequestRefused`."""
+        sharer = self._calls.sharer(context)
+        while (data := await self._arrivals.next_message(context, sharer)) is not None:
+            yield _read(handler, data)
 
 
 class _Taken:
@@ -97,11 +103,6 @@ class _Taken:
 def _handler(make: Any, behaviour: object, generated: Any) -> grpc.RpcMethodHandler[bytes, bytes]:  # noqa: ANN401 - as above
     handler: grpc.RpcMethodHandler[bytes, bytes] = make(behaviour, response_serializer=generated.response_serializer)
     return handler
-
-
-async def _each(handler: Any, requests: AsyncIterator[bytes]) -> AsyncIterator[object]:  # noqa: ANN401 - as above
-    async for data in requests:
-        yield _read(handler, data)
 
 
 def _read(handler: Any, data: bytes) -> object:  # noqa: ANN401 - as above

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import grpc
 import pytest
+from grpc_reflection.v1alpha import reflection_pb2
 
 from api.rest.limits import RestLimits
 from api.rest.readying import Readying
@@ -23,12 +24,14 @@ from tests.support.http2_frames import Frames, message
 from tests.support.rpc import DEADLINE_S, rpc_served
 
 LOOKUP = f"/{SERVICE}/Lookup"
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 LARGE = message(pb.LookupRequest(token_bytes=bytes(600_000)).SerializeToString())
 HALF = len(LARGE) // 2
 LIMITS = RpcLimits(body_bytes=2**20, pending_bytes=5 * 2**20)
 ONE_CALLER = 4
 """What it gets of five: something is left for others."""
 EXHAUSTED = b"grpc-status\x018"
+ABORTED = b"grpc-status\x0210"
 OK = b"grpc-status\x010"
 
 
@@ -75,6 +78,7 @@ _METHODS = {
         SERVICE: ["Lookup", "LookupBatch", "ListSources", "WatchSources"],
         POD_SCORES_SERVICE: ["GetPodScores"],
         "grpc.health.v1.Health": ["Check", "List", "Watch"],
+        "grpc.reflection.v1alpha.ServerReflection": ["ServerReflectionInfo"],
     }.items()
     for name in names
 }
@@ -130,9 +134,8 @@ async def test_what_nobody_reads_is_not_taken() -> None:
 async def test_conversations_of_reflection_are_shared() -> None:
     """Each may be about to bring a message; beyond their limit they are refused."""
     node = FakeNode()
-    path = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
     async with rpc_served(node, RpcLimits(other_calls=5)) as address, _frames(address) as frames:
-        calls = [frames.begin(path) for _ in range(10)]
+        calls = [frames.begin(REFLECTION) for _ in range(10)]
         await frames.until_ended(len(calls) - ONE_CALLER)
         assert all(EXHAUSTED in told for told in frames.ended.values())
         for call in calls:
@@ -141,3 +144,24 @@ async def test_conversations_of_reflection_are_shared() -> None:
         await frames.until_ended(len(calls))
         assert ONE_CALLER == sum(b"body.not_protobuf" in told for told in frames.ended.values())
     assert {"rpc.other_calls": len(calls) - ONE_CALLER} == node.limits_reached
+
+
+async def test_a_conversation_of_reflection_ends_when_it_falls_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each message has the time of one; what is counted for the silence is free again then."""
+    monkeypatch.setattr(arrivals, "AT_ONCE_S", 0.05)
+    node = FakeNode()
+    readying = Readying(node, RestLimits(), asyncio.Event())
+    async with rpc_served(node, RpcLimits(body_wait_s=0.5), readying=readying) as address, _frames(address) as frames:
+        call = frames.begin(REFLECTION)
+        for _ in range(3):
+            await frames.send(
+                call, message(reflection_pb2.ServerReflectionRequest(list_services="").SerializeToString())
+            )
+            await until(lambda: readying.pending.total > 0, "the silence that counts")
+        await frames.until_ended(1)
+        told = frames.ended[call]
+        assert 3 == told.count(b"grpc.health.v1.Health")
+        assert ABORTED in told
+        assert b"body.timeout" in told
+        assert 0 == readying.pending.total
+    assert {"limits.body_wait_s": 1} == node.limits_reached
