@@ -51,10 +51,14 @@ class Arrivals:
     def answered(
         self, method: Callable[[bytes, Context], Awaitable[bytes]], scope: Scope | None
     ) -> grpc.RpcMethodHandler[bytes, bytes]:
-        """For a method that takes one message and gives one. `scope`: as of a REST door."""
+        """For a method that takes one message and gives one. `scope`: as of a REST door.
+
+        The server's end waits for such a call from here on, not only once its message is whole.
+        """
 
         async def call(_requests: object, context: Context) -> bytes:
-            return await method(await self.message(context, scope), context)
+            with self._calls.counted():
+                return await method(await self.message(context, scope), context)
 
         return grpc.stream_unary_rpc_method_handler(cast("Any", call))
 

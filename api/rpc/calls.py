@@ -62,25 +62,17 @@ class Calls:
         with place(of, self.sharer(context), code, what):
             yield
 
-    def enter(self) -> None:
-        """A call begins: from now on the server's end waits for it."""
-        self._under_way += 1
-        self._quiet.clear()
-
-    def leave(self) -> None:
-        """It is answered."""
-        self._under_way -= 1
-        if not self._under_way:
-            self._quiet.set()
-
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
-        """Both."""
-        self.enter()
+        """A call is under way: the server's end waits for it."""
+        self._under_way += 1
+        self._quiet.clear()
         try:
             yield
         finally:
-            self.leave()
+            self._under_way -= 1
+            if not self._under_way:
+                self._quiet.set()
 
     async def quiet(self) -> None:
         """Return when no call is under way."""

@@ -49,7 +49,8 @@ class Foreign:
         if handler.unary_unary is not None:
 
             async def answer(_requests: object, context: Context) -> object:
-                return await handler.unary_unary(await self._request(handler, context), context)
+                with self._calls.counted():
+                    return await handler.unary_unary(await self._request(handler, context), context)
 
             return _handler(grpc.stream_unary_rpc_method_handler, answer, handler)
         if handler.unary_stream is not None:

@@ -80,25 +80,18 @@ class Lookups:
 
     async def lookup(self, data: bytes, context: Context) -> bytes:
         """`Lookup`."""
-        calls = self._calls
-        calls.enter()
         try:
-            question = self._read(data, calls.caller(context, "lookup"))
+            question = self._read(data, self._calls.caller(context, "lookup"))
             await self._ready(question, context)
             return self._answer(question)
         except Exception as error:  # noqa: BLE001 - answers for a fault of ours, too
-            await calls.refuse(context, error)
+            await self._calls.refuse(context, error)
             return b""  # never comes to it
-        finally:
-            calls.leave()
 
     async def lookup_batch(self, data: bytes, context: Context) -> bytes:
         """`LookupBatch`."""
         try:
-            with (
-                self._calls.counted(),
-                self._calls.place(self._batches, context, "batches.too_many", "batches at once"),
-            ):
+            with self._calls.place(self._batches, context, "batches.too_many", "batches at once"):
                 caller = self._calls.caller(context, "lookup")
                 questions, tokens_left = [], self._limits.tokens
                 for item in self._items(data):

@@ -40,10 +40,9 @@ class PodScores:
         """`GetPodScores`."""
         started = time.perf_counter()
         try:
-            with self._calls.counted():
-                answer = await self._answer(parsed(GetPodScoresRequest, data), context)
-                self._observe(200, answer.state, started)
-                return _scores(answer).SerializeToString()
+            answer = await self._answer(parsed(GetPodScoresRequest, data), context)
+            self._observe(200, answer.state, started)
+            return _scores(answer).SerializeToString()
         except Exception as error:  # noqa: BLE001 - answers for a fault of ours, too
             refusal = refusal_of(error)
             self._observe(refusal.status.value, "", started)

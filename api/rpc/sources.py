@@ -31,9 +31,8 @@ class SourceLists:
     async def list_sources(self, data: bytes, context: Context) -> bytes:
         """`ListSources`."""
         try:
-            with self._calls.counted():
-                caller = self._calls.caller(context, "lookup")
-                return await self._page(_filters(parsed(ListSourcesRequest, data)), caller.tenant)
+            caller = self._calls.caller(context, "lookup")
+            return await self._page(_filters(parsed(ListSourcesRequest, data)), caller.tenant)
         except Exception as error:  # noqa: BLE001 - answers for a fault of ours, too
             await self._calls.refuse(context, error)
             return b""  # never comes to it

@@ -8,20 +8,22 @@ from collections.abc import AsyncIterator
 
 import grpc
 import pytest
+from grpc_health.v1.health_pb2 import HealthCheckRequest
 from grpc_reflection.v1alpha import reflection_pb2
 
 from api.rest.limits import RestLimits
 from api.rest.readying import Readying
 from api.rpc import arrivals
 from api.rpc.limits import RpcLimits
-from api.rpc.server import POD_SCORES_SERVICE, SERVICE, UNREAD_BYTES
+from api.rpc.server import POD_SCORES_SERVICE, SEND_S, SERVICE, UNREAD_BYTES
 from schemas.lookup import LookupQuery
+from schemas.rpc.indexer.v1.indexer_pb2 import GetPodScoresRequest
 from schemas.rpc.kvindexer.v1 import kvindexer_pb2 as pb
 from schemas.rpc.kvindexer.v1.kvindexer_pb2_grpc import KvIndexerStub
 from tests.support.collecting import until
 from tests.support.fake_node import FakeNode
 from tests.support.http2_frames import Frames, message
-from tests.support.rpc import DEADLINE_S, rpc_served
+from tests.support.rpc import DEADLINE_S, refused, rpc_served
 
 LOOKUP = f"/{SERVICE}/Lookup"
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
@@ -165,3 +167,45 @@ async def test_a_conversation_of_reflection_ends_when_it_falls_silent(monkeypatc
         assert b"body.timeout" in told
         assert 0 == readying.pending.total
     assert {"limits.body_wait_s": 1} == node.limits_reached
+
+
+_ANSWERED = {
+    f"/{SERVICE}/Lookup": pb.LookupRequest(token_ids=[1]),
+    f"/{SERVICE}/LookupBatch": pb.LookupBatchRequest(items=[pb.LookupRequest(token_ids=[1])]),
+    f"/{SERVICE}/ListSources": pb.ListSourcesRequest(),
+    f"/{POD_SCORES_SERVICE}/GetPodScores": GetPodScoresRequest(prompt="t"),
+    "/grpc.health.v1.Health/Check": HealthCheckRequest(),
+}
+
+
+@pytest.mark.parametrize("path", _ANSWERED)
+async def test_a_stop_waits_for_messages_that_arrive(path: str) -> None:
+    """Whoever was let in is answered, though its message is not whole when the stop begins."""
+    stop, asked = asyncio.Event(), message(_ANSWERED[path].SerializeToString())
+    async with rpc_served(FakeNode(), stop=stop, drain_s=3_600) as address, _frames(address) as frames:
+        call = frames.begin(path)
+        await frames.send(call, asked[:3])
+        await frames.answered_ping()
+        async with grpc.aio.insecure_channel(address) as channel:
+            listening = KvIndexerStub(channel).WatchSources(pb.WatchSourcesRequest())
+            assert "complete" == (await listening.read()).event
+            stop.set()
+            assert "server.stopping" == (await refused(listening.read()))[1]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(3 * SEND_S):  # in the first of which it would be cut if it were not waited for
+                await frames.until_ended(1)
+        await frames.send(call, asked[3:], end=True)
+        await frames.until_ended(1)
+        assert OK in frames.ended[call]
+
+
+async def test_a_message_that_does_not_come_keeps_a_stop_no_longer_than_it_may() -> None:
+    """After `drain_s` it is cut."""
+    stop = asyncio.Event()
+    async with rpc_served(FakeNode(), stop=stop, drain_s=0.05) as address, _frames(address) as frames:
+        call = frames.begin(LOOKUP)
+        await frames.send(call, LARGE[:HALF])
+        await frames.answered_ping()
+        stop.set()
+        await frames.until_ended(1)
+        assert OK not in frames.ended[call]
