@@ -99,9 +99,6 @@ class PickRoute:
 
     async def _reply(self, request: Request, caller: Caller) -> _Reply:
         """Raises `RequestRefused` for what is told, and `CallerGone`."""
-        sharer = sharer_of(request.scope)
-        if not self._readying.lookups.take(sharer):
-            raise overload("lookups.too_many", "too many lookups are under way, of all callers or of this one")
         began, reply = time.perf_counter(), _Reply(self._exchange.request_id(request))
         try:
             await self._fill(reply, request, caller)
@@ -122,7 +119,6 @@ class PickRoute:
             reply.code = refusal.status.value
             reply.headers[REASON_HEADER] = refusal.code
         finally:
-            self._readying.lookups.give_back(sharer)
             seconds = time.perf_counter() - began
             self._node.observe_lookup(
                 api="pick", input=reply.label, code=reply.code, state=reply.state, seconds=seconds
@@ -132,9 +128,7 @@ class PickRoute:
     async def _fill(self, reply: _Reply, request: Request, caller: Caller) -> None:
         told = dict(request.headers.raw)
         sharer = sharer_of(request.scope)
-        body = await self._bodies.plain(await self._bodies.read(request.receive, told, sharer), told, sharer)
-        cut = any(told.get(name, b"").strip().lower() == b"true" for name in CUT_HEADERS)
-        query = question(body, cut=cut, tokens_max=self._limits.tokens)
+        query = await self._question(request, told, sharer)
         if query is None or not _add_options(query, told):
             reply.headers[REASON_HEADER] = "not_understood"
             return
@@ -151,6 +145,15 @@ class PickRoute:
         reply.code = HTTPStatus.OK.value if chosen else HTTPStatus.NO_CONTENT.value
         if not chosen:
             reply.headers[REASON_HEADER] = answer.reason or "not_scored"
+
+    async def _question(self, request: Request, told: Mapping[bytes, bytes], sharer: str) -> LookupQuery | None:
+        """What the body asks, as far as it is understood. Raises `RequestRefused`, also where no place is left."""
+        with self._readying.lookups.place(sharer) as granted:
+            if not granted:
+                raise overload("lookups.too_many", "too many lookups are under way, of all callers or of this one")
+            body = await self._bodies.plain(await self._bodies.read(request.receive, told, sharer), told, sharer)
+            cut = any(told.get(name, b"").strip().lower() == b"true" for name in CUT_HEADERS)
+            return question(body, cut=cut, tokens_max=self._limits.tokens)
 
 
 def _add_options(query: LookupQuery, told: Mapping[bytes, bytes]) -> bool:

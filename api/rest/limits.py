@@ -28,12 +28,13 @@ class RestLimits(msgspec.Struct, frozen=True, kw_only=True):
     head_bytes: int = 64 * 2**10
     """Request line and headers, counted in whole reads. Several times what gateways add. Beyond: 431."""
     lookups_waiting: int = 1_024
-    """Lookups at once, by REST, picks and gRPC together: whose body still arrives in pieces, picks, and those that wait
-    on gRPC. Beyond: 429 with Retry-After."""
+    """Lookups at once, by REST and picks together, whose body still arrives in pieces or is being read. Beyond: 429
+    with Retry-After."""
     texts_waiting: int = 256
-    """Lookups that wait for the tokens of their text, which are not counted above. Beyond: 429 with Retry-After."""
+    """Lookups that wait for the tokens of their text, by whichever door, which are not counted above. Beyond: 429 with
+    Retry-After."""
     sequence_waits: int = 1_024
-    """Lookups that wait for a `min_sequence`, which are not counted above. Beyond: 429 with Retry-After."""
+    """The same of those that wait for a `min_sequence`."""
     sequence_wait_bytes: int = 64 * 2**20
     """Of the prompts of those that wait. Beyond: 429 with Retry-After."""
     pending_bytes: int = 256 * 2**20

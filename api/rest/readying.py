@@ -39,7 +39,7 @@ class Readying:
         self._node = node
         self._stopping = stopping
         self.lookups = Shares("limits.lookups_waiting", limits.lookups_waiting, reached=node.limit_reached)
-        """Places of lookups under way, whichever door they come by; each door says how long one is held."""
+        """Places of lookups by REST and picks whose body is received and read; who waits for more has left them."""
         self.pending = Pending(limits.pending_bytes, node.limit_reached)
         """Bytes of unfinished bodies and messages, whichever door they come by."""
         self._texts = Shares("limits.texts_waiting", limits.texts_waiting, reached=node.limit_reached)
@@ -59,9 +59,15 @@ class Readying:
         return query
 
     async def tokenized(self, query: LookupQuery, sharer: str = LOCAL) -> LookupQuery:
-        """The question with the tokens of its text, if it has one, and with what is left of its time."""
+        """The question with the tokens of its text, if it has one, and with what is left of its time.
+
+        At once where the text is known: it takes no place then.
+        """
         if query.text is None:
             return query
+        known = self._node.tokenized_before(query)
+        if known is not None:
+            return known
         with self._texts.place(sharer) as granted:
             if not granted:
                 raise overload("texts.too_many", "too many texts are being tokenized, of all callers or of this one")

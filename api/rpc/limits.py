@@ -22,9 +22,12 @@ class RpcLimits(msgspec.Struct, frozen=True, kw_only=True):
     """For a call's message to be whole. Beyond: ABORTED."""
     pending_bytes: int = 256 * 2**20
     """Of messages that do not come at once, each counted as `body_bytes`; together with unfinished bodies of REST."""
-    lookups_waiting: int = 1_024
-    """Lookups at once that wait, for the tokens of a text or for a `min_sequence`; counted with those of REST where
-    that is served, too."""
+    texts_waiting: int = 256
+    """Lookups at once that wait for the tokens of a text; this and the next two count those of REST, too."""
+    sequence_waits: int = 1_024
+    """Lookups at once that wait for a `min_sequence`."""
+    sequence_wait_bytes: int = 64 * 2**20
+    """Of the prompts of those."""
     batches_waiting: int = 32
     """Batches at once."""
     batch: int = 256
@@ -60,7 +63,8 @@ class RpcLimits(msgspec.Struct, frozen=True, kw_only=True):
         """All calls at once."""
         return (
             self.arriving
-            + self.lookups_waiting
+            + self.texts_waiting
+            + self.sequence_waits
             + self.batches_waiting
             + self.streams
             + self.watchers

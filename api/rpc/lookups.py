@@ -217,8 +217,7 @@ class Lookups:
             return
         try:
             query.timeout_ms = deadline_ms(context, query.timeout_ms)
-            with self._calls.place(self._readying.lookups, context, "lookups.too_many", "lookups that wait"):
-                question.query = await self._readying.ready(query, self._calls.sharer(context))
+            question.query = await self._readying.ready(query, self._calls.sharer(context))
         except Exception as error:  # noqa: BLE001 - as above
             question.refuse(error)
 

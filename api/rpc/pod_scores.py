@@ -60,8 +60,7 @@ class PodScores:
             request_id=self._calls.request_ids.of(None),
             timeout_ms=deadline_ms(context, None),
         )
-        with self._calls.place(self._readying.lookups, context, "lookups.too_many", "lookups that wait"):
-            query = await self._readying.tokenized(query, self._calls.sharer(context))
+        query = await self._readying.tokenized(query, self._calls.sharer(context))
         return LookupResponse.FromString(answer_bytes(self._node.lookup(query, encoding="proto")))
 
     def _observe(self, code: int, state: str, started: float) -> None:

@@ -180,7 +180,12 @@ async def rpc_server(
 
 def _shared(limits: RpcLimits) -> RestLimits:
     """What this server alone gives to share."""
-    return RestLimits(lookups_waiting=limits.lookups_waiting, pending_bytes=limits.pending_bytes)
+    return RestLimits(
+        texts_waiting=limits.texts_waiting,
+        sequence_waits=limits.sequence_waits,
+        sequence_wait_bytes=limits.sequence_wait_bytes,
+        pending_bytes=limits.pending_bytes,
+    )
 
 
 def _options(limits: RpcLimits) -> list[tuple[str, int]]:

@@ -210,9 +210,9 @@ class Limits(Section, frozen=True):
     head_bytes: Bytes = 64 * 1024
     """Request line and headers of a request; beyond: 431."""
     lookups_waiting: Count = 1_024
-    """Lookups at once whose bodies arrive in pieces, picks, and those that wait on gRPC, all together; beyond: 429.
-    Like the three below it is shared: one caller alone gets four fifths of it, and something is left for whoever has
-    nothing."""
+    """Lookups at once, by REST and picks together, whose bodies arrive in pieces or are being read; beyond: 429. Those
+    that wait, for a text's tokens or for events, count to the limits of that alone, by whichever door. Like the three
+    below it is shared: one caller alone gets four fifths of it, and something is left for whoever has nothing."""
     sequence_waits: Count = 1_024
     """Lookups at once that wait for a `min_sequence`; beyond: 429."""
     sequence_wait_bytes: Bytes = 64 * MIB

@@ -248,7 +248,7 @@ def test_callers_behind_one_gateway_are_told_apart_by_their_tokens(
             return await tokenized(query)
 
         monkeypatch.setattr(node, "tokenized", slowly)
-        transport = httpx.ASGITransport(create_app(node, RestLimits(lookups_waiting=10), gates=known))
+        transport = httpx.ASGITransport(create_app(node, RestLimits(texts_waiting=10), gates=known))
         async with (
             httpx.AsyncClient(transport=transport, base_url="http://here") as client,
             asyncio.TaskGroup() as all_,
@@ -265,7 +265,7 @@ def test_callers_behind_one_gateway_are_told_apart_by_their_tokens(
             may_go_on.set()
             return [each.headers.get("x-kvindexer-refused") for each in (refused, await other)]
 
-    assert ["lookups.too_many", None] == asyncio.run(asked())
+    assert ["texts.too_many", None] == asyncio.run(asked())
 
 
 @given(body=st.binary(max_size=80) | st.text(max_size=40).map(str.encode), cut=st.booleans())

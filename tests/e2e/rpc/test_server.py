@@ -173,7 +173,7 @@ async def test_a_flood_is_refused_and_others_are_answered() -> None:
             return grpc.StatusCode.OK, ""
 
     async with (
-        rpc_served(node, RpcLimits(lookups_waiting=5)) as address,  # one caller gets four fifths
+        rpc_served(node, RpcLimits(sequence_waits=5)) as address,  # one caller gets four fifths
         grpc.aio.insecure_channel(address) as channel,
         asyncio.TaskGroup() as tasks,
     ):
@@ -182,7 +182,7 @@ async def test_a_flood_is_refused_and_others_are_answered() -> None:
         refusals = 0
         while refusals < 16:
             done, calls = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-            assert {(grpc.StatusCode.RESOURCE_EXHAUSTED, "lookups.too_many")} == {each.result() for each in done}
+            assert {(grpc.StatusCode.RESOURCE_EXHAUSTED, "lookups.too_many_waits")} == {each.result() for each in done}
             refusals += len(done)
         node.applied.set()
         assert [(grpc.StatusCode.OK, "")] * 4 == [await each for each in calls]
