@@ -46,11 +46,16 @@ class Shares:
 
     def take(self, caller: str, amount: int = 1) -> bool:
         """Whether the caller gets that much more. False is counted as the limit reached."""
+        granted = self.take_quietly(caller, amount)
+        if not granted:
+            self._reached(self.limit)
+        return granted
+
+    def take_quietly(self, caller: str, amount: int = 1) -> bool:
+        """The same where the caller is not refused for it: nothing is counted."""
         held = self._held.get(caller, 0)
         free = self.most - self.total
-        allowed = amount <= free and held + amount <= self._each and held < max(1, GREED * (free - amount + 1))
-        if not allowed:
-            self._reached(self.limit)
+        if amount > free or held + amount > self._each or held >= max(1, GREED * (free - amount + 1)):
             return False
         self._held[caller] = held + amount
         self.total += amount

@@ -25,6 +25,7 @@ import uvicorn
 from api.access.gates import Gates, open_gates
 from api.access.tls import grpc_credentials, listening_context
 from api.admission import Shares
+from api.pending import Pending
 from api.ports import NodePort
 from api.rest.app import create_app
 from api.rest.arrivals import Arrivals
@@ -94,7 +95,7 @@ async def serve(
         sockets = stack.enter_context(_listeners(settings))
         rpc, rpc_addresses = await stack.enter_async_context(_rpc(node, settings, gates, readying))
         addresses = [*(_address(sock, tls) for sock in sockets), *rpc_addresses]
-        config, limits = _config(app, settings, node.limit_reached), settings.limits
+        config, limits = _config(app, settings, readying.pending, node.limit_reached), settings.limits
         shaking = Shares("limits.handshakes", limits.handshakes, reached=node.limit_reached)
         tasks = asyncio.TaskGroup()
         server = _Server(config, tasks, tls, shaking, lambda: announce(addresses))
@@ -190,13 +191,15 @@ class _Server(uvicorn.Server):
             connection.transport.abort()
 
 
-def _config(app: Front, settings: ServerSettings, reached: Callable[[str], None] = lambda _: None) -> uvicorn.Config:
+def _config(
+    app: Front, settings: ServerSettings, pending: Pending, reached: Callable[[str], None] = lambda _: None
+) -> uvicorn.Config:
     limits = settings.limits
     lane = functools.partial(
         LookupLaneProtocol,
         answers=app.answers,
         heads=KnownHeads(),
-        arrivals=Arrivals(limits.pending_bytes),
+        arrivals=Arrivals(pending),
         places=Connections(limits, reached),
     )
     return uvicorn.Config(

@@ -18,6 +18,7 @@ import msgspec
 import uvicorn
 import zmq
 
+from api.pending import Pending
 from api.rest.app import create_app
 from api.server import ServerSettings, _config
 from indexer.clock import SystemClock
@@ -135,7 +136,7 @@ class Service:
         self._port = listener.getsockname()[1]
         settings = ServerSettings(port=self._port, drain_s=0.1)
         front = FrontWithNull(create_app(self.node, settings.limits), settings.limits)
-        self._server = uvicorn.Server(_config(front, settings))
+        self._server = uvicorn.Server(_config(front, settings, Pending(settings.limits.pending_bytes)))
         self._tasks.create_task(self._server.serve([listener]), name="rest")
         server = self._server
         await _until(lambda: server.started)

@@ -33,6 +33,11 @@ def named_in_log(caller: Caller) -> str:
     return A_CALLER if caller is ANYONE else f"token {caller.name}"
 
 
+def sharer_of_token(caller: Caller) -> str:
+    """To whose share of a limit (api/admission.py) counts what comes with this caller's token, by whichever door."""
+    return f"token {caller.name}"
+
+
 def require(caller: Caller, scope: Scope) -> None:
     """Raise `RequestRefused` 403 unless the caller may do that."""
     if scope not in caller.scopes:

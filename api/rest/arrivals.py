@@ -1,8 +1,8 @@
 """Bodies of lookups on their way: whose head is known and whose bytes come in more than one read. Pure.
 
 Each is received where it will stay: its room is made at once, and the connection reads into what is left of it. How
-much of them all a server holds is bounded by what they announce; beyond, a body takes the general way, which counts
-what has come and refuses.
+much of them all a server holds is bounded by what they announce, within the bound of all unfinished bodies; beyond, a
+body takes the general way, which counts what has come and refuses.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from api.admission import Shares
     from api.rest.heads import Head
 
 ARRIVAL_BYTES_MAX: Final = 2**21
@@ -17,11 +18,15 @@ ARRIVAL_BYTES_MAX: Final = 2**21
 
 
 class Arrival:
-    """One body. `head`, `text`: what its head says, and how it is spelt. `fresh`: only the parser has judged it yet."""
+    """One body, of a caller known by its address: no token is looked at yet.
 
-    __slots__ = ("body", "fresh", "head", "rest", "text")
+    `head`, `text`: what its head says, and how it is spelt. `fresh`: only the parser has judged it yet.
+    """
 
-    def __init__(self, head: Head, text: bytes, length: int, *, fresh: bool) -> None:
+    __slots__ = ("body", "caller", "fresh", "head", "rest", "text")
+
+    def __init__(self, caller: str, head: Head, text: bytes, length: int, *, fresh: bool) -> None:
+        self.caller = caller
         self.head = head
         self.text = text
         self.fresh = fresh
@@ -41,19 +46,17 @@ class Arrival:
 
 
 class Arrivals:
-    """Those of one server, together at most `bytes_max`. Lives on one event loop."""
+    """Those of one server. `pending`: the bytes of all unfinished bodies. Lives on one event loop."""
 
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._bytes = 0
+    def __init__(self, pending: Shares) -> None:
+        self._pending = pending
 
-    def begin(self, head: Head, text: bytes, length: int, *, fresh: bool) -> Arrival | None:
-        """Make room for a body; None where that would be too much."""
-        if length > ARRIVAL_BYTES_MAX or self._bytes + length > self._bytes_max:
+    def begin(self, caller: str, head: Head, text: bytes, length: int, *, fresh: bool) -> Arrival | None:
+        """Make room for a body of that caller; None where that would be too much."""
+        if length > ARRIVAL_BYTES_MAX or not self._pending.take_quietly(caller, length):
             return None
-        self._bytes += length
-        return Arrival(head, text, length, fresh=fresh)
+        return Arrival(caller, head, text, length, fresh=fresh)
 
     def end(self, arrival: Arrival) -> None:
         """It has come, or it does not come any more this way."""
-        self._bytes -= len(arrival.body)
+        self._pending.give_back(arrival.caller, len(arrival.body))

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from api.access.caller import ANYONE, Caller
+from api.access.caller import ANYONE, Caller, sharer_of_token
 from api.admission import LOCAL, peer_of
 from api.ports import Encoding
 from api.problems import RequestRefused, count_denial, count_limit, problem_response, refusal_of
@@ -98,11 +98,6 @@ def sharer_of(scope: Scope) -> str:
         return sharer_of_token(caller)
     client = scope.get("client")
     return peer_of(client[0]) if client else LOCAL
-
-
-def sharer_of_token(caller: Caller) -> str:
-    """The same of one that showed a token."""
-    return f"token {caller.name}"
 
 
 _OF: Final = {"pod": "source", "hash": "block", "name": "replica"}

@@ -20,6 +20,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
+from api.admission import LOCAL
 from api.problems import Headers
 from api.rest.arrivals import Arrival, Arrivals
 from api.rest.connections import Connections
@@ -120,7 +121,7 @@ class LookupLaneProtocol(BoundedHttpProtocol):
 
     def _receive(self, head: Head, text: bytes, length: int, data: memoryview, *, fresh: bool = False) -> bool:
         """Begin to receive a body, of which `data` is there; whether there is room."""
-        arrival = self._arrivals.begin(head, text, length, fresh=fresh)
+        arrival = self._arrivals.begin(self._caller or LOCAL, head, text, length, fresh=fresh)
         if arrival is None:
             return False
         arrival.take(data)

@@ -7,10 +7,9 @@ import contextlib
 from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import unquote
 
-from api.access.caller import ANYONE, require
+from api.access.caller import ANYONE, require, sharer_of_token
 from api.admission import LOCAL, peer_of
 from api.problems import RequestRefused, count_denial, refusal_of
-from api.rest.exchange import sharer_of_token
 from api.rest.readying import overload
 from api.rpc.statuses import refuse
 
