@@ -17,7 +17,7 @@ import ssl
 import stat
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 import uvicorn
@@ -48,6 +48,10 @@ CUT_WAIT_S = 5
 """From cut connections to cancelled tasks."""
 UDS_MODE = 0o660
 """Owner and group: a caller on the socket counts as local, and may change sources."""
+
+
+HURRY_S: Final = 0.3
+"""Of the drain, left for the answers to those who wait for the tokens of a text to the last."""
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +106,7 @@ async def serve(
         try:
             async with tasks:
                 running = tasks.create_task(server.serve(sockets), name="rest")
-                watching = tasks.create_task(_end(server, stop, stopping, settings), name="rest-stop")
+                watching = tasks.create_task(_end(server, stop, stopping, readying, settings), name="rest-stop")
                 if rpc is not None:
                     tasks.create_task(rpc.run(stop), name="rpc")
                 looking = tasks.create_task(gates.access.watch(), name="tokens")
@@ -136,12 +140,17 @@ async def _rpc(
         yield started
 
 
-async def _end(server: _Server, stop: asyncio.Event, stopping: asyncio.Event, settings: ServerSettings) -> None:
+async def _end(
+    server: _Server, stop: asyncio.Event, stopping: asyncio.Event, readying: Readying, settings: ServerSettings
+) -> None:
     await stop.wait()
     stopping.set()
     await asyncio.sleep(settings.lame_duck_s)
     server.should_exit = True
-    await asyncio.sleep(settings.drain_s)
+    to_answer_s = min(HURRY_S, settings.drain_s)
+    await asyncio.sleep(settings.drain_s - to_answer_s)
+    readying.hurry()
+    await asyncio.sleep(to_answer_s)
     server.cut()  # whoever still waits for a body now learns that its caller is gone, and ends
 
 

@@ -12,6 +12,7 @@ from collections.abc import Coroutine
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
+import msgspec
 from starlette.types import Receive
 
 from api.admission import LOCAL, Shares
@@ -33,7 +34,11 @@ HASH_BYTES: Final = 40
 
 
 class Readying:
-    """Of all questions, whichever door they come by. While `stopping` is set nobody waits for events."""
+    """Of all questions, whichever door they come by.
+
+    While `stopping` is set nobody waits for events; from `hurry` on, nobody for a text either: a server that stops
+    answers with what is known while it still can.
+    """
 
     def __init__(self, node: NodePort, limits: RestLimits, stopping: asyncio.Event) -> None:
         self._node = node
@@ -45,6 +50,14 @@ class Readying:
         self._texts = Shares("limits.texts_waiting", limits.texts_waiting, reached=node.limit_reached)
         self._waits = Shares("limits.sequence_waits", limits.sequence_waits, reached=node.limit_reached)
         self._waits_bytes = Shares("limits.sequence_wait_bytes", limits.sequence_wait_bytes, reached=node.limit_reached)
+        self._patiences: set[asyncio.Timeout] = set()
+        self._hurried = False
+
+    def hurry(self) -> None:
+        """Who waits for a text, now or later, is answered now."""
+        self._hurried = True
+        for patience in self._patiences:
+            patience.reschedule(asyncio.get_running_loop().time())
 
     @staticmethod
     def has_to_wait(query: LookupQuery) -> bool:
@@ -71,7 +84,20 @@ class Readying:
         with self._texts.place(sharer) as granted:
             if not granted:
                 raise overload("texts.too_many", "too many texts are being tokenized, of all callers or of this one")
-            return await self._node.tokenized(query)
+            return await self._tokenized_or_over(query)
+
+    async def _tokenized_or_over(self, query: LookupQuery) -> LookupQuery:
+        patience = asyncio.timeout(0 if self._hurried else None)
+        self._patiences.add(patience)
+        try:
+            async with patience:
+                return await self._node.tokenized(query)
+        except TimeoutError:
+            if not patience.expired():
+                raise
+            return msgspec.structs.replace(query, text=None, overdue=True)
+        finally:
+            self._patiences.discard(patience)
 
     async def _applied(self, query: LookupQuery, sharer: str) -> None:
         """Give the events of the question the time to arrive."""

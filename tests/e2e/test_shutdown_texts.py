@@ -28,27 +28,40 @@ SOURCES: Final = ["a=tcp://127.0.0.1:9,model=m"]
 PATIENT_MS: Final = 60_000
 LONG: Final = "the quick brown fox " * 50_000
 """A megabyte, of which a thread has long."""
+_SAID: Final = re.compile(" kvindexer.(sources|serve|texts): ")
 SOON: Final = {"server__drain_s": "0.3", "server__ready_wait_s": "0.1"}
 
 
-def _ask(service: RunningService, **question: object) -> socket.socket:
+def _item(**question: object) -> dict[str, object]:
+    """A question that has time."""
+    return {"model": "m", "timeout_ms": PATIENT_MS, **question}
+
+
+def _ask(service: RunningService, path: str = "/v1/lookup", **question: object) -> socket.socket:
     """The answer may take its time."""
-    body = json.dumps({"model": "m", "timeout_ms": PATIENT_MS, **question}).encode()
+    body = json.dumps(question if "items" in question else _item(**question)).encode()
     host, _, port = service.url.removeprefix("http://").partition(":")
     connection = socket.create_connection((host, int(port)), timeout=DEADLINE_S)
     head = (
-        f"POST /v1/lookup HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        f"x-kvindexer-timeout-ms: {PATIENT_MS}\r\n\r\n"
     )
     connection.sendall(head.encode() + body)
     return connection
 
 
-def _answer(connection: socket.socket) -> dict[str, Any]:
+def _reply(connection: socket.socket) -> tuple[int, bytes]:
     response = http.client.HTTPResponse(connection)
     response.begin()
-    answer: dict[str, Any] = json.loads(response.read())
+    content = response.read()
     connection.close()
-    assert 200 == response.status, answer
+    return response.status, content
+
+
+def _answer(connection: socket.socket) -> dict[str, Any]:
+    status, content = _reply(connection)
+    answer: dict[str, Any] = json.loads(content)
+    assert 200 == status, answer
     return answer
 
 
@@ -65,9 +78,9 @@ def _stopping(service: RunningService) -> bool:
 
 
 def _quiet(service: RunningService) -> None:
-    """It has ended well, and has nothing to say about it: only of sources."""
+    """It has ended well, and has nothing to say about it: only of sources, and that it was told to."""
     assert 0 == service.wait_ended(), service.log()
-    assert [] == [line for line in service.log().splitlines() if " kvindexer.sources: " not in line]
+    assert [] == [line for line in service.log().splitlines() if not _SAID.search(line)]
 
 
 def _at_an_engine(act: Callable[[Engine], None]) -> None:
@@ -183,32 +196,42 @@ def test_texts_at_work_and_behind_them_are_answered(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_never_answers_holds_no_stop() -> None:
-    """Neither do callers that wait for it, nor one that has left."""
+    """Callers that wait for it are answered in time, whichever door they came by; one that has left counts nothing."""
 
     async def body() -> None:
         async with engine(never) as one:
             await asyncio.to_thread(act, one)
 
     def act(one: TokenizeEngine) -> None:
-        with RunningService(SOURCES, models__tokenizers=json.dumps({"m": {"engine": one.url}}), **SOON) as service:
+        with (
+            RunningService(SOURCES, models__tokenizers=json.dumps({"m": {"engine": one.url}}), **SOON) as service,
+            _stub(service) as stub,
+        ):
             assert "deadline" == _answer(_ask(service, prompt="in a hurry", timeout_ms=0))["reason"]
-            waiting = [_ask(service, prompt=prompt) for prompt in ("a", "b")]
-            service.wait_for(lambda: len(one.asked) == 3, "the questions at the engine")
+            alone = _ask(service, prompt="a")
+            several = _ask(service, "/v1/lookup/batch", items=[_item(prompt="b"), _item(token_ids=[1, 2, 3])])
+            hashes = _ask(service, "/v1/hash", prompt="c", block_size=16)
+            pick = _ask(service, "/v1/pick", prompt="d")
+            called = stub.Lookup.future(LookupRequest(prompt="e", model="m", timeout_ms=PATIENT_MS))
+            service.wait_for(lambda: len(one.asked) == 6, "the questions at the engine")
             service.send_signal(signal.SIGTERM)
+
+            assert "deadline" == _answer(alone)["reason"]
+            assert ["deadline", "no_events_yet"] == [answer["reason"] for answer in _answer(several)["items"]]
+            assert 504 == _reply(hashes)[0]
+            assert 204 == _reply(pick)[0]
+            assert "deadline" == called.result().reason
             _quiet(service)
-            for each in waiting:
-                each.close()
 
     asyncio.run(body())
 
 
 def test_texts_that_take_longer_than_the_drain_are_left(tmp_path: Path) -> None:
-    """Those that no thread has begun; nobody hears of it but their callers."""
+    """Those that no thread has begun: their callers hear of it before they are cut."""
     tokenizers = json.dumps({"m": {"file": str(published(tmp_path / "m"))}})
     with RunningService(SOURCES, models__tokenizers=tokenizers, limits__text_threads="1", **SOON) as service:
         asked = [_ask(service, prompt=f"{number} {LONG}") for number in range(40)]
         _answer(asked[0])
         service.send_signal(signal.SIGTERM)
+        assert "deadline" in {_answer(each)["reason"] for each in asked[1:]}
         _quiet(service)
-        for each in asked:
-            each.close()
