@@ -113,7 +113,7 @@ class RpcServer:
     async def start(self, credentials: grpc.ServerCredentials | None = None) -> list[str]:
         """Listen, and say where. Raises `SettingsError` where the port cannot be had."""
         addresses = self._listen(credentials)
-        await self._health.tell(ready=False)
+        self._health.tell(ready=False)
         await self._server.start()
         return addresses
 
@@ -124,7 +124,7 @@ class RpcServer:
             watching = tasks.create_task(self._watching.run(), name="rpc-watching")
             await stop.wait()
             following.cancel()
-            await self._health.tell(ready=False)
+            self._health.tell(ready=False)
             await asyncio.sleep(self._settings.lame_duck_s)
             self._stopping.set()
             watching.cancel()

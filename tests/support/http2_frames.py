@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import struct
+from collections.abc import AsyncIterator
 from typing import Final
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RESET, SETTINGS, PING, WINDOW = 0, 1, 3, 4, 6, 8
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
+DEADLINE_S: Final = 20.0
 FRAME_MAX: Final = 16_384
 FIRST_WINDOW: Final = 65_535
 _TABLE_SIZE, _INITIAL_WINDOW = 1, 4
@@ -27,10 +31,42 @@ def message(content: bytes) -> bytes:
     return b"\0" + struct.pack(">I", len(content)) + content
 
 
-class Frames:
-    """One connection. `ended`: streams that the server has ended, with all that its headers and trailers say."""
+def _head(path: str) -> bytes:
+    told = {
+        b":method": b"POST",
+        b":scheme": b"http",
+        b":path": path.encode(),
+        b":authority": b"x",
+        b"te": b"trailers",  # codespell:ignore te
+        b"content-type": b"application/grpc",
+    }
+    return b"".join(_literal(name, value) for name, value in told.items())
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+
+def burst(address: tuple[str, int], source: str, path: str, content: bytes, count: int) -> socket.socket:
+    """So many whole calls on a connection of their own; gRPC has read them all, and this loop none, on return."""
+    connection = socket.create_connection(address, source_address=(source, 0))
+    calls = [
+        _frame(HEADERS, END_HEADERS, stream, _head(path)) + _frame(DATA, END_STREAM, stream, message(content))
+        for stream in range(1, 2 * count, 2)
+    ]
+    connection.sendall(PREFACE + _frame(SETTINGS, 0, 0, b"") + b"".join(calls) + _frame(PING, 0, 0, b"12345678"))
+    told = connection.makefile("rb")
+    while (head := told.read(9))[3:5] != bytes([PING, ACK]):
+        told.read(int.from_bytes(head[:3], "big"))
+    told.read(8)
+    return connection
+
+
+class Frames:
+    """One connection. `ended`: streams that the server has ended, with all that its headers and trailers say.
+
+    `window`: how much of each answer the server may send before `take` lets it send more.
+    """
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, window: int = FIRST_WINDOW
+    ) -> None:
         self._reader, self._writer = reader, writer
         self._window = self._stream_window = FIRST_WINDOW
         self._windows: dict[int, int] = {}
@@ -40,7 +76,8 @@ class Frames:
         self._pongs = 0
         self._moved = asyncio.Condition()
         self.sent: dict[int, int] = {}
-        writer.write(PREFACE + _frame(SETTINGS, 0, 0, struct.pack(">HI", _TABLE_SIZE, 0)))  # so headers are spelt out
+        told = struct.pack(">HIHI", _TABLE_SIZE, 0, _INITIAL_WINDOW, window)  # no table: headers are spelt out
+        writer.write(PREFACE + _frame(SETTINGS, 0, 0, told))
 
     async def run(self) -> None:
         """Read what comes, until the connection ends."""
@@ -80,20 +117,15 @@ class Frames:
 
     def begin(self, path: str) -> int:
         """A call; its stream."""
-        told = {
-            b":method": b"POST",
-            b":scheme": b"http",
-            b":path": path.encode(),
-            b":authority": b"x",
-            b"te": b"trailers",  # codespell:ignore te
-            b"content-type": b"application/grpc",
-        }
         stream, self._next = self._next, self._next + 2
         self._windows[stream] = self._stream_window
         self.sent[stream] = 0
-        head = b"".join(_literal(name, value) for name, value in told.items())
-        self._writer.write(_frame(HEADERS, END_HEADERS, stream, head))
+        self._writer.write(_frame(HEADERS, END_HEADERS, stream, _head(path)))
         return stream
+
+    def take(self, stream: int, count: int) -> None:
+        """Let the server send so many bytes more of an answer."""
+        self._writer.write(_frame(WINDOW, 0, stream, struct.pack(">I", count)))
 
     async def send(self, stream: int, data: bytes, *, end: bool = False) -> None:
         """As the server's windows allow; what it has ended is not sent on."""
@@ -124,6 +156,29 @@ class Frames:
         async with self._moved:
             await self._moved.wait_for(lambda: len(self.ended) >= count)
 
+    async def until_answering(self, count: int) -> None:
+        """So many calls whose answer the server has begun to send."""
+        async with self._moved:
+            await self._moved.wait_for(lambda: len({*self._told, *self.ended}) >= count)
+
+    def vanish(self) -> None:
+        """Be gone without a word."""
+        self._writer.transport.abort()
+
     def close(self) -> None:
         """Hang up."""
         self._writer.close()
+
+
+@contextlib.asynccontextmanager
+async def unread(address: str, source: str = "127.0.0.2", window: int = 0) -> AsyncIterator[Frames]:
+    """A caller from another address than all others, who takes nothing of any answer until told to."""
+    host, _, port = address.partition(":")
+    connection = await asyncio.open_connection(host, int(port), local_addr=(source, 0))
+    frames = Frames(*connection, window=window)
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
+        tasks.create_task(frames.run())
+        try:
+            yield frames
+        finally:
+            frames.close()
