@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote
 
+import grpc
+
 from api.access.caller import ANYONE, require, sharer_of_token
-from api.admission import LOCAL, peer_of
+from api.admission import LOCAL, Shares, peer_of
 from api.problems import RequestRefused, count_denial, refusal_of
 from api.rest.readying import overload
 from api.rpc.statuses import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from api.access.access import Access
     from api.access.caller import Caller, Scope
-    from api.admission import Shares
+    from api.ports import NodePort
     from api.rest.request_ids import RequestIds
+    from api.rpc.limits import RpcLimits
     from api.rpc.statuses import Context
 
 ANSWER_MS: Final = 10
@@ -31,13 +34,46 @@ TRUSTED: Final = 0.99
 class Calls:
     """Lets callers in, and counts them while they are."""
 
-    def __init__(self, access: Access, request_ids: RequestIds, denied: Callable[[int, str], None]) -> None:
+    def __init__(self, node: NodePort, access: Access, request_ids: RequestIds, limits: RpcLimits) -> None:
         self._access = access
-        self._denied = denied
+        self._denied = node.access_refused
+        self._all = Shares("rpc.calls", limits.calls, reached=node.limit_reached)
+        self.others = Shares("rpc.other_calls", limits.other_calls, reached=node.limit_reached)
+        """Of methods that have no limit of their own."""
         self.request_ids = request_ids
         self._under_way = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
+
+    def bounded(self, method: grpc.RpcMethodHandler[bytes, bytes]) -> grpc.RpcMethodHandler[bytes, bytes]:
+        """The same method, of which each call takes one of the caller's places from its first sight to its real end."""
+        handler = cast("Any", method)  # its stubs leave most out
+        behaviour = handler.stream_unary or handler.stream_stream
+
+        async def call(requests: object, context: Context) -> object:
+            try:
+                self.hold(self._all, context, "calls.too_many", "calls at once")
+            except RequestRefused as refusal:
+                await self.refuse(context, refusal)
+            return await behaviour(requests, context)
+
+        make: Any = (
+            grpc.stream_unary_rpc_method_handler if handler.stream_unary else grpc.stream_stream_rpc_method_handler
+        )
+        bounded: grpc.RpcMethodHandler[bytes, bytes] = make(
+            call, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer
+        )
+        return bounded
+
+    def hold(self, of: Shares, context: Context, code: str, what: str) -> None:
+        """Take a caller's place, given back when its call has ended. Raises `RequestRefused` 429 where none is left.
+
+        What a method returns is not sent yet: who opens no window for it keeps it here for as long as it likes. gRPC
+        calls back when the last of a call is on the line, or its caller gone.
+        """
+        sharer = self.sharer(context)
+        _take(of, sharer, code, what)
+        context.add_done_callback(cast("Any", lambda _context: of.give_back(sharer)))
 
     def caller(self, context: Context, scope: Scope) -> Caller:
         """Who calls. Raises `RequestRefused` 401 and 403."""
@@ -91,10 +127,16 @@ class Calls:
 @contextlib.contextmanager
 def place(of: Shares, sharer: str, code: str, what: str) -> Iterator[None]:
     """The same where it is known to whose share it counts."""
-    with of.place(sharer) as granted:
-        if not granted:
-            raise overload(code, f"of {of.most} {what} no more are left for this caller")
+    _take(of, sharer, code, what)
+    try:
         yield
+    finally:
+        of.give_back(sharer)
+
+
+def _take(of: Shares, sharer: str, code: str, what: str) -> None:
+    if not of.take(sharer):
+        raise overload(code, f"of {of.most} {what} no more are left for this caller")
 
 
 def _authorization(context: Context) -> bytes | None:

@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING, Any, cast
 import grpc
 from google.protobuf.message import DecodeError
 
-from api.admission import Shares
 from api.problems import RequestRefused
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from api.ports import NodePort
     from api.rpc.arrivals import Arrivals
     from api.rpc.calls import Calls
-    from api.rpc.limits import RpcLimits
     from api.rpc.statuses import Context
 
     Handlers = dict[str, dict[str, grpc.RpcMethodHandler[bytes, bytes]]]
@@ -30,10 +27,9 @@ if TYPE_CHECKING:
 class Foreign:
     """One instance a server."""
 
-    def __init__(self, node: NodePort, calls: Calls, arrivals: Arrivals, limits: RpcLimits) -> None:
+    def __init__(self, calls: Calls, arrivals: Arrivals) -> None:
         self._calls = calls
         self._arrivals = arrivals
-        self._open = Shares("rpc.other_calls", limits.other_calls, reached=node.limit_reached)
 
     def handlers(self, register: Callable[[Any], None]) -> Handlers:
         """Those that `register` adds to a server, each within bounds."""
@@ -62,7 +58,7 @@ class Foreign:
 
         async def converse(_requests: object, context: Context) -> None:
             try:
-                with self._calls.place(self._open, context, "calls.too_many", "calls of such methods"):
+                with self._calls.place(self._calls.others, context, "calls.too_many", "calls of such methods"):
                     async for answer in handler.stream_stream(self._each(handler, context), context):
                         await context.write(answer)
             except Exception as error:  # noqa: BLE001 - answers for a fault of ours, too

@@ -29,7 +29,7 @@ class RpcLimits(msgspec.Struct, frozen=True, kw_only=True):
     sequence_wait_bytes: int = 64 * 2**20
     """Of the prompts of those."""
     batches_waiting: int = 32
-    """Batches at once."""
+    """Batches at once, until their answer is taken."""
     batch: int = 256
     """Lookups in one batch. Beyond: INVALID_ARGUMENT."""
     streams: int = 256
@@ -48,7 +48,7 @@ class RpcLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Calls at once on one connection; more wait at the caller. As many as may wait here in all: callers that keep to a
     lower number have calls refused all the same (UNAVAILABLE), since gRPC still counts those that have just ended."""
     other_calls: int = 64
-    """Calls at once of all other methods: health, lists; and conversations of reflection."""
+    """Lists of sources and conversations of reflection at once."""
     keepalive_s: float = 30.0
     """A silent connection is asked so often whether it lives."""
     keepalive_wait_s: float = 10.0
@@ -60,7 +60,7 @@ class RpcLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def calls(self) -> int:
-        """All calls at once."""
+        """All calls at once, of whatever method, until the last of their answer is sent."""
         return (
             self.arriving
             + self.texts_waiting

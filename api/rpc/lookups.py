@@ -91,25 +91,25 @@ class Lookups:
     async def lookup_batch(self, data: bytes, context: Context) -> bytes:
         """`LookupBatch`."""
         try:
-            with self._calls.place(self._batches, context, "batches.too_many", "batches at once"):
-                caller = self._calls.caller(context, "lookup")
-                questions, tokens_left = [], self._limits.tokens
-                for item in self._items(data):
-                    questions.append(question := self._read(item, caller))
-                    tokens_left -= self._taken(question, tokens_left)
-                    await asyncio.sleep(0)
-                results = {}
-                waiting = [i for i, question in enumerate(questions) if self._waits(question)]
-                for i in sorted(set(range(len(questions))) - set(waiting)):
-                    results[i] = self._result_by_itself(questions[i])
-                    await asyncio.sleep(0)
-                await self._all_ready([questions[i] for i in waiting], context)
-                for i in waiting:
-                    if questions[i].label == "text":
-                        tokens_left -= self._taken(questions[i], tokens_left)
-                    results[i] = self._result_by_itself(questions[i])
-                    await asyncio.sleep(0)
-                return batch_bytes(results[i] for i in range(len(questions)))
+            self._calls.hold(self._batches, context, "batches.too_many", "batches at once")
+            caller = self._calls.caller(context, "lookup")
+            questions, tokens_left = [], self._limits.tokens
+            for item in self._items(data):
+                questions.append(question := self._read(item, caller))
+                tokens_left -= self._taken(question, tokens_left)
+                await asyncio.sleep(0)
+            results = {}
+            waiting = [i for i, question in enumerate(questions) if self._waits(question)]
+            for i in sorted(set(range(len(questions))) - set(waiting)):
+                results[i] = self._result_by_itself(questions[i])
+                await asyncio.sleep(0)
+            await self._all_ready([questions[i] for i in waiting], context)
+            for i in waiting:
+                if questions[i].label == "text":
+                    tokens_left -= self._taken(questions[i], tokens_left)
+                results[i] = self._result_by_itself(questions[i])
+                await asyncio.sleep(0)
+            return batch_bytes(results[i] for i in range(len(questions)))
         except Exception as error:  # noqa: BLE001 - as above
             await self._calls.refuse(context, error)
             return b""

@@ -81,7 +81,7 @@ class RpcServer:
         request_ids = RequestIds()
         self._settings = settings
         self._stopping = stopping = asyncio.Event()
-        self._calls = Calls(access or OpenAccess(), request_ids, node.access_refused)
+        self._calls = Calls(node, access or OpenAccess(), request_ids, limits)
         questions = Questions(LookupRequests(limits.tokens, node.texts), request_ids, limits.tokens)
         readying = readying or Readying(node, _shared(limits), stopping)
         self._lookups = Lookups(node, self._calls, questions, readying, limits, stopping)
@@ -102,13 +102,14 @@ class RpcServer:
                 "GetPodScores": arrivals.answered(PodScores(node, self._calls, readying).get_pod_scores, None)
             }
         self._health = Health(node, tuple(methods))
-        self._server = grpc.aio.server(options=_options(limits), maximum_concurrent_rpcs=limits.calls)
-        foreign = Foreign(node, self._calls, arrivals, limits)
+        self._server = grpc.aio.server(options=_options(limits))  # who is let in is for `bounded` to say
+        foreign = Foreign(self._calls, arrivals)
         methods |= foreign.handlers(partial(health_pb2_grpc.add_HealthServicer_to_server, self._health.servicer))
         servicer = reflection.aio.ReflectionServicer((*methods, reflection.SERVICE_NAME))
         methods |= foreign.handlers(partial(reflection_pb2_grpc.add_ServerReflectionServicer_to_server, servicer))
         for service, handlers in methods.items():
-            self._server.add_registered_method_handlers(service, handlers)
+            bounded = {name: self._calls.bounded(handler) for name, handler in handlers.items()}
+            self._server.add_registered_method_handlers(service, bounded)
 
     async def start(self, credentials: grpc.ServerCredentials | None = None) -> list[str]:
         """Listen, and say where. Raises `SettingsError` where the port cannot be had."""

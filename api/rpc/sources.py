@@ -31,6 +31,7 @@ class SourceLists:
     async def list_sources(self, data: bytes, context: Context) -> bytes:
         """`ListSources`."""
         try:
+            self._calls.hold(self._calls.others, context, "calls.too_many", "calls of such methods")
             caller = self._calls.caller(context, "lookup")
             return await self._page(_filters(parsed(ListSourcesRequest, data)), caller.tenant)
         except Exception as error:  # noqa: BLE001 - answers for a fault of ours, too
