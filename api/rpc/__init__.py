@@ -5,7 +5,7 @@
     lookups.py     the three ways to ask;  questions.py  bytes → question;  answers.py  answer → bytes
     sources.py     the list of sources;  watching.py  their changes
     pod_scores.py  the other project's interface
-    statuses.py    errors → gRPC statuses
+    statuses.py    errors → gRPC statuses;  gone.py  callers that do not wait for them
 
 Only this package and the generated modules know gRPC.
 """

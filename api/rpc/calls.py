@@ -114,7 +114,12 @@ class Calls:
         await self._quiet.wait()
 
     async def refuse(self, context: Context, error: Exception) -> None:
-        """End the call with what that error means."""
+        """End the call with what that error means.
+
+        An error of gRPC's own goes back to it: the caller is gone (gone.py), and there is nobody to tell.
+        """
+        if isinstance(error, grpc.aio.InternalError):
+            raise error
         refusal = refusal_of(error)
         self.count_denial(refusal)
         await refuse(context, refusal, self.request_ids.of(None))

@@ -159,6 +159,7 @@ class Lookups:
             with self._calls.place(self._streams, context, "streams.too_many", "lookup streams"):
                 self._calls.caller(context, "lookup")
                 async with asyncio.timeout(self._limits.stream_idle_s) as patience:
+                    await context.send_initial_metadata(())  # else a write that is given up leaves no way to say why
                     while (data := await self._next(context, patience)) is not None:
                         with self._calls.counted():
                             caller = self._calls.caller(context, "lookup")  # anew: tokens are taken away

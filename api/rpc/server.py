@@ -30,6 +30,7 @@ from api.rest.request_ids import RequestIds
 from api.rpc.arrivals import Arrivals
 from api.rpc.calls import Calls
 from api.rpc.foreign import Foreign
+from api.rpc.gone import tell_no_more_of_callers_gone
 from api.rpc.health import Health
 from api.rpc.limits import RpcLimits
 from api.rpc.lookups import Lookups
@@ -50,6 +51,9 @@ SERVICE: Final = kvindexer_pb2.DESCRIPTOR.services_by_name["KvIndexer"].full_nam
 POD_SCORES_SERVICE: Final = indexer_pb2.DESCRIPTOR.services_by_name["IndexerService"].full_name
 UNREAD_BYTES: Final = 256 * 2**10
 """Of one call. Messages up to that come without a further round trip."""
+PENDING_TIMES: Final = 4
+"""As many calls of one method as may be here at once may come while the loop is at something else: refused by us, they
+are told why."""
 SEND_S: Final = 0.1
 """At the end of a stop, for what is answered and not yet sent; who only listens is cut then."""
 
@@ -110,6 +114,7 @@ class RpcServer:
         for service, handlers in methods.items():
             bounded = {name: self._calls.bounded(handler) for name, handler in handlers.items()}
             self._server.add_registered_method_handlers(service, bounded)
+        tell_no_more_of_callers_gone()
 
     async def start(self, credentials: grpc.ServerCredentials | None = None) -> list[str]:
         """Listen, and say where. Raises `SettingsError` where the port cannot be had."""
@@ -195,6 +200,9 @@ def _options(limits: RpcLimits) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", limits.body_bytes),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_concurrent_streams", limits.connection_streams),
+        # Of calls that the loop has not come to yet. gRPC drops what is beyond by chance, whoever it comes from.
+        ("grpc.server.max_pending_requests", PENDING_TIMES * limits.calls),
+        ("grpc.server.max_pending_requests_hard_limit", PENDING_TIMES * limits.calls),
         # Of messages that nobody reads yet so much is taken: else up to 256 MiB each, once a caller is quick.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", UNREAD_BYTES),

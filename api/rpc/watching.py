@@ -125,6 +125,7 @@ class Watching:
             self._open.add(patience)
             try:
                 told = view.begin(scenery)
+                await context.send_initial_metadata(())  # else a write that is given up leaves no way to say why
                 while not self._stopping.is_set():
                     for event, status in told:
                         patience.reschedule(loop.time() + self._stall_s)

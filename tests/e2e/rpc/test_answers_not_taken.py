@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -23,7 +27,7 @@ from schemas.rpc.kvindexer.v1.kvindexer_pb2_grpc import KvIndexerStub
 from tests.support.callers import bearer, gates
 from tests.support.collecting import until
 from tests.support.fake_node import FakeNode
-from tests.support.http2_frames import Frames, message, unread
+from tests.support.http2_frames import Frames, burst, message, unread
 from tests.support.rpc import refused, rpc_served
 
 LOOKUP = f"/{SERVICE}/Lookup"
@@ -48,6 +52,7 @@ ONE_CALLER = 8
 """What it gets of ten."""
 OK = b"grpc-status\x010"
 EXHAUSTED = b"grpc-status\x018"
+ABORTED = b"grpc-status\x0210"
 PLENTY = 100_000
 
 
@@ -158,3 +163,63 @@ async def test_long_answers_are_bounded_until_they_are_taken(path: str, limit: s
             frames.take(call, PLENTY)
         await frames.until_ended(len(calls))
         assert ONE_CALLER == sum(OK in told for told in frames.ended.values())
+
+
+@pytest.mark.parametrize(("path", "limit"), [(WATCH, "rpc.watch_stall_s"), (STREAM, "rpc.stream_idle_s")])
+async def test_who_stops_reading_is_told_why_it_ended(path: str, limit: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Behind what it was sent before, also where that is the first of all; it counts as a call until then."""
+    node = FakeNode()
+    limits = _TenCalls(watch_stall_s=0.5, stream_idle_s=0.5)
+    async with rpc_served(node, limits) as address, unread(address) as frames:
+        calls = await _ask(frames, path, ONE_CALLER)
+        await until(lambda: node.limits_reached[limit] == len(calls), "the end of their time")
+        told = frames.begin(path)
+        await frames.until_ended(1)
+        assert EXHAUSTED in frames.ended[told]
+        for call in calls:
+            frames.take(call, PLENTY)
+        await frames.until_ended(1 + len(calls))
+        assert all(ABORTED in frames.ended[call] for call in calls)
+    assert [] == _faults(caplog)
+
+
+@pytest.mark.parametrize("path", sorted(ASKED))
+async def test_a_caller_that_is_gone_is_no_fault(path: str, caplog: pytest.LogCaptureFixture) -> None:
+    """While it is sent something: neither an error nor a traceback, however many go at once."""
+    node = FakeNode()
+    async with rpc_served(node) as address:
+        async with unread(address) as frames:
+            await _ask(frames, path, 20)
+            frames.vanish()
+        await until(lambda: _tasks_of_calls() == 0, "the end of their calls")
+        await _others_are_answered(address)
+    assert [] == _faults(caplog)
+
+
+def _faults(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+async def test_a_burst_drops_no_call_of_others() -> None:
+    """Nor one of its own without a word, though the loop was at something else while all of them came."""
+    asked = ASKED[LOOKUP].SerializeToString()
+    async with rpc_served(FakeNode()) as address, grpc.aio.insecure_channel(address) as channel:
+        host, _, port = address.partition(":")
+        stub = KvIndexerStub(channel)
+        assert (await stub.Lookup(ASKED[LOOKUP])).pods
+        with _closed(burst((host, int(port)), "127.0.0.2", LOOKUP, asked, 1_000) for _ in range(4)):
+            async with asyncio.TaskGroup() as tasks:
+                answers = [tasks.create_task(_pods(stub)) for _ in range(50)]
+        assert all(answer.result() for answer in answers)
+
+
+async def _pods(stub: KvIndexerStub) -> int:
+    return len((await stub.Lookup(ASKED[LOOKUP])).pods)
+
+
+@contextlib.contextmanager
+def _closed(connections: Iterator[socket.socket]) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for connection in connections:
+            stack.enter_context(connection)
+        yield
