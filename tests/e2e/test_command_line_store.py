@@ -100,9 +100,11 @@ def test_a_stop_while_the_store_is_waited_for() -> None:
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
         with silent.accept()[0]:
             process.send_signal(signal.SIGINT)
-            assert ("", "") == process.communicate(timeout=DEADLINE_S)
+            out, err = process.communicate(timeout=DEADLINE_S)
 
-    assert 0 == process.returncode
+    assert (0, "") == (process.returncode, out)
+    assert all(" INFO kvindexer.serve: " in line for line in err.splitlines()), err
+    assert err.endswith("stopped\n")
 
 
 @pytest.mark.parametrize("command", [["serve", "--port", "0"], ["config", "--check"]])
