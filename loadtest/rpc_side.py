@@ -24,11 +24,11 @@ NULL_SERVICE: Final = "loadtest.Null"
 class RpcSide:
     """Both servers, on free ports of loopback. `size`: of the null methods' answer, in bytes."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, batches: int) -> None:
         self.size = 0
         self.port = 0
         self.null_port = 0
-        self._server = RpcServer(node, RpcSettings(port=0, drain_s=0.1))
+        self._server = RpcServer(node, RpcSettings(port=0, drain_s=0.1, limits=RpcLimits(batches_waiting=batches)))
         self._null = grpc.aio.server(options=_options(RpcLimits()))
         handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
             "Null": grpc.unary_unary_rpc_method_handler(self._answer),
