@@ -197,7 +197,18 @@ async def test_a_caller_that_is_gone_is_no_fault(path: str, caplog: pytest.LogCa
 
 
 def _faults(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    """But those of other tests: grpc.aio has one queue a process; what ended with an earlier loop comes by it here."""
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.levelno >= logging.WARNING and not _is_of_another_loop(record)
+    ]
+
+
+def _is_of_another_loop(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    ours = "PollerCompletionQueue" not in record.getMessage()
+    return not ours and isinstance(error, RuntimeError) and str(error) == "Event loop is closed"
 
 
 async def test_a_burst_drops_no_call_of_others() -> None:
