@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from api.cli.bounded_file import read_bounded
 from api.cli.client import CommandFailed
 
 FILE_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -20,7 +19,10 @@ CHAT_FIELDS: Final = (
 
 def read_prompt(told: str) -> str:
     """The text that a flag tells, or the file behind `@` (`@-`: standard input). Raises `CommandFailed`."""
-    raw = _read("--prompt", told[1:]) if told.startswith("@") else told.encode(errors="surrogateescape")
+    if told.startswith("@"):
+        raw = read_bounded(told[1:], "--prompt", FILE_BYTES_MAX)
+    else:
+        raw = told.encode(errors="surrogateescape")
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
@@ -32,7 +34,7 @@ def read_messages(told: str) -> dict[str, object]:
     if not told.startswith("@"):
         raise CommandFailed("--messages: @FILE wanted, or @- for standard input", 2)
     try:
-        given = msgspec.json.decode(_read("--messages", told[1:]))
+        given = msgspec.json.decode(read_bounded(told[1:], "--messages", FILE_BYTES_MAX))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise CommandFailed("--messages: JSON wanted", 2) from None
     if isinstance(given, list):
@@ -40,17 +42,3 @@ def read_messages(told: str) -> dict[str, object]:
     if not isinstance(given, dict) or "messages" not in given:
         raise CommandFailed("--messages: an array of messages, or an object with one, wanted", 2)
     return {name: given[name] for name in (*CHAT_FIELDS, "model") if name in given}
-
-
-def _read(flag: str, path: str) -> bytes:
-    try:
-        if path == "-":
-            raw = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
-        else:
-            with Path(path).open("rb") as file:
-                raw = file.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise CommandFailed(f"{flag}: {path}: {(error.strerror or str(error)).lower()}", 2) from error
-    if len(raw) > FILE_BYTES_MAX:
-        raise CommandFailed(f"{flag}: at most {FILE_BYTES_MAX} bytes", 2)
-    return raw

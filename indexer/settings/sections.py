@@ -225,7 +225,8 @@ class Limits(Section, frozen=True):
     body_wait_s: Seconds = 30.0
     """And its body within this; beyond: 408."""
     unread_wait_s: Seconds = 30.0
-    """A caller takes some of an answer within this time, or the connection ends."""
+    """A caller takes some of an answer within this time, or the connection ends. Of REST: a gRPC answer that nobody
+    takes counts to its caller's share of calls instead."""
     text_bytes: Bytes = 4 * MIB
     """Of one prompt told as text, and of what a chat template makes of messages. Beyond: 422."""
     text_timeout_ms: Annotated[int, Meta(ge=1, le=60_000)] = 1_000

@@ -7,6 +7,7 @@ import contextlib
 import socket
 import struct
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -171,14 +172,19 @@ class Frames:
 
 
 @contextlib.asynccontextmanager
-async def unread(address: str, source: str = "127.0.0.2", window: int = 0) -> AsyncIterator[Frames]:
-    """A caller from another address than all others, who takes nothing of any answer until told to."""
+async def speaking(address: str, source: str | None = None, window: int = FIRST_WINDOW) -> AsyncIterator[Frames]:
+    """A caller, from `source` if one is given."""
     host, _, port = address.partition(":")
-    connection = await asyncio.open_connection(host, int(port), local_addr=(source, 0))
-    frames = Frames(*connection, window=window)
+    local = None if source is None else (source, 0)
+    frames = Frames(*await asyncio.open_connection(host, int(port), local_addr=local), window=window)
     async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
         tasks.create_task(frames.run())
         try:
             yield frames
         finally:
             frames.close()
+
+
+def unread(address: str, source: str = "127.0.0.2", window: int = 0) -> AbstractAsyncContextManager[Frames]:
+    """A caller from another address than all others, who takes nothing of any answer until told to."""
+    return speaking(address, source, window)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from http import HTTPStatus
 
 import grpc
@@ -25,7 +23,7 @@ from schemas.rpc.kvindexer.v1 import kvindexer_pb2 as pb
 from schemas.rpc.kvindexer.v1.kvindexer_pb2_grpc import KvIndexerStub
 from tests.support.collecting import until
 from tests.support.fake_node import FakeNode
-from tests.support.http2_frames import Frames, message
+from tests.support.http2_frames import message, speaking
 from tests.support.rpc import DEADLINE_S, refused, rpc_served
 from tests.support.serving import served
 
@@ -41,23 +39,11 @@ ABORTED = b"grpc-status\x0210"
 OK = b"grpc-status\x010"
 
 
-@contextlib.asynccontextmanager
-async def _frames(address: str) -> AsyncIterator[Frames]:
-    host, _, port = address.partition(":")
-    frames = Frames(*await asyncio.open_connection(host, int(port)))
-    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
-        tasks.create_task(frames.run())
-        try:
-            yield frames
-        finally:
-            frames.close()
-
-
 async def test_all_messages_in_parts_share_one_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond it they are refused and counted; small ones are answered meanwhile, and the others once they are whole."""
     monkeypatch.setattr(arrivals, "AT_ONCE_S", 0.2)
     node = FakeNode()
-    async with rpc_served(node, LIMITS) as address, _frames(address) as frames:
+    async with rpc_served(node, LIMITS) as address, speaking(address) as frames:
         calls = [frames.begin(LOOKUP) for _ in range(10)]
         for call in calls:
             await frames.send(call, LARGE[:HALF])
@@ -90,7 +76,7 @@ async def test_bodies_of_rest_share_it_too() -> None:
                 told = {"content-type": "application/octet-stream"}
                 return (await client.post("/v1/lookup", content=bytes(600_000), headers=told)).status_code
 
-        async with _frames(rpc.removeprefix("grpc://")) as frames:
+        async with speaking(rpc.removeprefix("grpc://")) as frames:
             assert HTTPStatus.OK == await looked_up()
             for _ in range(ONE_CALLER + 1):
                 await frames.send(frames.begin(LOOKUP), LARGE[:HALF])
@@ -117,7 +103,7 @@ async def test_every_method_counts_to_the_bound_of_all_doors(path: str, monkeypa
     node = FakeNode()
     readying = Readying(node, RestLimits(pending_bytes=1_000), asyncio.Event())
     assert readying.pending.take("another", 1_000)
-    async with rpc_served(node, readying=readying) as address, _frames(address) as frames:
+    async with rpc_served(node, readying=readying) as address, speaking(address) as frames:
         call = frames.begin(path)
         await frames.send(call, LARGE[:HALF])
         await frames.until_ended(1)
@@ -140,7 +126,7 @@ async def test_what_nobody_reads_is_not_taken() -> None:
 
     node = WaitingNode()
     waits = message(pb.LookupRequest(token_ids=[1], min_sequence={"p": 1}, timeout_ms=60_000).SerializeToString())
-    async with rpc_served(node) as address, _frames(address) as frames, asyncio.TaskGroup() as tasks:
+    async with rpc_served(node) as address, speaking(address) as frames, asyncio.TaskGroup() as tasks:
         for count in range(20):  # by which gRPC would learn how much fits into the line, and take that
             await frames.send(frames.begin(LOOKUP), LARGE, end=True)
             await frames.until_ended(count + 1)
@@ -160,7 +146,7 @@ async def test_what_nobody_reads_is_not_taken() -> None:
 async def test_conversations_of_reflection_are_shared() -> None:
     """Each may be about to bring a message; beyond their limit they are refused."""
     node = FakeNode()
-    async with rpc_served(node, RpcLimits(other_calls=5)) as address, _frames(address) as frames:
+    async with rpc_served(node, RpcLimits(other_calls=5)) as address, speaking(address) as frames:
         calls = [frames.begin(REFLECTION) for _ in range(10)]
         await frames.until_ended(len(calls) - ONE_CALLER)
         assert all(EXHAUSTED in told for told in frames.ended.values())
@@ -177,7 +163,7 @@ async def test_a_conversation_of_reflection_ends_when_it_falls_silent(monkeypatc
     monkeypatch.setattr(arrivals, "AT_ONCE_S", 0.05)
     node = FakeNode()
     readying = Readying(node, RestLimits(), asyncio.Event())
-    async with rpc_served(node, RpcLimits(body_wait_s=0.5), readying=readying) as address, _frames(address) as frames:
+    async with rpc_served(node, RpcLimits(body_wait_s=0.5), readying=readying) as address, speaking(address) as frames:
         call = frames.begin(REFLECTION)
         for _ in range(3):
             await frames.send(
@@ -206,7 +192,7 @@ _ANSWERED = {
 async def test_a_stop_waits_for_messages_that_arrive(path: str) -> None:
     """Whoever was let in is answered, though its message is not whole when the stop begins."""
     stop, asked = asyncio.Event(), message(_ANSWERED[path].SerializeToString())
-    async with rpc_served(FakeNode(), stop=stop, drain_s=3_600) as address, _frames(address) as frames:
+    async with rpc_served(FakeNode(), stop=stop, drain_s=3_600) as address, speaking(address) as frames:
         call = frames.begin(path)
         await frames.send(call, asked[:3])
         await frames.answered_ping()
@@ -226,7 +212,7 @@ async def test_a_stop_waits_for_messages_that_arrive(path: str) -> None:
 async def test_a_message_that_does_not_come_keeps_a_stop_no_longer_than_it_may() -> None:
     """After `drain_s` it is cut."""
     stop = asyncio.Event()
-    async with rpc_served(FakeNode(), stop=stop, drain_s=0.05) as address, _frames(address) as frames:
+    async with rpc_served(FakeNode(), stop=stop, drain_s=0.05) as address, speaking(address) as frames:
         call = frames.begin(LOOKUP)
         await frames.send(call, LARGE[:HALF])
         await frames.answered_ping()
