@@ -1,0 +1,1 @@
+"""What an operator is told of how far answers could be trusted, over time."""
