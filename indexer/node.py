@@ -34,6 +34,7 @@ from indexer.lookup import Lookup, hash_block_size
 from indexer.model import DEFAULT_TENANT, TOKEN_BYTES, Descriptor, SourceId, Tier
 from indexer.partitions.parts import Nonces, Pace, Parts, ReplicaOptions
 from indexer.partitions.replica import Replica
+from indexer.reports.staleness import Staleness
 from indexer.roster import Roster
 from indexer.settings import masked, replica_name
 from indexer.slices import Slices
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from indexer.ports import Clock, EventSink
     from indexer.settings import Settings
     from schemas.lookup import Holdings, LookupAnswer, LookupQuery
+    from schemas.reports import StalenessReport
     from schemas.rest import (
         BlockView,
         Progress,
@@ -152,6 +154,14 @@ class Node:
         self.roster.happened = self.history.note
         self.fleet = self.roster.fleet = Fleet(_collect_options(settings), clock, self.roster)
         self._refused: Counter[tuple[int, str]] = Counter()
+        self.staleness = Staleness(
+            self.registry,
+            self._lookup.view,
+            clock,
+            owner=lambda source: None if self.replica is None else self.replica.owner_of(source),
+            follows=self._follows,
+            journal_age_s=lambda source: None if self.replica is None else self.replica.journal_age_s(source),
+        )
         self._was_ready = False
         self._started_at = clock.now()
         if settings.redis.url is not None:
@@ -352,6 +362,13 @@ class Node:
             if limit and len(views) == limit:
                 break
         return views
+
+    async def staleness_report(
+        self, *, pod: str | None = None, model: str | None = None, state: str | None = None, tenant: str | None = None
+    ) -> StalenessReport:
+        """How sources are doing, and how they were."""
+        report = self.staleness.report(pod=pod, model=model, state=state, tenant=tenant)
+        return await Slices(self.clock).run(report)
 
     async def source_statuses(self) -> list[SourceStatus]:
         """Of every source what a router must know at once."""
@@ -612,6 +629,7 @@ class Node:
                 await slices.run(self.source_log.look())
                 await slices.run(self.history.tidy(self.registry.sources))
                 self._say_refused()
+                await slices.run(self.staleness.sample())
                 look_for_lost_at = self.clock.now() + LOST_EVERY_S
             self.history.turn()
             busy = self.ingest.tidy_slice()

@@ -38,13 +38,12 @@ def source_view(
     `remarks`: warnings beside those that it has of its own.
     """
     described = source.descriptor
-    since = datetime.fromtimestamp(clock.wall_us() / 1e6, UTC) - timedelta(seconds=clock.now() - _since(source, view))
     untold = followed and source.told_holdings is None
     return SourceView(
         pod=described.pod,
         dp_rank=described.dp_rank,
         state=view.state,
-        since=since.isoformat(timespec="milliseconds"),
+        since=since_of(source, view, clock),
         why=reason_in_words(source.facts, view, followed=followed),
         bound=view.bound,
         generation=view.generation,
@@ -155,8 +154,9 @@ def _orphan_view(source: SourceIndex, engine_hash: int, orphan: Orphan) -> Block
     )
 
 
-def _since(source: SourceIndex, view: Prepared) -> float:
+def since_of(source: SourceIndex, view: Prepared, clock: Clock) -> str:
+    """When its present state began, UTC, RFC 3339."""
     alive_at = source.facts.alive_at
-    if view.state in {"stale", "down"} and alive_at is not None:
-        return alive_at
-    return source.since
+    began = alive_at if view.state in {"stale", "down"} and alive_at is not None else source.since
+    at = datetime.fromtimestamp(clock.wall_us() / 1e6, UTC) - timedelta(seconds=clock.now() - began)
+    return at.isoformat(timespec="milliseconds")

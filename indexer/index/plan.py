@@ -125,9 +125,17 @@ class Planner:
         match event:
             case BlocksStored():
                 source.counters["stored"] += not event.continues
+                tier = source.tier_events[event.tier]
+                tier.stored += not event.continues
+                tier.stored_blocks += len(event.hashes)
+                tier.last_at = self.now
                 self._stored(source, event)
             case BlocksRemoved():
                 source.counters["removed"] += event.events
+                tier = source.tier_events[event.tier]
+                tier.removed += event.events
+                tier.removed_blocks += len(event.hashes)
+                tier.last_at = self.now
                 self._removed(source, event.hashes, event.group, event.tier)
             case AllCleared():
                 source.counters["cleared"] += 1

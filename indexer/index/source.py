@@ -40,7 +40,9 @@ VACATED_AT_ONCE: Final = 32
 a thousand sources end in one step. The slot goes on at once, so that an engine which clears and fills again without end
 takes no slot after the other."""
 _OF_THE_STREAM: Final = ("suspicions", "syncing", "connected", "cordoned", "alive_at", "message_at", "proof_at")
-_OF_THE_REGISTRATION: Final = frozenset({"descriptor", "rendezvous_name", "counters", "warnings", "since"})
+_OF_THE_REGISTRATION: Final = frozenset(
+    {"descriptor", "rendezvous_name", "counters", "tier_events", "warnings", "since"}
+)
 SLOTS_WAITING_MIN: Final = 256
 """So many slots, and two more for each source, may wait for the scrub. Beyond, what a generation held is taken out of
 the mirror however much it is: masks must not grow with the number of clears (P9). All sources may restart at once."""
@@ -52,6 +54,16 @@ class Holdings(NamedTuple):
     blocks: tuple[int, ...]
     copies: int
     waiting: int
+
+
+class TierEvents:
+    """What a source's events said of one tier, over all generations: events, their blocks, and when the last came."""
+
+    __slots__ = ("last_at", "removed", "removed_blocks", "stored", "stored_blocks")
+
+    def __init__(self) -> None:
+        self.stored = self.stored_blocks = self.removed = self.removed_blocks = 0
+        self.last_at: float | None = None
 
 
 class SourceIndex:
@@ -84,6 +96,8 @@ class SourceIndex:
         """The groups besides the main ones whose hit rule must hold too (sliding windows), by group number."""
         self.adapters: dict[str, None] = {}
         self.counters: Counter[str] = Counter()
+        self.tier_events: tuple[TierEvents, ...] = tuple(TierEvents() for _ in Tier)
+        """In the order of `Tier`."""
         self.warnings: dict[str, str] = {}
         self.slot = mirror.open_slot(self.lane_table)
         self.shown = False

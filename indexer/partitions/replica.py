@@ -104,6 +104,14 @@ class Replica:
         number = self._parts.partition_of(source)
         return self._holder_names().get(number) or None
 
+    def journal_age_s(self, source: SourceId) -> float | None:
+        """Age of the newest journal entry of its partition, written or applied here; None where none was."""
+        number = self._parts.partition_of(source)
+        owner = self.owners.get(number)
+        if owner is not None and owner.role == "owner":
+            return owner.age_s
+        return next((each.age_s for each in self.followers.progress() if each.partition == number), None)
+
     def _holder_names(self) -> dict[int, str]:
         return self._holders | {number: owner.holder for number, owner in self.owners.items()}
 

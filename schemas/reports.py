@@ -1,0 +1,142 @@
+"""What `/v1/reports/staleness` gives. Shapes only."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from schemas.rest import Name, StateName
+
+
+class StalenessFilters(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Query of `GET /v1/reports/staleness`."""
+
+    format: Literal["json", "csv"] | None = None
+    pod: Name | None = None
+    model: Name | None = None
+    state: StateName | None = None
+
+
+class AgePercentiles(msgspec.Struct, kw_only=True):
+    """Milliseconds that half, 95 and 99 of a hundred seconds of the window did not exceed; null: none was seen."""
+
+    p50: int | None
+    p95: int | None
+    p99: int | None
+
+
+class AgeReport(msgspec.Struct, kw_only=True, rename={"minute": "1m", "ten_minutes": "10m", "hour": "1h"}):
+    """An age now, and how it was distributed over the last minute, ten minutes and hour."""
+
+    now: int | None
+    minute: AgePercentiles
+    ten_minutes: AgePercentiles
+    hour: AgePercentiles
+
+
+class GapReport(msgspec.Struct, kw_only=True):
+    """Gaps noticed in the numbers of its batches.
+
+    `healed`: brought back by replay; `unhealed`: lost for good, with `batches_lost` batches; the rest is under way.
+    """
+
+    noticed: int
+    healed: int
+    unhealed: int
+    batches_lost: int
+
+
+class ReplayReport(msgspec.Struct, kw_only=True):
+    """Conversations with its replay endpoint, by result; `foreign`: it answered for another engine."""
+
+    ok: int
+    partial: int
+    failed: int
+    timeout: int
+    foreign: int
+
+
+class ClearReport(msgspec.Struct, kw_only=True, rename={"minute": "1m", "ten_minutes": "10m", "hour": "1h"}):
+    """Clears since it was registered, by who made them, and of the engine's own those of late."""
+
+    engine: int
+    operator: int
+    minute: int
+    ten_minutes: int
+    hour: int
+
+
+class OrphanReport(msgspec.Struct, kw_only=True):
+    """Blocks whose parent was not known when they were announced.
+
+    `parked` ever; of these `healed` were placed later, `refused` found no room, and `waiting` wait now.
+    """
+
+    parked: int
+    healed: int
+    refused: int
+    waiting: int
+
+
+class TierReport(msgspec.Struct, kw_only=True):
+    """One memory tier: events that named it and their blocks, ever; blocks held now; age of the last event."""
+
+    stored_events: int
+    stored_blocks: int
+    removed_events: int
+    removed_blocks: int
+    blocks: int | None
+    event_age_ms: int | None
+
+
+class StalenessRow(msgspec.Struct, kw_only=True):
+    """How one source is doing, and how it was.
+
+    `counted`: its events are applied here. Where another replica does, that one has the counts, and ages are as seen
+    from here.
+    """
+
+    pod: str
+    dp_rank: int
+    model: str | None
+    tenant: str
+    state: StateName
+    since: str | None
+    why: str | None
+    bound: str
+    generation: str
+    sequence: int | None
+    lag_ms: AgeReport
+    event_age_ms: AgeReport
+    counted: bool
+    gaps: GapReport
+    replays: ReplayReport
+    restarts: int
+    reconnects: int
+    clears: ClearReport
+    orphans: OrphanReport
+    removals_unknown: int
+    duplicates: int
+    events_unknown: int
+    decode_errors: int
+    expired: int
+    ghosts_dropped: int
+    tiers: dict[str, TierReport]
+    copies: int | None
+    owner: str | None
+    journal_lag_ms: int | None
+    warnings: list[str]
+
+
+class StalenessReport(msgspec.Struct, kw_only=True):
+    """Answer of `GET /v1/reports/staleness`, ordered by pod and rank.
+
+    `at`: when it was made, UTC. `seen_s`: for how long this process has been looking; percentiles over longer windows
+    are of so many seconds. `states`: how many sources are in each.
+    """
+
+    at: str
+    seen_s: int
+    states: dict[str, int]
+    sources: list[StalenessRow]
