@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from indexer.model import Descriptor
     from schemas.history import HistoryList
     from schemas.lookup import Holdings, LookupAnswer, LookupQuery
+    from schemas.reports import StalenessReport
     from schemas.rest import (
         BlockView,
         HashResult,
@@ -101,6 +102,12 @@ class NodePort(Protocol):
         tenant: str | None = None,
     ) -> list[SourceView]:
         """Sources in the order of (pod, rank), from the first one greater than `after`; `limit` 0 = all."""
+        ...
+
+    async def staleness_report(
+        self, *, pod: str | None = None, model: str | None = None, state: str | None = None, tenant: str | None = None
+    ) -> StalenessReport:
+        """How sources are doing, and how they were, by pod and rank."""
         ...
 
     async def source_statuses(self) -> list[SourceStatus]:

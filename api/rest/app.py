@@ -37,6 +37,7 @@ from api.rest.lookup_request import LookupRequests
 from api.rest.openapi import openapi_document
 from api.rest.readying import Readying
 from api.rest.replicas import ReplicaRoutes
+from api.rest.reports import ReportRoutes
 from api.rest.request_ids import RequestIds
 from api.rest.service import ServiceRoutes
 from api.rest.sources import SourceRoutes
@@ -93,6 +94,7 @@ def create_app(
         "/v1/sources/{pod}/history": {"GET": Door("lookup", sources.history)},
         "/v1/sources/{pod}/blocks/{hash}": {"GET": Door("admin", sources.find_block)},
         "/v1/partitions": {"GET": Door("lookup", service.partitions)},
+        "/v1/reports/staleness": {"GET": Door("lookup", ReportRoutes(node, exchange).staleness)},
         "/v1/replicas/{name}/drain": {
             "POST": Door("admin", replicas.drain),
             "DELETE": Door("admin", replicas.undrain),

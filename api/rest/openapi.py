@@ -16,7 +16,7 @@ from api.rest.lookup_request import HASH_BLOCKS_MAX, PARAMETERS, PROMPT_FIELDS
 from api.rest.media import ANSWER_TYPES
 from api.rest.prompt_text import ONLY_WITH_TEXT
 from indexer import happenings, model
-from schemas import history, rest
+from schemas import history, reports, rest
 from schemas.lookup import LookupAnswer
 
 Json = dict[str, Any]
@@ -64,6 +64,7 @@ ROOTS: Final = (
     rest.SourceList,
     rest.BlockList,
     history.HistoryList,
+    reports.StalenessReport,
     rest.PartitionList,
     rest.ReplicaDrained,
     rest.Readiness,
@@ -91,7 +92,7 @@ def openapi_document(version: str) -> bytes:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "tags": [{"name": "lookup"}, {"name": "sources"}, {"name": "service"}],
+        "tags": [{"name": "lookup"}, {"name": "sources"}, {"name": "reports"}, {"name": "service"}],
         "paths": _paths(),
         "components": {"schemas": _schemas(), "responses": {"Problem": _problem()}, "securitySchemes": _SCHEMES},
         "security": [{"bearer": []}, {}],
@@ -112,6 +113,7 @@ def _schemas() -> Json:
     for name, kind in (("state", model.SourceState), ("bound", model.Bound)):
         entry[name] = {"enum": list(get_args(kind))}
     entry["reason"] = {"enum": [*get_args(model.Reason), None]}
+    schemas["StalenessRow"]["properties"]["bound"] = {"enum": list(get_args(model.Bound))}
     item = schemas["HistoryItem"]["properties"]
     item["what"] = {"enum": list(get_args(happenings.What))}
     item["cause"] = {"enum": [*get_args(happenings.Cause), None]}
@@ -306,6 +308,17 @@ def _paths() -> Json:
                 parameters=rank,
             ),
         },
+        "/v1/reports/staleness": {
+            "get": _operation(
+                "report_staleness",
+                "reports",
+                "How each source is doing, how old what is known of it was, and what went wrong",
+                _report_answers("StalenessReport"),
+                parameters=_query_parameters(reports.StalenessFilters),
+                description="As this replica saw it. CSV has a line a source and a header; nested fields are named by "
+                "their path, as `lag_ms.1m.p99`.",
+            )
+        },
         "/v1/partitions": {
             "get": _operation(
                 "list_partitions",
@@ -388,6 +401,12 @@ def _operation(
 def _answers(schema: str, status: str = "200", description: str = "The answer.") -> Json:
     content = {name.decode(): {"schema": {"$ref": REF + schema}} for name in ANSWER_TYPES.values()}
     return {status: {"description": description, "content": content}}
+
+
+def _report_answers(schema: str) -> Json:
+    answers = _answers(schema)
+    answers["200"]["content"]["text/csv"] = {"schema": {"type": "string"}}
+    return answers
 
 
 def _command_answers(schema: str) -> Json:

@@ -39,6 +39,7 @@ from schemas.lookup import (
     TierTokens,
     TokenizerUsed,
 )
+from schemas.reports import StalenessReport
 from schemas.rest import (
     BlockView,
     Effect,
@@ -55,6 +56,7 @@ from schemas.rest import (
     VersionAnswer,
 )
 from schemas.watch import SourceStatus
+from tests.support.reports import staleness_row
 
 _ENCODE = {"json": msgspec.json.encode, "msgpack": msgspec.msgpack.encode, "proto": entry_wire.entry}
 SOURCES_MAX = 1_000
@@ -189,6 +191,14 @@ class FakeNode:
         self._fail()
         views = map(self._view, self.sources)
         return [SourceStatus(*(getattr(view, name) for name in SourceStatus._fields)) for view in views]
+
+    async def staleness_report(
+        self, *, pod: str | None = None, model: str | None = None, state: str | None = None, tenant: str | None = None
+    ) -> StalenessReport:
+        self._fail()
+        views = await self.source_views(state=state, model=model, tenant=tenant)
+        rows = [staleness_row(view) for view in views if pod in {None, view.pod}]
+        return StalenessReport(at="2026-11-30T00:00:00.000+00:00", seen_s=60, states={}, sources=rows)
 
     async def add_source(self, descriptor: Descriptor, *, by: str = A_CALLER) -> SourceRegistered:
         self.given_by.append(by)

@@ -129,7 +129,13 @@ def test_every_field_and_parameter_is_described() -> None:
         assert all(
             kind["description"].startswith(FIELD_TEXTS[name][field]) for field, kind in schema["properties"].items()
         )
-    assert set(FIELD_TEXTS) - set(SCHEMAS) == {"SourceFilters", "RankFilter", "ReplaceOptions", "HistoryFilters"}
+    assert set(FIELD_TEXTS) - set(SCHEMAS) == {
+        "SourceFilters",
+        "RankFilter",
+        "ReplaceOptions",
+        "HistoryFilters",
+        "StalenessFilters",
+    }
     parameters = [parameter for _, _, operation in _operations() for parameter in operation.get("parameters", [])]
     assert len(parameters) > 20
     assert all(parameter["description"] for parameter in parameters)

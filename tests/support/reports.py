@@ -1,0 +1,61 @@
+"""Rows of reports, for faces whose node is made up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from schemas.reports import (
+    AgePercentiles,
+    AgeReport,
+    ClearReport,
+    GapReport,
+    OrphanReport,
+    ReplayReport,
+    StalenessRow,
+    TierReport,
+)
+
+if TYPE_CHECKING:
+    from schemas.rest import SourceView
+
+
+def staleness_row(view: SourceView) -> StalenessRow:
+    """Of a source of which nothing but this is known."""
+    some = AgePercentiles(p50=1, p95=2, p99=None)
+    age = AgeReport(now=view.lag_ms, minute=some, ten_minutes=some, hour=some)
+    return StalenessRow(
+        pod=view.pod,
+        dp_rank=view.dp_rank,
+        model=view.model,
+        tenant=view.tenant,
+        state=view.state,
+        since=view.since,
+        why=view.why,
+        bound=view.bound,
+        generation=view.generation,
+        sequence=view.sequence,
+        lag_ms=age,
+        event_age_ms=age,
+        counted=True,
+        gaps=GapReport(noticed=3, healed=1, unhealed=2, batches_lost=4),
+        replays=ReplayReport(ok=1, partial=0, failed=0, timeout=0, foreign=0),
+        restarts=0,
+        reconnects=0,
+        clears=ClearReport(engine=0, operator=0, minute=0, ten_minutes=0, hour=0),
+        orphans=OrphanReport(parked=0, healed=0, refused=0, waiting=0),
+        removals_unknown=0,
+        duplicates=0,
+        events_unknown=0,
+        decode_errors=0,
+        expired=0,
+        ghosts_dropped=0,
+        tiers={
+            "gpu": TierReport(
+                stored_events=1, stored_blocks=2, removed_events=3, removed_blocks=4, blocks=5, event_age_ms=6
+            )
+        },
+        copies=view.copies,
+        owner=view.owner,
+        journal_lag_ms=None,
+        warnings=["one", "two"],
+    )
