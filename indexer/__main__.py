@@ -59,7 +59,7 @@ def _command(parsed: argparse.Namespace) -> Callable[[], int]:
             from api.cli import config
 
             return lambda: config.run(_settings(parsed), parsed)
-        case "lookup" | "sources" | "partitions" | "drain" | "compare":
+        case "lookup" | "sources" | "partitions" | "report" | "drain" | "compare":
             return _question(parsed)
         case "redis":
             if parsed.action is None:
@@ -100,6 +100,10 @@ def _question(parsed: argparse.Namespace) -> Callable[[], int]:
             from api.cli import compare
 
             return lambda: _until_signal(compare.run, parsed)
+        case "report":
+            from api.cli import report
+
+            return lambda: report.run(parsed)
         case _:
             from api.cli import partitions
 

@@ -112,6 +112,31 @@ examples:
   kvindexer sources history 10.0.0.1:8000     gaps, restarts, clears, changes of owner: when, and why
 """
 
+REPORT: Final = """\
+examples:
+  kvindexer report staleness
+  kvindexer report staleness --state suspect
+  kvindexer report staleness --csv > staleness.csv
+"""
+
+REPORT_STALENESS: Final = """\
+columns:
+  lag ms     age of the newest proof that nothing is missing; on an idle engine with a replay endpoint it climbs to
+             events.probe_interval_s and falls with each probe
+  p50, p99   what half, and 99 of a hundred, of the last ten minutes' seconds did not exceed
+  event ms   since the engine's last message
+  gaps       noticed ever since it was registered; `unhealed` of them were lost for good
+  replays    conversations with its replay endpoint, of any result
+  owner      the replica that applies its events, where there are several: it has the counts, another one shows `-`
+
+Below: why a source is not live and exact, and what should be looked at. --json and --csv have the rest: other windows,
+orphans, clears, unknown events and removals, and what was announced and taken back in each memory tier.
+
+examples:
+  kvindexer report staleness --pod 10.0.0.1:8000 --json
+  kvindexer report staleness --csv > staleness.csv
+"""
+
 PARTITIONS: Final = """\
 The store is divided into partitions (redis.partitions). Each has one owner, which applies its engines' events and
 writes; the others follow what it writes, and answer from that. The standby listens to the same engines, too, so as to

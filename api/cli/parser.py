@@ -22,6 +22,8 @@ from api.cli.help_texts import (
     REDIS,
     REDIS_RESET,
     REPLAY,
+    REPORT,
+    REPORT_STALENESS,
     SERVE,
     SOURCES,
 )
@@ -50,6 +52,7 @@ def build_parser(version: str) -> argparse.ArgumentParser:
     _add_partitions(
         commands.add_parser("partitions", help="which replicas there are, and who owns what", epilog=PARTITIONS)
     )
+    _add_report(commands.add_parser("report", help="how the sources are doing, and how they were", epilog=REPORT))
     _add_drain(commands.add_parser("drain", help="have a replica give up all that it owns", epilog=DRAIN))
     _add_compare(commands.add_parser("compare", help="the same prompts to two services", epilog=COMPARE))
     _add_redis(commands.add_parser("redis", help="the store itself: clear a namespace", epilog=REDIS))
@@ -282,6 +285,20 @@ def _add_partitions(parser: argparse.ArgumentParser) -> None:
     parser.description = "Which replicas there are, and what the one that is asked does with each partition."
     _add_client(parser)
     parser.add_argument("--watch", action="store_true", help="again each second, until Ctrl-C")
+
+
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Reports of a running service."
+    reports = parser.add_subparsers(dest="report", required=True, metavar="REPORT")
+    staleness = reports.add_parser(
+        "staleness", help="state, ages, gaps and warnings of each source", epilog=REPORT_STALENESS
+    )
+    staleness.description = "How each source is doing, how old what is known of it was, and what went wrong."
+    _add_client(staleness)
+    staleness.add_argument("--csv", action="store_true", help="a line a source with all that is known, for a sheet")
+    staleness.add_argument("--pod", help="only this pod's")
+    staleness.add_argument("--model", help="only sources of this model")
+    staleness.add_argument("--state", choices=get_args(SourceState), help="only sources in this state")
 
 
 def _add_drain(parser: argparse.ArgumentParser) -> None:
