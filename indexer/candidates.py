@@ -16,6 +16,7 @@ from xxhash import xxh3_64_intdigest
 from indexer.errors import SourceUnknownError
 from indexer.lookup_view import encode_nothing, frame_of
 from indexer.model import DEFAULT_TENANT
+from indexer.trust import trust_of
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -43,6 +44,17 @@ class Candidate(NamedTuple):
     excluded: Reason | None
 
 
+class Lineup(NamedTuple):
+    """Who the listed sources of an answer were, for a memory that must not keep what they hold.
+
+    By index: the name of each, its slot and its block size.
+    """
+
+    names: tuple[bytes, ...]
+    slots: tuple[int, ...]
+    block_sizes: tuple[int | None, ...]
+
+
 @dataclass(slots=True)
 class Candidates:
     """The listed sources of one kind of question. `by_slot`: index into `listed`."""
@@ -57,6 +69,8 @@ class Candidates:
     by_slot: dict[int, int] = field(default_factory=dict)
     orders: dict[int, tuple[int, ...]] = field(default_factory=dict)
     scene: Scene | None = None
+    lineup: Lineup | None = None
+    """Made on first use (`lineup_of`)."""
 
     def order(self, seed: int) -> tuple[int, ...]:
         """The listed sources in an order that is the same in every replica and different for different prompts."""
@@ -106,7 +120,10 @@ class Scene:
         "_why_nothing",
         "candidates",
         "epoch",
+        "generations",
+        "hybrid",
         "prepared",
+        "trust",
         "until",
         "usable",
     )
@@ -120,6 +137,12 @@ class Scene:
         self._unscored = 0
         self._view = view
         self._frames: dict[Encoding, list[Frame | None]] = {}
+        self.generations: tuple[int, ...] = tuple(listed.source.facts.generation for listed in candidates.listed)
+        """Never changed in place, by index: who remembers an answer keeps it."""
+        self.hybrid = 0
+        """Slots of the sources whose reuse follows from more than how much they hold."""
+        self.trust = bytearray(len(candidates.listed))
+        """By index: how far each could be trusted (`trust_of`)."""
         self.prepared: list[Prepared] = [view.prepared(candidate.source, now) for candidate in candidates.listed]
         for index in range(len(self.prepared)):
             self._account(index)
@@ -166,9 +189,14 @@ class Scene:
         """Whether the source counts, and whether it makes the answer less than exact."""
         source, _, excluded = self.candidates.listed[index]
         state = self.prepared[index]
+        self.trust[index] = trust_of(state.state, state.bound, state.lag_ms)
+        generation = source.facts.generation
+        if self.generations[index] != generation:
+            self.generations = (*self.generations[:index], generation, *self.generations[index + 1 :])
         self.until = min(self.until, state.until)
         self._unscored = self._unscored & ~(1 << index) | (not state.scored) << index
         bit = 1 << source.slot
+        self.hybrid = self.hybrid & ~bit | (bit if source.rules else 0)
         self.usable &= ~bit
         self._unsure &= ~bit
         if excluded is None:
@@ -257,6 +285,18 @@ def gather(registry: Registry, query: LookupQuery) -> Candidates:
             candidates.longest = max(candidates.longest, sum(variant))
     candidates.variants = dict(sorted(candidates.variants.items()))
     return candidates
+
+
+def lineup_of(candidates: Candidates) -> Lineup:
+    """Who they were when the candidates were chosen."""
+    slots = {index: slot for slot, index in candidates.by_slot.items()}
+    of_variants = [(size, mask) for (size, _), mask in candidates.variants.items()]
+    order = [slots[index] for index in range(len(candidates.listed))]
+    return Lineup(
+        tuple(candidate.source.rendezvous_name for candidate in candidates.listed),
+        tuple(order),
+        tuple(next((size for size, mask in of_variants if mask >> slot & 1), None) for slot in order),
+    )
 
 
 def _by_name(

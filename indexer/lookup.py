@@ -23,8 +23,8 @@ from indexer.hashing.extra_keys import query_extras
 from indexer.hashing.memo import CHUNK_TOKENS, ChainMemo, fits
 from indexer.index.walk import walk
 from indexer.lookup_view import FleetView, encode_held_in_gpu, nothing_entry, unknown_entry
-from indexer.model import DEFAULT_TENANT, TOKEN_BYTES
-from indexer.score.hybrid import hybrid_tokens
+from indexer.model import DEFAULT_TENANT, TOKEN_BYTES, Match, Prompt
+from indexer.reuse import reusable_tokens
 from indexer.score.prefix import DEFAULT_WEIGHTS, blocks_by_tier, reusable_blocks, score_of
 from schemas.lookup import Holding, Holdings, LookupAnswer, PodEntry, PrefixTokens, Shards, TierTokens
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from indexer.candidates import Scene, Variant
     from indexer.index.mirror import Mirror
     from indexer.index.registry import Registry
-    from indexer.index.source import SourceIndex
     from indexer.index.states import StateLimits
     from indexer.lookup_view import Encoding
-    from indexer.model import Held, Reason, Run
+    from indexer.model import Reason
     from indexer.ports import Clock
+    from indexer.receipts.answered import Answers
     from indexer.score.prefix import Weights
     from schemas.lookup import LookupQuery
 
@@ -55,14 +55,6 @@ _BE_U64: Final = np.dtype(">u8")
 _NO_HASHES: Final = np.empty(0, _LE_U64)
 
 
-class Match(NamedTuple):
-    """One source that holds something of the prompt."""
-
-    held: Held
-    runs: list[Run]
-    last_hash: int
-
-
 class Ranked(NamedTuple):
     """A match's entry, sorted as answers are: by score, then in an order that differs between prompts."""
 
@@ -70,14 +62,6 @@ class Ranked(NamedTuple):
     turn: int
     listed: int
     entry: PodEntry
-
-
-class Prompt(NamedTuple):
-    """The prompt's side of an answer: its length, the matches by slot, and a seed that differs between prompts."""
-
-    tokens: int
-    matches: dict[int, Match]
-    seed: int
 
 
 class Lookup:
@@ -104,6 +88,8 @@ class Lookup:
         self._weights = weights
         self._candidates: dict[tuple[object, ...], Candidates] = {}
         self._candidates_version = -1
+        self.answers: Answers | None = None
+        """Where it is noted what was answered; None: nowhere."""
 
     def candidates(self, query: LookupQuery) -> Candidates:
         """The sources that a question is about."""
@@ -126,6 +112,8 @@ class Lookup:
         adapter_unknown = bool(lora_name) and lora_name not in candidates.adapter_known
         pods, reason = self._entries(query, scene, prompt, blocked, encoding, adapter_unknown=adapter_unknown)
         state = "no_signal" if not scene.heard else "degraded" if scene.degraded or blocked else "exact"
+        if self.answers is not None:
+            self.answers.note(query, lora_name, scene, prompt, usable)
         return LookupAnswer(
             request_id=query.request_id or "",
             model=candidates.resolved.model,
@@ -333,7 +321,7 @@ class Lookup:
             dp_rank=source.descriptor.dp_rank,
             block_size=size,
             matched_tokens=held.matched * size,
-            reusable_tokens=self._reusable(query, source, match, prompt_tokens),
+            reusable_tokens=reusable_tokens(source, size, match, prompt_tokens, partial=query.partial),
             tiers=tiers,
             prefix=PrefixTokens(views[0] * size, views[1] * size, views[2] * size, views[3] * size),
             score=score_of(by_tier, size, prompt_tokens, self._weights, factor),
@@ -345,14 +333,6 @@ class Lookup:
             sequence=view.sequence,
             reason=blocked or ("hybrid_window" if source.facts.rule_missing else None),
         )
-
-    def _reusable(self, query: LookupQuery, source: SourceIndex, match: Match, prompt_tokens: int) -> int:
-        size = source.block_size or 1
-        blocks = reusable_blocks(match.held.matched, size, prompt_tokens, partial=query.partial)
-        rules = source.rules
-        if not rules:
-            return blocks * size
-        return hybrid_tokens(blocks * size, size, rules, match.runs, source.slot, source.lane_table.groups_held)
 
     def _plain_rest(
         self,

@@ -249,3 +249,19 @@ class Held(NamedTuple):
 
     matched: int
     views: tuple[int, ...]
+
+
+class Match(NamedTuple):
+    """One source that holds something of the prompt."""
+
+    held: Held
+    runs: list[Run]
+    last_hash: int
+
+
+class Prompt(NamedTuple):
+    """The prompt's side of an answer: its length, the matches by slot, and a seed that differs between prompts."""
+
+    tokens: int
+    matches: dict[int, Match]
+    seed: int

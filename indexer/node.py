@@ -34,6 +34,7 @@ from indexer.lookup import Lookup, hash_block_size
 from indexer.model import DEFAULT_TENANT, TOKEN_BYTES, Descriptor, SourceId, Tier
 from indexer.partitions.parts import Nonces, Pace, Parts, ReplicaOptions
 from indexer.partitions.replica import Replica
+from indexer.receipts.answered import AnswerOptions, Answers
 from indexer.reports.staleness import Staleness
 from indexer.roster import Roster
 from indexer.settings import masked, replica_name
@@ -123,6 +124,9 @@ class Node:
             memo_salt=memo_salt,
             weights=(weights.gpu, weights.cpu, weights.storage, weights.remote, weights.unknown),
         )
+        feedback = settings.feedback
+        kept = AnswerOptions(feedback.answers_s, feedback.answers_bytes, feedback.prompt_s, feedback.prompt_bytes)
+        self.answers = self._lookup.answers = Answers(clock, kept, memo_salt, self.limit_reached)
         self.replica: Replica | None = None
         self._waits = SequenceWaits(self.registry, self._watch_applied)
         self._watch_applied(waited_for=False)
@@ -633,6 +637,7 @@ class Node:
                 look_for_lost_at = self.clock.now() + LOST_EVERY_S
             self.history.turn()
             busy = self.ingest.tidy_slice()
+            busy = self.answers.tidy() or busy
             if self.roster.left and not busy:  # what departed sources held is freed: give it back to the system
                 self.roster.left = False
                 self.return_memory()

@@ -150,6 +150,20 @@ class Staleness(Section, frozen=True):
     entry_ttl_s: TierTtls = TierTtls()
 
 
+class Feedback(Section, frozen=True):
+    """What is remembered of answers, so that reports of what became of the requests find them."""
+
+    answers_s: Seconds = 600.0
+    """An answer is remembered so long: a report that comes later is not joined to it."""
+    answers_bytes: Annotated[int, Meta(ge=MIB, le=1024 * GIB)] = 64 * MIB
+    """Of what is remembered; beyond, the oldest answers go. About 1 KB each."""
+    prompt_s: Annotated[float, Meta(ge=0, le=60)] = 10.0
+    """The prompt itself is kept so long, for `/v1/routed` with `of` and for reports that name it instead of a request.
+    """
+    prompt_bytes: Annotated[int, Meta(ge=0, le=1024 * GIB)] = 16 * MIB
+    """Of all prompts that are kept; beyond, the oldest go. 0: none is ever kept."""
+
+
 class Redis(Section, frozen=True):
     """The durable store, Redis or Valkey from 7.0 on. No url: memory mode.
 
@@ -297,6 +311,7 @@ class Settings(Section, frozen=True):
     models: Models = Models()
     events: Events = Events()
     staleness: Staleness = Staleness()
+    feedback: Feedback = Feedback()
     redis: Redis = Redis()
     limits: Limits = Limits()
     auth: Auth = Auth()

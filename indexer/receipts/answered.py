@@ -1,0 +1,349 @@
+"""What was answered lately, so that a report that comes later finds the lookup it is about. No I/O; time is given.
+
+    note      in the lookup, 2 us: the answer's numbers, or where many hold something what they are made of
+    tidy      a moment later, in slices: these are made, and what is too old goes
+    find      by request id, else the newest lookup of the same prompt
+
+A prompt itself is kept for some seconds only, within a bound of bytes: `of` of a routed report needs all its hashes,
+while those of the answer end where nobody holds more. Later a keyed digest stands for it, and that only while somebody
+names prompts instead of request ids: whoever never does pays nothing for it.
+
+Of a source there is one byte (trust.py) and, where it held something, a bit: a fleet of a thousand costs about 1 KB an
+answer. Everything is bounded in bytes and time; what goes early is counted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+from xxhash import xxh3_128_digest
+
+from indexer.candidates import lineup_of
+from indexer.hashing.memo import CHUNK_TOKENS, chunk_digest
+from indexer.model import DEFAULT_TENANT, TOKEN_BYTES
+from indexer.reuse import reusable_tokens
+from indexer.trust import Trust, in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from indexer.candidates import Candidates, Lineup, Scene
+    from indexer.model import Match, Prompt
+    from indexer.ports import Clock
+    from schemas.lookup import LookupQuery
+
+RECORD_BYTES: Final = 700
+"""Of one record with its places in the indices, beside what grows with the fleet (measured)."""
+SEAT_BYTES: Final = 32
+"""A source in a lineup."""
+HASH_BYTES: Final = 8
+CHUNK_BYTES: Final = CHUNK_TOKENS * TOKEN_BYTES
+START_BYTES: Final = CHUNK_TOKENS * 8
+"""A chunk that is told by its digest keeps the body that it stands in, as text."""
+AT_ONCE_MAX: Final = 32
+"""Sources that hold something: so many are looked at in the lookup itself. Less than keeping them for later costs."""
+WAITING_MAX: Final = 4_096
+"""Answers that are not made small yet, and what these hold of sources together."""
+WAITING_MATCHES_MAX: Final = 262_144
+SLICE_S: Final = 0.0005
+OLD_A_SLICE: Final = 512
+LOOKED_AT_MAX: Final = 128
+"""Prompts looked at for the first report that names one."""
+
+
+class Predicted(NamedTuple):
+    """What an answer said of one source, and how far it could be trusted. `best_tokens`: of the best source."""
+
+    matched_tokens: int
+    reusable_tokens: int
+    best_tokens: int
+    block_size: int | None
+    generation: int
+    trust: Trust
+
+
+class Answered(msgspec.Struct, gc=False):
+    """One answer. Until it is made small it holds the lookup's own `matches` and `candidates`.
+
+    Nothing in it leads back to it, and there are tens of thousands: the garbage collector need not look.
+    """
+
+    at: float
+    tenant: str
+    request_id: str
+    model: str | None
+    lora_name: str | None
+    prompt_tokens: int
+    partial: bool
+    usable: int
+    """Slots of the sources that the answer could count."""
+    trust: bytes
+    generations: tuple[int, ...]
+    lineup: Lineup
+    size: int
+    groups: tuple[int, ...] = ()
+    """Sources of which it said the same, three numbers each: matched tokens, reusable tokens, a mask of slots."""
+    matches: dict[int, Match] | None = None
+    candidates: Candidates | None = None
+    query: LookupQuery | None = None
+    """With its prompt, for as long as that is kept."""
+    prompt_bytes: int = 0
+    digest: bytes | None = None
+
+    def predicted(self, name: bytes) -> Predicted | None:
+        """What it said of the source of that rendezvous name; None where it was not among those that could count."""
+        lineup = self.lineup
+        if name not in lineup.names:
+            return None
+        index = lineup.names.index(name)
+        bit = 1 << lineup.slots[index]
+        if not self.usable & bit:
+            return None
+        said = list(zip(self.groups[::3], self.groups[1::3], self.groups[2::3], strict=True))
+        matched, reusable = next(((matched, reusable) for matched, reusable, slots in said if slots & bit), (0, 0))
+        return Predicted(
+            matched_tokens=matched,
+            reusable_tokens=reusable,
+            best_tokens=max(self.groups[1::3], default=0),
+            block_size=lineup.block_sizes[index],
+            generation=self.generations[index],
+            trust=in_words(self.trust[index]),
+        )
+
+
+class AnswerOptions(NamedTuple):
+    """`horizon_s`: how long an answer is remembered, in `bytes_max` at most; its prompt for `prompt_s`.
+
+    `prompt_bytes` of prompts at most; 0: none is ever kept.
+    """
+
+    horizon_s: float = 600.0
+    bytes_max: int = 64 * 2**20
+    prompt_s: float = 10.0
+    prompt_bytes: int = 16 * 2**20
+
+
+class Answers:
+    """One a process. `salt`: any 64-bit number, not known outside; that of the memory of prompts."""
+
+    def __init__(self, clock: Clock, options: AnswerOptions, salt: int, reached: Callable[[str], None]) -> None:
+        self._clock = clock
+        self._options = options
+        self._salt = salt
+        self._reached = reached
+        self._records: dict[str, dict[str, Answered]] = {}
+        """By tenant and request id."""
+        self._order: deque[Answered] = deque()
+        """The oldest first, with those that a newer answer to the same request replaced."""
+        self._waiting: deque[Answered] = deque()
+        self._waiting_matches = 0
+        self._prompts: deque[Answered] = deque()
+        """Those whose prompts are kept."""
+        self.prompt_bytes = 0
+        self.bytes = 0
+        self.dropped = 0
+        """Answers forgotten before their time, ever."""
+        self._by_prompt: dict[tuple[str, str | None, bytes], Answered] = {}
+        self._by_prompt_until = 0.0
+        """So long digests are made: the horizon behind the last report that named a prompt."""
+        self._trust = b""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._records.values()))
+
+    @property
+    def oldest_s(self) -> float:
+        """Age of the oldest answer that is remembered."""
+        return self._clock.now() - self._order[0].at if self._order else 0.0
+
+    def note(self, query: LookupQuery, lora_name: str | None, scene: Scene, prompt: Prompt, usable: int) -> None:
+        """This is being answered. The newest answer to a request id counts."""
+        request_id = query.request_id
+        if not request_id:
+            return
+        candidates, matches, trust = scene.candidates, prompt.matches, bytes(scene.trust)
+        trust = self._trust = self._trust if trust == self._trust else trust
+        size, lineup = RECORD_BYTES + len(trust), candidates.lineup
+        if lineup is None:
+            lineup = candidates.lineup = lineup_of(candidates)
+            size += SEAT_BYTES * len(trust)
+        plain = len(matches) <= AT_ONCE_MAX and not scene.hybrid and len(candidates.variants) <= 1
+        record = Answered(
+            self._clock.now(),
+            query.tenant or DEFAULT_TENANT,
+            request_id,
+            candidates.resolved.model,
+            lora_name,
+            prompt.tokens,
+            query.partial,
+            usable,
+            trust,
+            scene.generations,
+            lineup,
+            size,
+            _plain_groups(candidates, prompt, partial=query.partial) if plain and matches else (),
+        )
+        self._keep(record)
+        if not plain:
+            self._postpone(record, matches, candidates)
+        if self._options.prompt_bytes:
+            record.query, record.prompt_bytes = query, _prompt_bytes(query)
+            self.prompt_bytes += record.prompt_bytes
+            self._prompts.append(record)
+            if record.at < self._by_prompt_until:
+                self._digest(record)
+            while self.prompt_bytes > self._options.prompt_bytes:
+                self._drop_prompt()
+
+    def _keep(self, record: Answered) -> None:
+        mine = self._records.get(record.tenant)
+        if mine is None:
+            mine = self._records[record.tenant] = {}
+        mine[record.request_id] = record
+        self._order.append(record)
+        self.bytes += record.size
+        if self.bytes > self._options.bytes_max:
+            self._forget_oldest()
+            self._early("feedback.answers_bytes")
+
+    def _postpone(self, record: Answered, matches: dict[int, Match], candidates: Candidates) -> None:
+        record.matches, record.candidates = matches, candidates
+        self._waiting.append(record)
+        self._waiting_matches += len(matches)
+        if len(self._waiting) > WAITING_MAX or self._waiting_matches > WAITING_MATCHES_MAX:
+            oldest = self._waiting.popleft()
+            if oldest.matches is not None:  # more was answered than housekeeping came to
+                self._waiting_matches -= len(oldest.matches)
+                oldest.matches = oldest.candidates = None
+                self._disown(oldest)
+                self._early("feedback.answers_waiting")
+
+    def find(self, request_id: str, tenant: str | None) -> Answered | None:
+        """The newest answer to that request of that tenant."""
+        return self._small(self._records.get(tenant or DEFAULT_TENANT, {}).get(request_id))
+
+    def find_prompt(self, query: LookupQuery, lora_name: str | None, model: str | None) -> Answered | None:
+        """The newest answer to the same prompt, model and tenant; prompts by tokens and by hashes are not compared."""
+        key = (query.tenant or DEFAULT_TENANT, model, prompt_digest(query, lora_name, self._salt))
+        now, until = self._clock.now(), self._by_prompt_until
+        self._by_prompt_until = now + self._options.horizon_s
+        if now >= until:
+            tokens = query_tokens(query)
+            for record in list(self._prompts)[-LOOKED_AT_MAX:]:
+                if record.prompt_tokens == tokens:
+                    self._digest(record)
+        return self._small(self._by_prompt.get(key))
+
+    def tidy(self) -> bool:
+        """One slice of housekeeping; True while there is more to do."""
+        now = self._clock.now()
+        until = now + SLICE_S
+        while self._waiting:
+            self._small(self._waiting.popleft())
+            if self._clock.now() >= until:
+                return True
+        while self._prompts and now - self._prompts[0].at >= self._options.prompt_s:
+            self._drop_prompt()
+        for _ in range(OLD_A_SLICE):
+            if not self._order or now - self._order[0].at < self._options.horizon_s:
+                return False
+            self._forget_oldest()
+        return True
+
+    def _small(self, record: Answered | None) -> Answered | None:
+        """What the lookup had at hand becomes a few numbers."""
+        if record is not None and record.matches is not None and record.candidates is not None:
+            groups, matches = _groups(record.matches, record.candidates, record), record.matches
+            self._waiting_matches -= len(matches)
+            record.groups, record.matches, record.candidates = groups, None, None
+            more = sum(slots.bit_length() // 8 for slots in groups[2::3])
+            record.size += more
+            self.bytes += more
+        return record
+
+    def _digest(self, record: Answered) -> None:
+        """From now on it is found by its prompt."""
+        if record.query is not None and record.digest is None and self._is_newest(record):
+            record.digest = prompt_digest(record.query, record.lora_name, self._salt)
+            self._by_prompt[record.tenant, record.model, record.digest] = record
+
+    def _drop_prompt(self) -> None:
+        """The oldest is kept no longer."""
+        record = self._prompts.popleft()
+        record.query = None
+        self.prompt_bytes -= record.prompt_bytes
+
+    def _is_newest(self, record: Answered) -> bool:
+        return self._records.get(record.tenant, {}).get(record.request_id) is record
+
+    def _forget_oldest(self) -> None:
+        record = self._order.popleft()
+        self.bytes -= record.size
+        record.size = 0
+        self._disown(record)
+
+    def _disown(self, record: Answered) -> None:
+        """It is not found any more."""
+        if self._is_newest(record):
+            mine = self._records[record.tenant]
+            del mine[record.request_id]
+            if not mine:
+                del self._records[record.tenant]
+        if record.digest is not None:
+            key = (record.tenant, record.model, record.digest)
+            if self._by_prompt.get(key) is record:
+                del self._by_prompt[key]
+
+    def _early(self, limit: str) -> None:
+        self.dropped += 1
+        self._reached(limit)
+
+
+def _plain_groups(candidates: Candidates, prompt: Prompt, *, partial: bool) -> tuple[int, ...]:
+    """As `_groups`, where all are of one block size and whatever is held is reused."""
+    size = next(iter(candidates.variants))[0]
+    by_matched: dict[int, int] = {}
+    for slot, (held, _, _) in prompt.matches.items():
+        matched = held.matched
+        by_matched[matched] = by_matched.get(matched, 0) | 1 << slot
+    most = prompt.tokens if partial else max(0, prompt.tokens - 1) // size * size
+    groups: tuple[int, ...] = ()
+    for matched, slots in by_matched.items():
+        groups += (matched * size, min(matched * size, most), slots)
+    return groups
+
+
+def _groups(matches: dict[int, Match], candidates: Candidates, record: Answered) -> tuple[int, ...]:
+    groups: dict[tuple[int, int], int] = {}
+    for slot, match in matches.items():
+        index = candidates.by_slot[slot]
+        source, size = candidates.listed[index].source, record.lineup.block_sizes[index] or 1
+        reusable = reusable_tokens(source, size, match, record.prompt_tokens, partial=record.partial)
+        said = match.held.matched * size, reusable
+        groups[said] = groups.get(said, 0) | 1 << slot
+    return tuple(number for said, slots in groups.items() for number in (*said, slots))
+
+
+def prompt_digest(query: LookupQuery, lora_name: str | None, salt: int) -> bytes:
+    """What stands for a prompt in this process: the same however its beginning is told."""
+    told = (lora_name, query.cache_salt, query.mm_items, query.block_size, query.scheme)
+    parts = [msgspec.msgpack.encode(told), *query.start]
+    if query.block_hashes is None:
+        tokens = memoryview(query.tokens or b"")
+        parts += [chunk_digest(tokens[at : at + CHUNK_BYTES], salt) for at in range(0, len(tokens), CHUNK_BYTES)]
+    else:
+        parts.append(msgspec.msgpack.encode(list(query.block_hashes)))
+    return xxh3_128_digest(b"".join(parts), salt)
+
+
+def query_tokens(query: LookupQuery) -> int:
+    """Length of the prompt."""
+    if query.block_hashes is None:
+        return len(query.start) * CHUNK_TOKENS + len(query.tokens or b"") // TOKEN_BYTES
+    return query.prompt_tokens or len(query.block_hashes) * (query.block_size or 0)
+
+
+def _prompt_bytes(query: LookupQuery) -> int:
+    return len(query.tokens or b"") + len(query.start) * START_BYTES + len(query.block_hashes or ()) * HASH_BYTES
