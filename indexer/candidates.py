@@ -253,7 +253,7 @@ class Scene:
             return why
         if source.facts.rule_missing:
             return "hybrid_window"
-        size = source.block_size
+        size = source.asking_size
         if size is None:
             return "syncing" if state.state == "syncing" else "block_size_unknown"
         if prompt_tokens < size:
@@ -279,8 +279,9 @@ def gather(registry: Registry, query: LookupQuery) -> Candidates:
     for index, candidate in enumerate(listed):
         source = candidate.source
         candidates.by_slot[source.slot] = index
-        if candidate.excluded is None and source.block_size is not None:
-            variant = (source.block_size, source.lookahead)
+        size = source.asking_size
+        if candidate.excluded is None and size is not None:
+            variant = (size, source.lookahead)
             candidates.variants[variant] = candidates.variants.get(variant, 0) | 1 << source.slot
             candidates.longest = max(candidates.longest, sum(variant))
     candidates.variants = dict(sorted(candidates.variants.items()))

@@ -66,6 +66,7 @@ class Ingest:
         orphans_max: int = 65_536,
         tier_ttls: Mapping[Tier, float] = MappingProxyType({}),
         durable: bool = False,
+        silent_block_sizes: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self.mirror = mirror
         self.clock = clock
@@ -80,6 +81,7 @@ class Ingest:
         """Called with what goes into the history of a source: rare beside batches, and told once it is done."""
         self._tier_ttls = tier_ttls
         self._durable = durable
+        self._silent_block_sizes = silent_block_sizes
         self._mortal: dict[int, SourceIndex] = {}
         self._look_for_due_at = 0.0
         self._planner = Planner(
@@ -111,6 +113,9 @@ class Ingest:
         if self._durable:
             source.changes = Changes()
         source.since = self.clock.now()
+        size = self._silent_block_sizes.get(descriptor.model or "")
+        if size is not None:
+            source.assume_silent(size)
         if self._tier_ttls:
             self._mortal[id(source)] = source
         return SourceSink(self, source)

@@ -23,22 +23,24 @@ from indexer.hashing.extra_keys import query_extras
 from indexer.hashing.memo import CHUNK_TOKENS, ChainMemo, fits
 from indexer.index.walk import walk
 from indexer.lookup_view import FleetView, encode_held_in_gpu, nothing_entry, unknown_entry
-from indexer.model import DEFAULT_TENANT, TOKEN_BYTES, Match, Prompt
+from indexer.model import DEFAULT_TENANT, TOKEN_BYTES, Expected, Match, Prompt
+from indexer.receipts.speculation import Speculation
 from indexer.reuse import reusable_tokens
 from indexer.score.prefix import DEFAULT_WEIGHTS, blocks_by_tier, reusable_blocks, score_of
 from schemas.lookup import Holding, Holdings, LookupAnswer, PodEntry, PrefixTokens, Shards, TierTokens
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from indexer.candidates import Scene, Variant
     from indexer.index.mirror import Mirror
     from indexer.index.registry import Registry
+    from indexer.index.source import SourceIndex
     from indexer.index.states import StateLimits
     from indexer.lookup_view import Encoding
-    from indexer.model import Reason
+    from indexer.model import Held, Reason
     from indexer.ports import Clock
     from indexer.receipts.answered import Answers
     from indexer.score.prefix import Weights
@@ -77,9 +79,11 @@ class Lookup:
         secret: bytes = b"",
         memo_salt: int = 0,
         weights: Weights = DEFAULT_WEIGHTS,
+        speculation: Speculation | None = None,
     ) -> None:
         self.view = FleetView(limits)
         self._mirror = mirror
+        self._speculation = speculation or Speculation(mirror, blocks_max=0, reached=_never_reached)
         self._registry = registry
         self._clock = clock
         self._limits = limits
@@ -141,7 +145,7 @@ class Lookup:
         for slot, (of_slot, _, _) in prompt.matches.items():
             source, name, _ = candidates.listed[candidates.by_slot[slot]]
             gpu, cpu, storage, _ = of_slot.views
-            size, descriptor = source.block_size or 1, source.descriptor
+            size, descriptor = source.asking_size or 1, source.descriptor
             held.append(Holding(name or descriptor.pod, descriptor.dp_rank, gpu * size, cpu * size, storage * size))
         state = "no_signal" if not scene.heard else "degraded" if scene.degraded else "exact"
         return Holdings(state, held)
@@ -166,11 +170,18 @@ class Lookup:
             )
             if lookahead:  # the engine announces a block only once the tokens after it exist
                 tokens = tokens[: max(0, len(tokens) - lookahead * TOKEN_BYTES)]
-        go_on = None if held_by is None else partial(self._mirror.held_by_any, held_by)
+        go_on = None if held_by is None else self._goes_on(held_by)
         image = self._memo.hash_image(tokens, block_size, query.lora_name, extras, go_on, start)
         if image is None:
             image = self._memo.hash_image(whole_image(query), block_size, query.lora_name, extras, go_on)
         return np.frombuffer(image or b"", _LE_U64)
+
+    def routed_hashes(self, query: LookupQuery, source: SourceIndex) -> NDArray[np.uint64]:
+        """Token hashes of all of a prompt's whole blocks, as that source cuts it; none where it cannot be known."""
+        size = source.asking_size
+        if size is None:
+            return _NO_HASHES
+        return self._hashes_of(query, (size, source.lookahead), None)
 
     def forget_prompts(self) -> None:
         """Give back the memory of prompts asked for."""
@@ -191,6 +202,7 @@ class Lookup:
         else:
             prompt_tokens = query.prompt_tokens or len(query.block_hashes) * (query.block_size or 0)
         matches: dict[int, Match] = {}
+        expected: dict[int, Expected] = {}
         seed = 0
         for variant, mask in candidates.variants.items():
             start = mask & usable
@@ -201,9 +213,27 @@ class Lookup:
             found = walk(self._mirror, hashes, start)
             for slot, held in found.held.items():
                 matches[slot] = Match(held, found.runs, hashes.item(held.matched - 1))
-        return Prompt(prompt_tokens, matches, seed or xxh3_64_intdigest(whole_image(query)))
+            if self._speculation.slots & start:
+                expected |= self._expected(hashes, start, found.held)
+        return Prompt(prompt_tokens, matches, seed or xxh3_64_intdigest(whole_image(query)), expected)
 
-    def _hashes_of(self, query: LookupQuery, variant: Variant, held_by: int) -> NDArray[np.uint64]:
+    def _expected(self, hashes: NDArray[np.uint64], start: int, held: dict[int, Held]) -> dict[int, Expected]:
+        """What is about to be held, by slot."""
+        out: dict[int, Expected] = {}
+        for slot, blocks in self._speculation.beyond(hashes, start, held).items():
+            end = blocks + (held[slot].matched if slot in held else 0)
+            out[slot] = Expected(blocks, hashes.item(end - 1))
+        return out
+
+    def _goes_on(self, slots: int) -> Callable[[int], bool]:
+        """Whether a block is of use behind which nothing is hashed otherwise."""
+        held = partial(self._mirror.held_by_any, slots)
+        if not self._speculation.slots & slots:
+            return held
+        expected = self._speculation.expected_of_any(slots)
+        return lambda token_hash: held(token_hash) or expected(token_hash)
+
+    def _hashes_of(self, query: LookupQuery, variant: Variant, held_by: int | None) -> NDArray[np.uint64]:
         block_size, lookahead = variant
         given = query.block_hashes
         if query.block_size not in {None, block_size}:
@@ -214,7 +244,7 @@ class Lookup:
             return _NO_HASHES
         if query.scheme not in {None, SCHEME}:
             locals_ = np.asarray(given, np.uint64).astype(_BE_U64).tobytes()
-            image = self._memo.chain_image(locals_, block_size, partial(self._mirror.held_by_any, held_by))
+            image = self._memo.chain_image(locals_, block_size, None if held_by is None else self._goes_on(held_by))
             return np.frombuffer(image, _LE_U64)
         return np.asarray(given, np.uint64)
 
@@ -237,16 +267,17 @@ class Lookup:
         candidates = scene.candidates
         unknown = [unknown_entry(name, "pod_unknown") for name in candidates.unknown_names]
         if query.group == "pod" or blocked or not candidates.all_of_size(query):
-            entries = [match.entry for match in self._ranked(query, scene, prompt, blocked)]
+            ranked = self._ranked(query, scene, prompt, blocked, adapter_unknown=adapter_unknown)
+            entries = [match.entry for match in ranked]
             entries += self._plain_rest(query, scene, prompt, blocked, adapter_unknown=adapter_unknown)
             entries = [*(_best_of_pods(entries) if query.group == "pod" else entries), *unknown]
             why = None if prompt.matches else candidates.common_reason({entry.reason for entry in entries})
             return list(entries), why
         pods: list[PodEntry | msgspec.Raw]
         if encoding != "msgpack":
-            pods, done = self._encoded(query, scene, prompt, encoding)
+            pods, done = self._encoded(query, scene, prompt, encoding, adapter_unknown=adapter_unknown)
         else:
-            ranked = self._ranked(query, scene, prompt, blocked)
+            ranked = self._ranked(query, scene, prompt, blocked, adapter_unknown=adapter_unknown)
             pods, done = [match.entry for match in ranked], {match.listed for match in ranked}
         nothing = scene.nothing(encoding, prompt.tokens, adapter_unknown=adapter_unknown)
         order = candidates.order(prompt.seed)
@@ -257,22 +288,47 @@ class Lookup:
             pods += [nothing[index] for index in rest if prepared[index].scored]
             pods += [nothing[index] for index in rest if not prepared[index].scored]
         pods += unknown
-        return pods, None if done else scene.why_nothing(prompt.tokens, adapter_unknown=adapter_unknown)
+        return pods, None if prompt.matches else scene.why_nothing(prompt.tokens, adapter_unknown=adapter_unknown)
 
-    def _ranked(self, query: LookupQuery, scene: Scene, prompt: Prompt, blocked: dict[int, Reason]) -> list[Ranked]:
-        """The matches' entries, best first."""
+    def _ranked(
+        self, query: LookupQuery, scene: Scene, prompt: Prompt, blocked: dict[int, Reason], *, adapter_unknown: bool
+    ) -> list[Ranked]:
+        """The entries of matches and of sources that are about to hold something, best first."""
         candidates = scene.candidates
         ranked: list[Ranked] = []
         for slot, match in prompt.matches.items():
+            if slot in prompt.expected:
+                continue
             index = candidates.by_slot[slot]
             entry = self._entry(query, scene, index, match, prompt.tokens, blocked.get(index))
             name = candidates.listed[index].source.rendezvous_name
             ranked.append(Ranked(-entry.score, -xxh3_64_intdigest(name, match.last_hash), index, entry))
-        ranked.sort()
+        if not prompt.expected:
+            ranked.sort()
+            return ranked
+        ranked += self._expectant(query, scene, prompt, blocked, adapter_unknown=adapter_unknown)
+        return sorted(ranked, key=lambda each: (each.worse, -each.entry.speculative_tokens, each.turn, each.listed))
+
+    def _expectant(
+        self, query: LookupQuery, scene: Scene, prompt: Prompt, blocked: dict[int, Reason], *, adapter_unknown: bool
+    ) -> list[Ranked]:
+        """The entries of sources that are about to hold something; in no order."""
+        candidates = scene.candidates
+        ranked: list[Ranked] = []
+        for slot, (blocks, last_hash) in prompt.expected.items():
+            index, match = candidates.by_slot[slot], prompt.matches.get(slot)
+            source, name, _ = candidates.listed[index]
+            if match is None:
+                why = blocked.get(index) or scene.reason(index, prompt.tokens, adapter_unknown=adapter_unknown)
+                entry = nothing_entry(source, scene.prepared[index], why, name)
+            else:
+                entry = self._entry(query, scene, index, match, prompt.tokens, blocked.get(index))
+            entry.speculative_tokens = blocks * (source.asking_size or 1)
+            ranked.append(Ranked(-entry.score, -xxh3_64_intdigest(source.rendezvous_name, last_hash), index, entry))
         return ranked
 
     def _encoded(
-        self, query: LookupQuery, scene: Scene, prompt: Prompt, encoding: Encoding
+        self, query: LookupQuery, scene: Scene, prompt: Prompt, encoding: Encoding, *, adapter_unknown: bool
     ) -> tuple[list[PodEntry | msgspec.Raw], set[int]]:
         """As `_ranked`, encoded where that is cheap, and their indices.
 
@@ -280,10 +336,14 @@ class Lookup:
         once, and stands in each source's prepared frame.
         """
         by_slot, frames = scene.candidates.by_slot, scene.frames_in(encoding)
+        expected = prompt.expected
+        matches = prompt.matches
+        if expected:
+            matches = {slot: match for slot, match in matches.items() if slot not in expected}
         ranked: list[tuple[float, int, int, PodEntry | msgspec.Raw]] = []
         alike: tuple[int, int, float] | None = None
         score, part, proto = 0.0, b"", encoding == "proto"
-        for slot, (held, runs, last_hash) in prompt.matches.items():
+        for slot, (held, runs, last_hash) in matches.items():
             index = by_slot[slot]
             head, tail, size, factor, name = frames[index] or scene.frame(index, encoding)
             matched = held.matched
@@ -298,7 +358,11 @@ class Lookup:
                 part = encode_held_in_gpu(matched * size, reusable, score, encoding)
             whole = framed(head, part) if proto else head + part + tail
             ranked.append((-score, -xxh3_64_intdigest(name, last_hash), index, msgspec.Raw(whole)))
-        ranked.sort()
+        if expected:
+            ranked += self._expectant(query, scene, prompt, {}, adapter_unknown=adapter_unknown)
+            ranked.sort(key=_more_expected_first)
+        else:
+            ranked.sort()
         return [entry for *_, entry in ranked], {index for _, _, index, _ in ranked}
 
     def _entry(
@@ -306,7 +370,7 @@ class Lookup:
     ) -> PodEntry:
         source, name, _ = scene.candidates.listed[index]
         view = scene.prepared[index]
-        size = source.block_size or 1
+        size = source.asking_size or 1
         held = match.held
         views = held.views
         if views[0] == held.matched:  # all of it in GPU memory
@@ -348,11 +412,11 @@ class Lookup:
         out: list[PodEntry] = []
         for index in scene.candidates.order(prompt.seed):
             source, name, _ = listed[index]
-            if source.slot in prompt.matches:
+            if source.slot in prompt.matches or source.slot in prompt.expected:
                 continue
             reason = blocked.get(index) or scene.reason(index, prompt.tokens, adapter_unknown=adapter_unknown)
             if query.block_hashes is not None and reason in {"no_match", "below_block_size", "lookahead"}:
-                reason = "other_block_size" if source.block_size != query.block_size else reason
+                reason = "other_block_size" if source.asking_size != query.block_size else reason
                 reason = "lookahead" if source.lookahead else reason
             out.append(nothing_entry(source, scene.prepared[index], reason, name))
         out.sort(key=lambda entry: entry.state in {"new", "down"} or entry.reason == "cordoned")
@@ -423,6 +487,16 @@ def hash_block_size(query: LookupQuery) -> int:
     if not query.block_size:
         raise BadRequestError("block_size.required", [FieldIssue("block_size", "needed to cut the prompt into blocks")])
     return query.block_size
+
+
+def _more_expected_first(ranked: tuple[float, int, int, PodEntry | msgspec.Raw]) -> tuple[float, int, int, int]:
+    """Of those that score alike. An encoded entry expects nothing."""
+    worse, turn, listed, entry = ranked
+    return worse, 0 if isinstance(entry, msgspec.Raw) else -entry.speculative_tokens, turn, listed
+
+
+def _never_reached(_: str) -> None:
+    """Nothing is ever expected."""
 
 
 def _best_of_pods(entries: Sequence[PodEntry]) -> list[PodEntry]:

@@ -89,7 +89,7 @@ class Prepared(NamedTuple):
     state: SourceState
     bound: Bound
     reason: Reason | None
-    """Why nothing of it counts; None where it may score."""
+    """Why nothing of it counts, or why nothing of it can be known; None where its events tell."""
     scored: bool
     degrades: bool
     lag_ms: int | None
@@ -152,7 +152,7 @@ class FleetView:
         until = min(end, next_change(facts, now, self.limits))
         lag_ms, event_age_ms = _age_ms(facts.proof_at, end), _age_ms(facts.message_at, end)
         ages = _ages(lag_ms, event_age_ms)
-        shown = (state, bound, facts.generation, facts.sequence, facts.cordoned, source.block_size)
+        shown = (state, bound, facts.generation, facts.sequence, facts.cordoned, source.asking_size)
         if before is not None and before.shown == shown:
             _, _, reason, scored, degrading, _, _, generation, sequence, _, _, _, _, shells = before
             moment = (lag_ms, event_age_ms, generation, sequence, until, ages, shown)
@@ -202,7 +202,7 @@ def frame_of(source: SourceIndex, view: Prepared, name: str | None, suspect_weig
             head, _, middle, end = view.shells.get((reason, name)) or _shell_of(source, view, reason, name)
             tail = middle + view.ages + end
     factor = suspect_weight if view.state == "suspect" else 1.0
-    return Frame(head, tail, source.block_size or 1, factor, source.rendezvous_name)
+    return Frame(head, tail, source.asking_size or 1, factor, source.rendezvous_name)
 
 
 def _shell_of(source: SourceIndex, view: Prepared, reason: Reason | None, name: str | None) -> Shell:
@@ -232,7 +232,7 @@ def nothing_entry(source: SourceIndex, view: Prepared, reason: Reason | None, na
     return PodEntry(
         pod=name or source.descriptor.pod,
         dp_rank=source.descriptor.dp_rank,
-        block_size=source.block_size,
+        block_size=source.asking_size,
         matched_tokens=0,
         reusable_tokens=0,
         tiers=_NO_TIERS,

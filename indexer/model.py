@@ -7,7 +7,9 @@ a *token hash* (u64) is ours, chained over a block and everything before it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
@@ -259,9 +261,21 @@ class Match(NamedTuple):
     last_hash: int
 
 
+class Expected(NamedTuple):
+    """What a source is about to hold of the prompt, behind what it holds: blocks, and the hash of the last."""
+
+    blocks: int
+    last_hash: int
+
+
+_NOTHING: Final[Mapping[int, Expected]] = MappingProxyType({})
+
+
 class Prompt(NamedTuple):
     """The prompt's side of an answer: its length, the matches by slot, and a seed that differs between prompts."""
 
     tokens: int
     matches: dict[int, Match]
     seed: int
+    expected: Mapping[int, Expected] = _NOTHING
+    """By slot; none where nothing was said to be routed."""

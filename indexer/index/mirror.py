@@ -16,7 +16,7 @@ from indexer.index.records import LANE_BITS, LaneTable, Record, RecordBook
 from indexer.index.table import MOVE_SLOTS, PAD, PresenceTable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from indexer.model import Tier
 
@@ -43,6 +43,8 @@ class Mirror:
         self._scrubbed_slots: object = None
         self._left_to_unlink = 0
         self._owed_moves = 0
+        self.ended: Callable[[int], None] = _ignore
+        """Called with a slot when what it stands for ends: a generation, or a registration."""
 
     # -- slots ---------------------------------------------------------------------------------------------------------
 
@@ -56,18 +58,21 @@ class Mirror:
 
     def reopen_slot(self, slot: int, lanes: LaneTable) -> None:
         """A slot under which nothing is entered goes on, maybe with other lanes."""
+        self.ended(slot)
         if self.book.tables[slot] is not lanes:
             self.book.trim(0)  # no record may outlive its lanes
             self.book.tables[slot] = lanes
 
     def close_slot(self, slot: int) -> None:
         """A slot under which nothing is entered may be given out again."""
+        self.ended(slot)
         self.book.trim(0)
         self.live_slots &= ~(1 << slot)
         del self.book.tables[slot]
 
     def retire(self, slot: int) -> None:
         """Nothing of this slot counts from now on. O(1); the slot is used again only after a scrub."""
+        self.ended(slot)
         self.live_slots &= ~(1 << slot)
         self._dead_slots |= 1 << slot
 
@@ -248,6 +253,10 @@ class Mirror:
         """Whether the slot holds the block, as a walk would count it."""
         return bool(self.book.records[self.table.get(token_hash)].any >> slot & 1)
 
+    def holders(self, token_hash: int) -> int:
+        """The slots that hold the block in any tier, as a bit set that may name slots of the past."""
+        return self.book.records[self.table.get(token_hash)].any
+
     def lanes(self, slot: int, token_hash: int) -> list[tuple[int, Tier]]:
         """The (group, tier) pairs on which the slot holds the block."""
         bits = self.book.records[self.table.get(token_hash)].lanes_of(slot)
@@ -328,3 +337,7 @@ class Mirror:
         self._owed_moves += added * MOVE_PER_ADD
         while self._owed_moves > 0 and table.move_slice():
             self._owed_moves -= MOVE_SLOTS
+
+
+def _ignore(_: int) -> None:
+    """Nobody asked."""

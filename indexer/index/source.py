@@ -39,9 +39,18 @@ VACATED_AT_ONCE: Final = 32
 """Pairs taken out of the mirror when their generation ends: 30 us, less than storing them took, and little even where
 a thousand sources end in one step. The slot goes on at once, so that an engine which clears and fills again without end
 takes no slot after the other."""
-_OF_THE_STREAM: Final = ("suspicions", "syncing", "connected", "cordoned", "alive_at", "message_at", "proof_at")
+_OF_THE_STREAM: Final = (
+    "suspicions",
+    "syncing",
+    "connected",
+    "cordoned",
+    "alive_at",
+    "message_at",
+    "proof_at",
+    "may_be_silent",
+)
 _OF_THE_REGISTRATION: Final = frozenset(
-    {"descriptor", "rendezvous_name", "counters", "tier_events", "warnings", "since"}
+    {"descriptor", "rendezvous_name", "counters", "tier_events", "warnings", "since", "silent_block_size"}
 )
 SLOTS_WAITING_MIN: Final = 256
 """So many slots, and two more for each source, may wait for the scrub. Beyond, what a generation held is taken out of
@@ -89,6 +98,8 @@ class SourceIndex:
         """By group: what its last store said of it, where that was nothing new. Nearly all say the same again."""
         self.home_group: int | None = None
         self.block_size: int | None = None
+        self.silent_block_size: int | None = None
+        """What prompts are cut into while the engine never spoke, where it need not (`models.approximate`)."""
         self.lookahead = 0
         """Tokens beyond its end that a block's hash covers, as lookups have to ask for it."""
         self.other_lookahead: int | None = None
@@ -118,7 +129,17 @@ class SourceIndex:
     @property
     def shape(self) -> tuple[int, int | None, int, int]:
         """What lookups group sources by: changes seldom."""
-        return self.slot, self.block_size, self.lookahead, len(self.adapters)
+        return self.slot, self.asking_size, self.lookahead, len(self.adapters)
+
+    @property
+    def asking_size(self) -> int | None:
+        """The block size that lookups ask it by: what its events told, or what is assumed while none may ever come."""
+        return self.silent_block_size if self.block_size is None and self.facts.is_approximate else self.block_size
+
+    def assume_silent(self, block_size: int) -> None:
+        """Its engine may never speak, and holds blocks of that size."""
+        self.silent_block_size = block_size
+        self.facts.may_be_silent = True
 
     @property
     def pairs(self) -> int:

@@ -65,6 +65,14 @@ class SourceFacts:
     clock_checked: bool = False
     """The engine's own wall time was seen to agree with ours in this generation: for the clock-skew warning only."""
 
+    may_be_silent: bool = False
+    """An engine of its model need not announce anything (`models.approximate`), and this one never did."""
+
+    @property
+    def is_approximate(self) -> bool:
+        """Nothing is known but what callers say that they routed there."""
+        return self.may_be_silent and self.sequence is None
+
     @property
     def in_doubt(self) -> bool:
         """Whether something claimed may be false."""
@@ -72,6 +80,7 @@ class SourceFacts:
 
     def forget_history(self, generation: int) -> None:
         """A new generation begins: what was known about the old one's history is void."""
+        self.may_be_silent = self.is_approximate  # who spoke once will again
         self.generation = generation
         self.sequence = None
         self.complete = False
@@ -84,6 +93,8 @@ class SourceFacts:
 
 def bound_of(facts: SourceFacts) -> Bound:
     """How far the source's claims can be trusted: nothing missing and nothing false, or which way they may err."""
+    if facts.is_approximate:
+        return "estimate"
     may_be_false = facts.in_doubt
     may_miss = not facts.complete or bool(facts.shortfalls)
     if may_be_false or (facts.rule_missing and may_miss):
@@ -98,6 +109,8 @@ def state_of(facts: SourceFacts, now: float, limits: StateLimits) -> SourceState
     if facts.loading:
         return "syncing"
     if facts.sequence is None:
+        if facts.may_be_silent:
+            return "live"
         return "syncing" if facts.syncing and facts.connected else "new"
     silent_s = NEVER if facts.alive_at is None else now - facts.alive_at
     if silent_s >= limits.score_ttl_s:
@@ -126,9 +139,11 @@ def is_scored(state: SourceState) -> bool:
 
 
 def reason_of(state: SourceState, facts: SourceFacts) -> Reason | None:
-    """Why a source in this state scores nothing, or None where it may score."""
+    """Why a source in this state scores nothing or nothing of it can be known; None where its events tell."""
     if facts.cordoned:
         return "cordoned"
+    if facts.is_approximate and state == "live":
+        return "approximate"
     if state == "new":
         return "no_events_yet"
     return "down" if state == "down" else None

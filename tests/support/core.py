@@ -5,7 +5,8 @@ Wired as the node wires it, from the real parts; only time is the test's own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
 
 import msgspec
 
@@ -15,17 +16,22 @@ from indexer.index.states import StateLimits
 from indexer.ingest import Ingest
 from indexer.lookup import Lookup
 from indexer.model import Descriptor, RawBatch, SourceId
+from indexer.receipts.delays import Delays
+from indexer.receipts.routed import Routed
+from indexer.receipts.speculation import Speculation
 from indexer.score.prefix import DEFAULT_WEIGHTS
 from schemas.lookup import Holding, LookupAnswer, LookupQuery, PodEntry
+from schemas.receipts import RoutedReport
 from tests.support.core_events import BLOCK, payload, prompt, stored, u32
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Generator, Iterable, Sequence
 
     from indexer.index.source import SourceIndex
     from indexer.ingest import SourceSink
     from tests.support.core_options import CoreOptions
 
+T = TypeVar("T")
 WALL_US: Final = 1_700_000_000_000_000
 TIDY_SLICES_MAX: Final = 100_000
 
@@ -136,8 +142,28 @@ class Core:
         self.mirror = Mirror(shift)
         self.registry = Registry(aliases=aliases)
         self.ingest = Ingest(self.mirror, self.clock, secret=secret, **options)
+        self.limits_reached: Counter[str] = Counter()
+        self.speculation = Speculation(self.mirror, blocks_max=100_000, reached=self._reached)
+        self.mirror.ended = self.speculation.end
         self.lookup = Lookup(
-            self.mirror, self.registry, self.clock, limits or StateLimits(), secret=secret, weights=DEFAULT_WEIGHTS
+            self.mirror,
+            self.registry,
+            self.clock,
+            limits or StateLimits(),
+            secret=secret,
+            weights=DEFAULT_WEIGHTS,
+            speculation=self.speculation,
+        )
+        self.delays = Delays()
+        self.routed = Routed(
+            self.lookup,
+            self.registry,
+            self.mirror,
+            self.speculation,
+            delays=self.delays,
+            clock=self.clock,
+            reached=self._reached,
+            silent_ttls_s=dict.fromkeys(options.get("silent_block_sizes", {}), 300.0),
         )
         self.ingest.touched = self.lookup.view.touch
         self.ingest.reshaped = self._reshaped
@@ -154,6 +180,12 @@ class Core:
         if connected:
             sink.alive(connected=True)
         return Speaker(self, sink)
+
+    def speaker(self, pod: str, dp_rank: int = 0) -> Speaker:
+        """The side of an engine that was registered; where it spoke, it goes on behind that."""
+        speaker = Speaker(self, self.sinks[SourceId(pod, dp_rank)])
+        speaker.next_sequence = (speaker.sink.cursor or 0) + (speaker.sink.cursor is not None)
+        return speaker
 
     def remove(self, pod: str, dp_rank: int = 0) -> None:
         key = SourceId(pod, dp_rank)
@@ -195,6 +227,32 @@ class Core:
         ]
         assert (answer.state, sorted(told)) == (state, sorted(held))
 
+    def route(
+        self,
+        token_ids: Iterable[int] | None,
+        pod: str,
+        *,
+        dp_rank: int | None = None,
+        request_id: str | None = None,
+        of: str | None = None,
+        **query: Any,  # noqa: ANN401  passed on as it is
+    ) -> str:
+        """A prompt is said to be routed there; what came of that."""
+        asked = LookupQuery(tokens=None if token_ids is None else u32(token_ids), **query)
+        report = RoutedReport(pod=pod, dp_rank=dp_rank, request_id=request_id, of=of, query=asked)
+        return run_through(self.routed.take(report))
+
+    def tidy_receipts(self) -> None:
+        """Housekeeping of what is expected, until there is none left."""
+        self.routed.look()
+        for _ in range(TIDY_SLICES_MAX):
+            if not self.speculation.tidy_slice(self.clock.now()):
+                return
+        raise AssertionError("housekeeping without end")
+
+    def _reached(self, limit: str) -> None:
+        self.limits_reached[limit] += 1
+
     def hashes(self, token_ids: Iterable[int], block_size: int = BLOCK, **query: Any) -> list[int]:  # noqa: ANN401  passed on as it is
         """Token hashes of a prompt, as `POST /v1/hash` gives them."""
         return self.lookup.hashes(LookupQuery(tokens=u32(token_ids), **query), block_size)
@@ -221,6 +279,15 @@ def fleet(*held: int, **descriptor: Any) -> Core:  # noqa: ANN401  passed on as 
         engine = core.engine("abcdefghijklmnop"[number], **descriptor)
         engine.say(*([stored(range(1, blocks + 1), prompt(blocks))] if blocks else []))
     return core
+
+
+def run_through(steps: Generator[None, None, T]) -> T:
+    """All steps at once, and what they return."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast("T", end.value)
 
 
 def reasons(answer: Answer) -> dict[str, str | None]:

@@ -15,3 +15,4 @@ class CoreOptions(TypedDict, total=False):
     count_copies: bool
     orphans_max: int
     tier_ttls: Mapping[Tier, float]
+    silent_block_sizes: Mapping[str, int]
