@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from indexer.hashing.texts import TextMemo
     from indexer.model import Descriptor
+    from indexer.tracing import Tracing
     from schemas.history import HistoryList
     from schemas.lookup import Holdings, LookupAnswer, LookupQuery
     from schemas.reports import StalenessReport
@@ -215,6 +216,11 @@ class NodePort(Protocol):
 
     async def metrics_text(self) -> bytes:
         """The metrics in the text exposition format of `prometheus_client.generate_latest`."""
+        ...
+
+    @property
+    def tracing(self) -> Tracing | None:
+        """What makes spans of lookups; None where nothing is traced."""
         ...
 
     def observe_lookup(self, *, api: str, input: str, code: int, state: str, seconds: float) -> None:  # noqa: A002 - the metric's label

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from indexer.index.reverse_map import ReverseMap
     from indexer.index.states import SourceFacts
     from indexer.model import Descriptor, Event, GapPolicy, RawBatch
-    from indexer.ports import Clock, CollectorCount, DoubtReason, RestartReason, Resume, SuspectReason
+    from indexer.ports import Clock, CollectorCount, DoubtReason, Replayed, RestartReason, Resume, SuspectReason
+    from indexer.tracing import Tracing
 
 log = logging.getLogger("kvindexer.ingest")
 
@@ -47,6 +48,8 @@ EXPIRE_LOOK_S: Final = 0.25
 """How often lanes with a time to live are asked whether anything is due."""
 OF_ANOTHER_PROCESS: Final[frozenset[DoubtReason]] = frozenset({"process_unproven"})
 """Doubts about who speaks, which the words of the one before cannot end."""
+EVENT_KINDS: Final = ("stored", "removed", "cleared")
+"""Counters of events applied."""
 COUNT_MAX: Final = (1 << 63) - 1
 """Engines choose sequence numbers: a jump must not make a counter too large to encode."""
 
@@ -79,6 +82,7 @@ class Ingest:
         """Called with the source, the reason and the generation before."""
         self.happened: Callable[[SourceIndex, Happening], None] = _ignore_happening
         """Called with what goes into the history of a source: rare beside batches, and told once it is done."""
+        self.tracing: Tracing | None = None
         self._tier_ttls = tier_ttls
         self._durable = durable
         self._silent_block_sizes = silent_block_sizes
@@ -253,6 +257,21 @@ class Ingest:
             self._under_way[id(source)] = UnderWay(batch.sequence, decoded.pieces)
             self.go_on(source)
         self.touched(source)
+
+    def apply_traced(self, source: SourceIndex, batch: RawBatch, tracing: Tracing) -> None:
+        """The same, with a span; of a large batch it ends with the last piece."""
+        began, before = self.clock.now(), _events_of(source)
+
+        def applied() -> None:
+            events = _events_of(source) - before
+            tracing.batch(source.descriptor.id, batch.sequence, events, self.clock.now() - began)
+
+        self.apply(source, batch)
+        under_way = self._under_way.get(id(source))
+        if under_way is not None:
+            under_way.later.append(applied)
+        else:
+            applied()
 
     def is_busy(self, source: SourceIndex) -> bool:
         """Whether a large batch of the source is applied in part."""
@@ -435,7 +454,12 @@ class SourceSink:
 
     def apply(self, batch: RawBatch) -> None:
         """Decode and apply the next batch in order."""
-        if self.open:
+        if not self.open:
+            return
+        tracing = self._ingest.tracing
+        if tracing is not None and tracing.samples():
+            self._ingest.apply_traced(self.source, batch, tracing)
+        else:
             self._ingest.apply(self.source, batch)
 
     @property
@@ -511,12 +535,23 @@ class SourceSink:
         key = f"wire.{what}"
         self.source.counters[key] = min(self.source.counters[key] + n, COUNT_MAX)
 
+    def replayed(self, told: Replayed) -> None:
+        """A recovery is over, or a conversation of it failed."""
+        tracing = self._ingest.tracing
+        if self.open and tracing is not None and tracing.samples():
+            seconds = self._ingest.clock.now() - told.began_at
+            tracing.replay(self.source.descriptor.id, told.first, told.last, told.result, seconds)
+
     def warn(self, warning: str | None, *, key: str) -> None:
         """Set or take back a lasting remark."""
         if warning is None:
             self.source.warnings.pop(key, None)
         else:
             self.source.warnings[key] = warning
+
+
+def _events_of(source: SourceIndex) -> int:
+    return sum(source.counters[kind] for kind in EVENT_KINDS)
 
 
 def _log_fault(error: Exception) -> None:

@@ -32,6 +32,7 @@ from indexer.index.states import StateLimits
 from indexer.ingest import Ingest
 from indexer.lookup import Lookup, hash_block_size
 from indexer.model import DEFAULT_TENANT, TOKEN_BYTES, Descriptor, SourceId, Tier
+from indexer.otlp.sending import Sending
 from indexer.partitions.parts import Nonces, Pace, Parts, ReplicaOptions
 from indexer.partitions.replica import Replica
 from indexer.receipts.answered import AnswerOptions, Answers
@@ -51,6 +52,7 @@ from indexer.texts.choice import read_tokenizers
 from indexer.texts.health import Health
 from indexer.texts.making import Making, TextOptions
 from indexer.texts.remarks import TextRemarks
+from indexer.tracing import Tracing
 from schemas.history import HistoryList
 from schemas.rest import HashResult, PartitionList, Readiness, SourceRegistered, SourcesTouched, VersionAnswer
 
@@ -141,8 +143,10 @@ class Node:
             remarks=self._remarks,
         )
         self._making, self._asking, self._text_remarks = self._on_texts(chance)
+        self.tracing, self._sending = self._on_traces(chance)
+        self.ingest.tracing = self.tracing
         self.ingest.restarted = self.source_log.restarted
-        name = "" if settings.redis.url is None else replica_name(settings, socket.gethostname(), os.getpid())
+        name = "" if settings.redis.url is None else self._own_name()
         self.history = History(clock, replica=name)
         self.ingest.happened = self._happened
         self.roster = Roster(
@@ -198,6 +202,15 @@ class Node:
         """
         gc.collect()
         gc.freeze()  # modules and code live as long as the process: no full collection needs to look at them
+        async with asyncio.TaskGroup() as tasks:
+            ended = asyncio.Event()
+            if self._sending is not None:
+                tasks.create_task(self._sending.run(ended), name="spans")
+            await self._run_parts(stop, answered)
+            ended.set()
+
+    async def _run_parts(self, stop: asyncio.Event, answered: asyncio.Event | None) -> None:
+        """All that may have something to trace."""
         async with asyncio.TaskGroup() as tasks:
             end, quiet = asyncio.Event(), asyncio.Event()
             fleet = tasks.create_task(self.fleet.run(end), name="fleet")
@@ -563,6 +576,26 @@ class Node:
         )
         return making, asking, TextRemarks(tokenizers, health)
 
+    def _on_traces(self, chance: random.Random) -> tuple[Tracing | None, Sending | None]:
+        """What makes spans and what sends them; nothing where they are to go nowhere."""
+        wanted = self.settings.telemetry
+        if wanted.otlp_endpoint is None:
+            return None, None
+        sending = Sending(
+            wanted.otlp_endpoint,
+            self.clock,
+            self.telemetry.spans,
+            reached=self.limit_reached,
+            say=self.source_log.say,
+        )
+        about = {"service.version": self.version().version, "service.instance.id": self._own_name()}
+        quick = random.Random(chance.getrandbits(128))  # noqa: S311 - ids of traces are no secret, and each lookup draws
+        return Tracing(sending, self.clock, quick, ratio=wanted.trace_ratio, about=about), sending
+
+    def _own_name(self) -> str:
+        """Of this process among all."""
+        return replica_name(self.settings, socket.gethostname(), os.getpid())
+
     def _on_store(self, url: str, chance: random.Random, secret: bytes) -> Replica:
         """The part of this process that has to do with the store."""
         settings = self.settings
@@ -597,6 +630,7 @@ class Node:
             pace=Pace(replica_options.share_s),
             partitions=redis.partitions,
             history=self.history,
+            tracing=self.tracing,
         )
         replica = Replica(
             parts,

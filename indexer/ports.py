@@ -28,6 +28,8 @@ class Clock(Protocol):
         ...
 
 
+SpanResult = Literal["sent", "refused", "dropped"]
+
 RestartReason = Literal[
     "sequence_went_back", "probe_differs", "reconnect_jump", "registration_differs", "replay_differs"
 ]
@@ -71,6 +73,21 @@ class ListenerView(NamedTuple):
     """It would go on from here as on an unbroken connection: it stood while the owner saw the engine connected."""
     heard_at: float | None = None
     """When a message came last, on our clock."""
+
+
+ReplayResult = Literal["ok", "partial", "failed", "timeout"]
+
+
+class Replayed(NamedTuple):
+    """What an engine's replay endpoint was asked for: all batches from `first` on, since `began_at` on our clock.
+
+    `last` is the newest that is known at the end, None where none is.
+    """
+
+    result: ReplayResult
+    first: int
+    last: int | None
+    began_at: float
 
 
 class EventSink(Protocol):
@@ -172,6 +189,10 @@ class EventSink(Protocol):
 
     def count(self, what: CollectorCount, n: int = 1) -> None:
         """Count something that happened on the wire."""
+        ...
+
+    def replayed(self, told: Replayed) -> None:
+        """A recovery is over, or a conversation of it failed: for people, and counted by `count`."""
         ...
 
     def warn(self, warning: str | None, *, key: str) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from indexer.index.source import SourceIndex
     from indexer.index.states import StateLimits
     from indexer.model import SourceId
-    from indexer.ports import Clock
+    from indexer.ports import Clock, SpanResult
 
 BUCKETS_S: Final = (5e-5, 1e-4, 2e-4, 3.5e-4, 5e-4, 7.5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 1.0)
 
@@ -70,6 +70,7 @@ METRICS: Final[dict[str, str]] = {
     "kvindexer_replicas": "Replicas of the deployment that this one knows, by state.",
     "kvindexer_journal_lag_seconds": "Age of the newest journal entry written or applied here, by partition.",
     "kvindexer_journal_pending_bytes": "Changes that wait to be written to the store, by partition.",
+    "kvindexer_spans_total": "Spans that ended, by what came of them: sent, refused by the collector, or dropped.",
     "kvindexer_event_loop_lag_seconds": "Longest delay of the event loop since the last scrape.",
     "kvindexer_build_info": "1, with version, hash scheme and store layout.",
 }
@@ -153,6 +154,8 @@ class Telemetry:
         self.texts = TextCounts(self.limits_reached)
         self.reloads: Counter[tuple[str, str]] = Counter()
         """Of files that say who may call, by file and result."""
+        self.spans: Counter[SpanResult] = Counter()
+        """By what came of them; empty where nothing is traced."""
         self.departed: Counter[str] = Counter()
         self.nobodys: Counter[str] = Counter()
         """What came on bound sockets and could be given to no source."""
@@ -198,6 +201,10 @@ class Telemetry:
         return text + b"".join(b"\n".join([head, *samples]) for head, samples in families.items())[1:] + b"\n"
 
     def _own_metrics(self, lag_s: float) -> Iterator[Metric]:
+        spans = _counter("kvindexer_spans", "result")
+        for result, count in self.spans.items():
+            spans.add_metric([result], count)
+        yield spans
         lag = _gauge("kvindexer_event_loop_lag_seconds")
         lag.add_metric([], lag_s)
         yield lag

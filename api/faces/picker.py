@@ -22,6 +22,7 @@ from api.rest.query_options import options_from_query
 from api.rest.readying import while_there
 from indexer.errors import IndexerError
 from indexer.model import DEFAULT_TENANT
+from indexer.tracing import asked_by
 from schemas.lookup import LookupQuery, TextPrompt
 from schemas.rest import TEXT_MAX, Text
 
@@ -68,7 +69,7 @@ class PickerRoutes:
     async def lookup(self, request: Request) -> Response:
         """`POST /lookup`: the instance that holds most of the prompt; no name where nobody holds any."""
         headers = dict(request.headers.raw)
-        label, state, started = "unknown", "", time.perf_counter()
+        label, held, started = "unknown", None, time.perf_counter()
         try:
             sharer = sharer_of(request.scope)
             received = await self._bodies.read(request.receive, headers, sharer)
@@ -76,15 +77,16 @@ class PickerRoutes:
             content = await self._bodies.plain(received, headers, sharer)
             body = decoded(body_form(headers.get(b"content-type"), ids_allowed=False), content, PickerBody)
             label = "text"
-            state, held = await while_there(request.receive, self._holdings(body, sharer))
-            told = _named(held)
+            held = await while_there(request.receive, self._holdings(body, sharer))
+            told = _named(held.held)
         except Unreadable as error:
             told = refused(error.why, "picker")
         except IndexerError as error:
             told = refused(error, "picker")
-        self._node.observe_lookup(
-            api="picker", input=label, code=int(told[0]), state=state, seconds=time.perf_counter() - started
-        )
+        code, state, seconds = int(told[0]), "" if held is None else held.state, time.perf_counter() - started
+        self._node.observe_lookup(api="picker", input=label, code=code, state=state, seconds=seconds)
+        if self._node.tracing is not None:
+            self._node.tracing.lookup(asked_by(headers, "picker", label), held, code, seconds)
         return as_response(told)
 
     async def _holdings(self, body: PickerBody, sharer: str) -> Holdings:

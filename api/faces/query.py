@@ -20,6 +20,7 @@ from api.rest.exchange import sharer_of
 from api.rest.media import body_form
 from api.rest.plain_json import PlainJson
 from indexer.model import DEFAULT_TENANT
+from indexer.tracing import asked_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from api.rest.body import BodyReader
     from api.rest.limits import RestLimits
     from api.rest.media import BodyForm
-    from schemas.lookup import LookupQuery
+    from schemas.lookup import Holdings, LookupQuery
 
 QUERY: Final = "/query"
 QUERY_BY_HASH: Final = "/query_by_hash"
@@ -59,14 +60,15 @@ class QueryRoute:
         started = time.perf_counter()
         protocol: Protocol | None = None
         form: BodyForm | None = None
-        state = ""
+        holdings: Holdings | None = None
         try:
             form = body_form(headers.get(b"content-type"), ids_allowed=False)
             self._bodies.check(body)
             query = self._question(form, body)
             protocol = "dynamo" if query.block_size is None else "mooncake"
             query.tenant = tenant_of(self._caller, query.tenant)
-            state, held = self._node.holdings(query)
+            holdings = self._node.holdings(query)
+            held = holdings.held
             if protocol == "dynamo":
                 out = reply(200, JSON, dynamos(held))
             else:
@@ -79,14 +81,23 @@ class QueryRoute:
         except Exception as error:  # noqa: BLE001 - answers for a fault of ours, too
             count_denial(error, self._node.access_refused)
             out = refused(error, protocol)
-        self._node.observe_lookup(
-            api=protocol or "unknown",
-            input="unknown" if form is None else "hashes" if self._hashes else form,
-            code=out[0],
-            state=state,
-            seconds=time.perf_counter() - started,
-        )
+        self._observe(protocol or "unknown", form, holdings, out[0], time.perf_counter() - started, headers)
         return out
+
+    def _observe(
+        self,
+        api: str,
+        form: BodyForm | None,
+        holdings: Holdings | None,
+        code: int,
+        seconds: float,
+        headers: Mapping[bytes, bytes],
+    ) -> None:
+        label = "unknown" if form is None else "hashes" if self._hashes else form
+        state = "" if holdings is None else holdings.state
+        self._node.observe_lookup(api=api, input=label, code=code, state=state, seconds=seconds)
+        if self._node.tracing is not None:
+            self._node.tracing.lookup(asked_by(headers, api, label), holdings, code, seconds)
 
     async def handle(self, request: Request) -> Response:
         """The same for a request that comes in parts."""

@@ -30,7 +30,8 @@ from api.rest.header_options import add_header_options
 from api.rest.limits import RestLimits
 from api.rest.readying import Readying, overload, while_there
 from indexer.errors import IndexerError
-from schemas.lookup import LookupQuery
+from indexer.tracing import asked_by
+from schemas.lookup import LookupAnswer, LookupQuery
 from schemas.rest import TEXT_MAX
 
 PODS_HEADER: Final = b"x-kvindexer-pods"
@@ -52,6 +53,7 @@ class _Reply:
         self.request_id = request_id
         self.label = "unknown"
         self.state = NO_SIGNAL
+        self.answer: LookupAnswer | None = None
         self.code = HTTPStatus.NO_CONTENT.value
         self.content = b""
         self.headers = {STATE_HEADER: NO_SIGNAL, "x-kvindexer-request-id": request_id}
@@ -123,6 +125,9 @@ class PickRoute:
             self._node.observe_lookup(
                 api="pick", input=reply.label, code=reply.code, state=reply.state, seconds=seconds
             )
+            if self._node.tracing is not None:
+                asked = asked_by(dict(request.headers.raw), "pick", reply.label)
+                self._node.tracing.lookup(asked, reply.answer, reply.code, seconds)
         return reply
 
     async def _fill(self, reply: _Reply, request: Request, caller: Caller) -> None:
@@ -136,7 +141,7 @@ class PickRoute:
         reply.label = "json" if query.text is None else "text"
         if self._readying.has_to_wait(query):
             query = await while_there(request.receive, self._readying.ready(query, sharer))
-        answer = self._node.lookup(query, encoding="json")
+        answer = reply.answer = self._node.lookup(query, encoding="json")
         tenant = query.tenant
         chosen = picks(answer, lambda pod: self._node.address_of(pod, tenant))
         reply.state = answer.state

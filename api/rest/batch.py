@@ -33,6 +33,7 @@ from indexer.clock import SystemClock
 from indexer.errors import BadRequestError, FieldIssue
 from indexer.hashing.memo import CHUNK_TOKENS
 from indexer.slices import SLICE_S, Slices
+from indexer.tracing import asked_by
 from schemas.lookup import LookupAnswer, LookupQuery
 from schemas.rest import Problem
 
@@ -101,13 +102,13 @@ class BatchRoute:
             i for i, item in enumerate(items) if item.query is not None and self._readying.has_to_wait(item.query)
         ]
         for i in sorted(set(range(len(items))) - set(waiting)):
-            answers[i] = self._answer(items[i], encoding, began)
+            answers[i] = self._answer(items[i], encoding, began, headers)
             await slices.turn()
         if waiting:
             await while_there(request.receive, self._all_ready([items[i] for i in waiting], sharer_of(request.scope)))
         for i in waiting:
             tokens_left -= self._taken(items[i], tokens_left) if items[i].label == "text" else 0
-            answers[i] = self._answer(items[i], encoding, None)
+            answers[i] = self._answer(items[i], encoding, None, headers)
             await slices.turn()
         content = _ENCODE[encoding]({"items": [answers[i] for i in range(len(items))]})
         return Response(content, HTTPStatus.OK, media_type=ANSWER_TYPES[encoding].decode())
@@ -151,12 +152,15 @@ class BatchRoute:
                 if item.query is not None:
                     tasks.create_task(ready(item, item.query), name="batch-item")
 
-    def _answer(self, item: _Item, encoding: Encoding, began: float | None) -> msgspec.Raw:
+    def _answer(
+        self, item: _Item, encoding: Encoding, began: float | None, headers: Mapping[bytes, bytes]
+    ) -> msgspec.Raw:
         """The item's answer or problem, encoded. `began`: of the batch, for an item that has not waited by itself."""
         started, code, state = time.perf_counter(), HTTPStatus.OK.value, ""
+        answer: LookupAnswer | None = None
         out: LookupAnswer | Problem
         try:
-            out = self._node.lookup(_asked(item, 0.0 if began is None else started - began), encoding=encoding)
+            out = answer = self._node.lookup(_asked(item, 0.0 if began is None else started - began), encoding=encoding)
             out.took_us = int((time.perf_counter() - started) * 1e6)
             state = out.state
         except Exception as error:  # noqa: BLE001 - as in reading
@@ -166,9 +170,10 @@ class BatchRoute:
             out = problem_of(refusal, item.request_id)
             code = out.status
         encoded = msgspec.Raw(_ENCODE[encoding](out))
-        self._node.observe_lookup(
-            api="batch", input=item.label, code=code, state=state, seconds=time.perf_counter() - started
-        )
+        seconds = time.perf_counter() - started
+        self._node.observe_lookup(api="batch", input=item.label, code=code, state=state, seconds=seconds)
+        if self._node.tracing is not None:
+            self._node.tracing.lookup(asked_by(headers, "batch", item.label), answer, code, seconds)
         item.query = None
         return encoded
 

@@ -27,7 +27,8 @@ from api.rest.media import ANSWER_TYPES, BodyForm, answer_encoding, body_form
 from api.rest.plain_json import SLICED_BYTES
 from api.rest.readying import Readying, overload, while_there
 from api.rest.request_ids import RequestIds
-from schemas.lookup import LookupQuery
+from indexer.tracing import asked_by
+from schemas.lookup import LookupAnswer, LookupQuery
 
 PATH: Final = "/v1/lookup"
 
@@ -57,6 +58,7 @@ class LookupRoute:
         self._request_ids = request_ids
         self._readying = readying
         self._access = access
+        self._tracing = node.tracing
 
     def answer_now(self, query_string: bytes, headers: Mapping[bytes, bytes], body: bytes) -> Reply | None:
         """The reply to a whole POST; None where the question takes the other way.
@@ -64,7 +66,7 @@ class LookupRoute:
         It has to wait, for events or for the tokens of a text; or it takes so long to read that others must not wait.
         """
         started = time.perf_counter()
-        label, state = "unknown", ""
+        label, answer = "unknown", None
         if is_coded(headers) or (len(body) > SLICED_BYTES and body[:1] == b"{"):
             return None
         try:
@@ -75,18 +77,16 @@ class LookupRoute:
                 query = self._node.tokenized_before(query) or query
             if self._readying.has_to_wait(query):
                 return None
-            reply, state = self._answer(query, encoding, started)
+            reply, answer = self._answer(query, encoding, started)
         except Exception as error:  # noqa: BLE001 - answers for a fault of ours, too
             reply = self._refusal(error, headers)
-        self._node.observe_lookup(
-            api="rest", input=label, code=reply[0], state=state, seconds=time.perf_counter() - started
-        )
+        self._observe(label, reply[0], answer, time.perf_counter() - started, headers)
         return reply
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; a caller that is gone gets none."""
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        label, state = "unknown", ""
+        label, answer = "unknown", None
         started = time.perf_counter()
         try:
             caller = scope[CALLER] = self._caller(headers)
@@ -102,15 +102,13 @@ class LookupRoute:
                 del body
             if self._readying.has_to_wait(query):  # not among those that plain questions are refused for
                 query = await while_there(receive, self._readying.ready(query, sharer))
-            reply, state = self._answer(query, encoding, started)
+            reply, answer = self._answer(query, encoding, started)
         except CallerGone:
             return
         except Exception as error:  # noqa: BLE001 - answers for a fault of ours, too
             reply = self._refusal(error, headers)
         status, out, content = reply
-        self._node.observe_lookup(
-            api="rest", input=label, code=status, state=state, seconds=time.perf_counter() - started
-        )
+        self._observe(label, status, answer, time.perf_counter() - started, headers)
         await send({"type": "http.response.start", "status": status, "headers": out})
         await send({"type": "http.response.body", "body": content})
 
@@ -148,11 +146,20 @@ class LookupRoute:
             query.request_id = self._request_ids.of(headers.get(b"x-request-id"))
         return answer_encoding(headers.get(b"accept"), form)
 
-    def _answer(self, query: LookupQuery, encoding: Encoding, started: float) -> tuple[Reply, str]:
+    def _observe(
+        self, label: str, code: int, answer: LookupAnswer | None, seconds: float, headers: Mapping[bytes, bytes]
+    ) -> None:
+        """Count it, and trace it where that is wanted."""
+        state = "" if answer is None else answer.state
+        self._node.observe_lookup(api="rest", input=label, code=code, state=state, seconds=seconds)
+        if self._tracing is not None:
+            self._tracing.lookup(asked_by(headers, "rest", label), answer, code, seconds)
+
+    def _answer(self, query: LookupQuery, encoding: Encoding, started: float) -> tuple[Reply, LookupAnswer]:
         answer = self._node.lookup(query, encoding=encoding)
         answer.took_us = int((time.perf_counter() - started) * 1e6)
         content = _ENCODERS[encoding](answer)
-        return (200, [_TYPE_HEADERS[encoding], (b"content-length", b"%d" % len(content))], content), answer.state
+        return (200, [_TYPE_HEADERS[encoding], (b"content-length", b"%d" % len(content))], content), answer
 
     def _refusal(self, error: Exception, headers: Mapping[bytes, bytes]) -> Reply:
         refusal = refusal_of(error)

@@ -14,6 +14,7 @@ from api.admission import LOCAL, Shares, peer_of
 from api.problems import RequestRefused, count_denial, refusal_of
 from api.rest.readying import overload
 from api.rpc.statuses import refuse
+from indexer.tracing import Asked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -158,6 +159,12 @@ def _address_of(context: Context) -> str:
     if kind not in {"ipv4", "ipv6"}:
         return LOCAL
     return peer_of(address.rpartition(":")[0].strip("[]"))
+
+
+def asked_in(context: Context, api: str, form: str) -> Asked:
+    """A lookup that came with this call."""
+    told = {key: value for key, value in context.invocation_metadata() or () if key in {"traceparent", "tracestate"}}
+    return Asked(api, form, told.get("traceparent"), told.get("tracestate"))
 
 
 def deadline_ms(context: Context, told_ms: int | None) -> int | None:

@@ -12,7 +12,7 @@ from api.admission import Shares
 from api.problems import RequestRefused, count_limit, fault, refusal_of
 from api.rest.readying import in_time_left
 from api.rpc.answers import answer_bytes, batch_bytes, result_of_answer, result_of_problem
-from api.rpc.calls import deadline_ms
+from api.rpc.calls import asked_in, deadline_ms
 from api.rpc.questions import parsed
 from api.rpc.statuses import problem_of
 from indexer.errors import BadRequestError, FieldIssue
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from api.rpc.limits import RpcLimits
     from api.rpc.questions import Questions
     from api.rpc.statuses import Context
-    from schemas.lookup import LookupQuery
+    from schemas.lookup import LookupAnswer, LookupQuery
 
 TEXTS_AT_ONCE: Final = 16
 """Of one batch: other callers' texts have their turn between."""
@@ -40,7 +40,8 @@ _OK: Final = 200
 class _Question:
     """One on its way: to be asked, or refused."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: Context) -> None:
+        self.context = context
         self.started = time.perf_counter()
         self.label = "unknown"
         self.query: LookupQuery | None = None
@@ -81,7 +82,7 @@ class Lookups:
     async def lookup(self, data: bytes, context: Context) -> bytes:
         """`Lookup`."""
         try:
-            question = self._read(data, self._calls.caller(context, "lookup"))
+            question = self._read(data, self._calls.caller(context, "lookup"), context)
             await self._ready(question, context)
             return self._answer(question)
         except Exception as error:  # noqa: BLE001 - answers for a fault of ours, too
@@ -95,7 +96,7 @@ class Lookups:
             caller = self._calls.caller(context, "lookup")
             questions, tokens_left = [], self._limits.tokens
             for item in self._items(data):
-                questions.append(question := self._read(item, caller))
+                questions.append(question := self._read(item, caller, context))
                 tokens_left -= self._taken(question, tokens_left)
                 await asyncio.sleep(0)
             results = {}
@@ -163,7 +164,7 @@ class Lookups:
                     while (data := await self._next(context, patience)) is not None:
                         with self._calls.counted():
                             caller = self._calls.caller(context, "lookup")  # anew: tokens are taken away
-                            question = self._read(data, caller)
+                            question = self._read(data, caller, context)
                             await self._ready(question, context)
                             await context.write(self._result(question))
         except TimeoutError:
@@ -196,9 +197,9 @@ class Lookups:
         detail = f"nothing was asked, or no answer read, for {self._limits.stream_idle_s:g} s"
         return RequestRefused(HTTPStatus.REQUEST_TIMEOUT, "stream.idle", detail)
 
-    def _read(self, asked: bytes | LookupRequest, caller: Caller) -> _Question:
+    def _read(self, asked: bytes | LookupRequest, caller: Caller, context: Context) -> _Question:
         """The question in a message."""
-        question = _Question()
+        question = _Question(context)
         try:
             message = parsed(LookupRequest, asked) if isinstance(asked, bytes) else asked
             query, question.label = self._questions.read(message)
@@ -245,13 +246,15 @@ class Lookups:
         except Exception as error:  # noqa: BLE001 - as above
             refusal = refusal_of(error)
             count_limit(refusal, self._node.limit_reached)
-            self._observe(question.label, refusal.status.value, "", started)
+            self._observe(question, refusal.status.value, None)
             raise refusal from None
         finally:
             question.query = None
-        self._observe(question.label, _OK, answer.state, started)
+        self._observe(question, _OK, answer)
         return content
 
-    def _observe(self, label: str, code: int, state: str, started: float) -> None:
-        seconds = time.perf_counter() - started
-        self._node.observe_lookup(api="grpc", input=label, code=code, state=state, seconds=seconds)
+    def _observe(self, question: _Question, code: int, answer: LookupAnswer | None) -> None:
+        seconds, state = time.perf_counter() - question.started, "" if answer is None else answer.state
+        self._node.observe_lookup(api="grpc", input=question.label, code=code, state=state, seconds=seconds)
+        if self._node.tracing is not None:
+            self._node.tracing.lookup(asked_in(question.context, "grpc", question.label), answer, code, seconds)

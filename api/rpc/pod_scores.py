@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from api.problems import refusal_of
 from api.rpc.answers import answer_bytes
-from api.rpc.calls import deadline_ms
+from api.rpc.calls import asked_in, deadline_ms
 from api.rpc.questions import parsed
 from indexer.errors import BadRequestError, FieldIssue
 from schemas.lookup import LookupQuery, TextPrompt
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from api.rest.readying import Readying
     from api.rpc.calls import Calls
     from api.rpc.statuses import Context
+    from schemas.lookup import LookupAnswer
 
 PODS_MAX: Final = 4_096
 
@@ -41,15 +42,15 @@ class PodScores:
         started = time.perf_counter()
         try:
             answer = await self._answer(parsed(GetPodScoresRequest, data), context)
-            self._observe(200, answer.state, started)
-            return _scores(answer).SerializeToString()
+            self._observe(200, answer, started, context)
+            return _scores(LookupResponse.FromString(answer_bytes(answer))).SerializeToString()
         except Exception as error:  # noqa: BLE001 - answers for a fault of ours, too
             refusal = refusal_of(error)
-            self._observe(refusal.status.value, "", started)
+            self._observe(refusal.status.value, None, started, context)
             await self._calls.refuse(context, refusal)
             return b""  # never comes to it
 
-    async def _answer(self, asked: GetPodScoresRequest, context: Context) -> LookupResponse:
+    async def _answer(self, asked: GetPodScoresRequest, context: Context) -> LookupAnswer:
         """Our own answer to the same question."""
         pods = tuple(asked.pod_identifiers) or None
         _check(asked)
@@ -61,11 +62,13 @@ class PodScores:
             timeout_ms=deadline_ms(context, None),
         )
         query = await self._readying.tokenized(query, self._calls.sharer(context))
-        return LookupResponse.FromString(answer_bytes(self._node.lookup(query, encoding="proto")))
+        return self._node.lookup(query, encoding="proto")
 
-    def _observe(self, code: int, state: str, started: float) -> None:
-        seconds = time.perf_counter() - started
+    def _observe(self, code: int, answer: LookupAnswer | None, started: float, context: Context) -> None:
+        seconds, state = time.perf_counter() - started, "" if answer is None else answer.state
         self._node.observe_lookup(api="llm-d", input="text", code=code, state=state, seconds=seconds)
+        if self._node.tracing is not None:
+            self._node.tracing.lookup(asked_in(context, "llm-d", "text"), answer, code, seconds)
 
 
 def _check(asked: GetPodScoresRequest) -> None:

@@ -6,7 +6,7 @@ One recovery at a time; `Recovery` judges its replies, here they are carried out
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import assert_never
+from typing import Final, assert_never
 
 from indexer.collect import remarks
 from indexer.collect.commands import Ask, Command, Count, HangUp, Prove, ReplayEnd
@@ -18,7 +18,14 @@ from indexer.collect.stream import Phase, Stream
 from indexer.collect.trust import Trust
 from indexer.decode.envelope import stamp
 from indexer.model import RawBatch
-from indexer.ports import RestartReason, SuspectReason
+from indexer.ports import CollectorCount, Replayed, ReplayResult, RestartReason, SuspectReason
+
+_COUNTED: Final[dict[ReplayResult, CollectorCount]] = {
+    "ok": "replays_ok",
+    "partial": "replays_partial",
+    "failed": "replays_failed",
+    "timeout": "replays_timeout",
+}
 
 
 class Asking:
@@ -114,7 +121,7 @@ class Asking:
         """
         recovery = self._recovery
         if recovery is not None and now - recovery.started_at > self._options.replay_overall_s:
-            out += [HangUp(), Count("replays_timeout")]
+            out += [HangUp(), self._ended(recovery, "timeout")]
             self._give_up(now, out)
         elif recovery is not None and self._waits:
             self._ask_in_turn(recovery, now, out)
@@ -149,7 +156,7 @@ class Asking:
         if recovery is None or conversation != self._stream.conversation:
             return
         if end is not ReplayEnd.COMPLETE:
-            out.append(Count("replays_timeout" if end is ReplayEnd.TIMEOUT else "replays_failed"))
+            out.append(self._ended(recovery, "timeout" if end is ReplayEnd.TIMEOUT else "failed"))
         else:
             self._joining_answered(recovery)
         outcome = recovery.on_end(end, self._stream.tracker, self._stream.lane.first_sequence)
@@ -274,7 +281,7 @@ class Asking:
 
     def _ask_again(self, recovery: Recovery, now: float, out: list[Command]) -> None:
         if recovery.conversations >= self._options.replay_attempts_max:
-            out.append(Count("replays_partial"))
+            out.append(self._ended(recovery, "partial"))
             self._give_up(now, out)
             return
         recovery.ask_again(self._stream.tracker.expected or 0)
@@ -297,13 +304,20 @@ class Asking:
 
     def _complete(self, recovery: Recovery, out: list[Command]) -> None:
         if recovery.purpose is not Purpose.IDLE:
-            out.append(Count("replays_partial" if recovery.incomplete else "replays_ok"))
+            out.append(self._ended(recovery, "partial" if recovery.incomplete else "ok"))
         if self._patience.answered():
             out.append(remarks.REPLAY_ANSWERS)
         self._stream.joined = True
         if self._stream.dropped and not self._stream.dropped_now:
             self._stream.make_good(out)
         self.resume(out)
+
+    def _ended(self, recovery: Recovery, result: ReplayResult) -> Count:
+        """Counted, and what people are told of it."""
+        expected = self._stream.tracker.expected
+        last = expected - 1 if expected else None
+        what: CollectorCount = _COUNTED[result]
+        return Count(what, replayed=Replayed(result, recovery.first, last, recovery.started_at))
 
     def _give_up(self, now: float, out: list[Command]) -> None:
         """Go on with what there is; the endpoint gets some rest."""

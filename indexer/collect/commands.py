@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TypeAlias
 
 from indexer.model import RawBatch
-from indexer.ports import CollectorCount, DoubtReason, RestartReason, SuspectReason
+from indexer.ports import CollectorCount, DoubtReason, Replayed, RestartReason, SuspectReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,11 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """EventSink.count."""
+    """EventSink.count, and EventSink.replayed where `replayed` says how the counted recovery went."""
 
     what: CollectorCount
     n: int = 1
+    replayed: Replayed | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

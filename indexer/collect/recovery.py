@@ -7,7 +7,7 @@ reply is held against the tracker, a hole is asked for again, and what cannot be
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
@@ -81,6 +81,8 @@ class Recovery:
     purpose: Purpose
     asked: int
     started_at: float
+    first: int = field(init=False)
+    """Where it began to ask."""
     conversations: int = 1
     replies: int = 0
     """In the running conversation."""
@@ -94,6 +96,10 @@ class Recovery:
     useless_bytes: int = 0
     """Of replies in a row that brought nothing, and since when they come."""
     useless_since: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Later `asked` moves on."""
+        self.first = self.asked
 
     def skipped(self, size_bytes: int, now: float) -> None:
         """A reply that brought nothing."""

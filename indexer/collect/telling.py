@@ -40,8 +40,10 @@ def _remark(command: Doubt | Suspect | Count | Warn, sink: EventSink) -> None:
             sink.doubt(reason)
         case Suspect(reason, active):
             sink.suspect(reason, active)
-        case Count(what, n):
+        case Count(what, n, replayed):
             sink.count(what, n)
+            if replayed is not None:
+                sink.replayed(replayed)
         case Warn(key, text):
             sink.warn(text, key=key)
         case _:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from indexer.ports import Clock
     from indexer.roster import Roster
     from indexer.store.client import Client
+    from indexer.tracing import Tracing
 
 
 class ReplicaOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +132,8 @@ class Parts:
     False while that is not known."""
     history: History = field(default_factory=lambda: History(SystemClock()))
     """What happens to sources, for people: `history.note(source, Happening(...))`, once for each fact."""
+
+    tracing: Tracing | None = None
 
     async def rest(self, seconds: float) -> None:
         """Wait for a part of it, half at least: who met with the same trouble must not all come again at once."""

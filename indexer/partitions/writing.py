@@ -15,6 +15,7 @@ from indexer.partitions.calls import RETRY_S, Calls, EpochOver
 from indexer.partitions.configuring import keep_removing_unnamed
 from indexer.partitions.put_back import put_back_missing
 from indexer.partitions.refusals import Refusals
+from indexer.partitions.traced import result_of, size_of
 from indexer.slices import Slices
 from indexer.store.entries import Changed, SourceTick, Ticked, Turned
 from indexer.store.facts import TickFacts
@@ -256,9 +257,25 @@ class Writing:
             written = [_source_run(owned, run, run.changes) for owned, run in runs]
         else:
             told, written = await self._made_ready(runs)
-        return await self._calls.make(
+        began = self._parts.clock.now()
+        reply = await self._calls.make(
             lambda: self._journal.apply(written, told), done, lambda: self._wrote(runs), lambda: self._put_back(runs)
         )
+        self._trace(runs, written, reply, began)
+        return reply
+
+    def _trace(
+        self,
+        runs: Sequence[tuple[OwnedSource, Run]],
+        written: Sequence[SourceRun],
+        reply: Done | Refusal | None,
+        began: float,
+    ) -> None:
+        tracing = self._parts.tracing
+        if tracing is not None and tracing.samples():
+            partition, entries = self._parts.partition_of(runs[0][0].id), sum(len(run.fields) for _, run in runs)
+            seconds = self._parts.clock.now() - began
+            tracing.journal(partition, entries, size_of(written), result_of(reply), seconds)
 
     async def _made_ready(self, runs: Sequence[tuple[OwnedSource, Run]]) -> tuple[Changed, list[SourceRun]]:
         """Many fields, in slices: what waited during an outage must not hold up lookups when it is over."""

@@ -10,7 +10,6 @@ from indexer.settings.sections import Settings
 
 _LATER: Final = {
     "models.discover": "this version does not ask engines for their models",
-    "telemetry.otlp_endpoint": "this version sends no traces; /metrics is served",
 }
 
 

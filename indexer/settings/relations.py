@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
+from urllib.parse import urlsplit
 
 from indexer.settings.sections import Settings
 
@@ -22,6 +23,7 @@ def contradictions(settings: Settings) -> list[tuple[str, str]]:
         *_of_tls(settings),
         *_of_ports(settings),
         *_of_roles(settings),
+        *_of_traces(settings),
     )
     return [(key, rule) for holds, key, rule in relations if not holds]
 
@@ -116,3 +118,20 @@ def _of_roles(settings: Settings) -> Iterator[Relation]:
     alone = "only a replica with the role collect subscribes to engines; this one follows the store: leave them out"
     yield not settings.sources, "sources", alone
     yield not settings.events.source_bind, "events.source_bind", alone
+
+
+def _of_traces(settings: Settings) -> Iterator[Relation]:
+    endpoint = settings.telemetry.otlp_endpoint
+    if endpoint is not None:
+        yield is_plain_url(endpoint), "telemetry.otlp_endpoint", "http:// or https://, a host, and no user or query"
+
+
+def is_plain_url(text: str) -> bool:
+    """Whether it leads to a server and holds nothing that should not be shown."""
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        return False
+    told_more = "@" in parts.netloc or parts.query or parts.fragment
+    return parts.scheme in {"http", "https"} and bool(parts.hostname) and port != 0 and not told_more

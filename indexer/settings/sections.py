@@ -292,7 +292,10 @@ class Telemetry(Section, frozen=True):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least that is logged."""
     otlp_endpoint: Text | None = None
-    """Where traces go. This version sends none, and refuses it."""
+    """Where traces go: a collector that takes OTLP over HTTP, `http://HOST:4318`. null: nothing is traced."""
+    trace_ratio: Weight = 0.01
+    """Share of lookups, batches, writes to the store and replays that are traced. A lookup whose caller sends a W3C
+    `traceparent` is traced where that says so, whatever the ratio."""
 
 
 class Metrics(Section, frozen=True):

@@ -27,6 +27,7 @@ from indexer.errors import (
 from indexer.hashing.texts import TextMemo
 from indexer.model import Descriptor, SourceId
 from indexer.source_log import A_CALLER
+from indexer.tracing import Tracing
 from schemas.history import HistoryItem, HistoryList, HistoryNumbers
 from schemas.lookup import (
     Holding,
@@ -69,6 +70,7 @@ HELD_HASH = 0x00F3C0DE00000001
 class FakeNode:
     def __init__(self) -> None:
         self.texts = TextMemo()
+        self.tracing: Tracing | None = None
         self.queries: list[LookupQuery] = []
         self.observed: list[dict[str, object]] = []
         self.waited: list[float] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from indexer.model import Descriptor, RawBatch
-from indexer.ports import CollectorCount, DoubtReason, RestartReason, Resume, SuspectReason
+from indexer.ports import CollectorCount, DoubtReason, Replayed, RestartReason, Resume, SuspectReason
 
 
 class RecordingSink:
@@ -22,6 +22,7 @@ class RecordingSink:
         """Sequence numbers of this life, in order of application."""
         self.payloads: list[bytes] = []
         self.counts: Counter[CollectorCount] = Counter()
+        self.replays: list[Replayed] = []
         self.warnings: dict[str, str] = {}
         self.suspicions: set[SuspectReason] = set() if resume is None else set(resume.suspicions)
         self.is_syncing = False
@@ -86,6 +87,9 @@ class RecordingSink:
 
     def count(self, what: CollectorCount, n: int = 1) -> None:
         self.counts[what] += n
+
+    def replayed(self, told: Replayed) -> None:
+        self.replays.append(told)
 
     def warn(self, warning: str | None, *, key: str) -> None:
         if warning is None:

@@ -33,6 +33,7 @@ from schemas.rpc.kvindexer.v1 import kvindexer_pb2
 from tests.support import planted
 from tests.support.core_events import as_array, payload, removed, stored
 from tests.support.fake_node import FakeNode
+from tests.support.otlp_collector import OtlpCollector, otlp_collector
 from tests.support.redis_servers import own_server, wait_for
 from tests.support.text_models import published
 
@@ -52,6 +53,7 @@ class Running(NamedTuple):
     log: Path
     look: Any
     folder: Path
+    collector: OtlpCollector
 
 
 @pytest.fixture(scope="module")
@@ -63,13 +65,18 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     tokens.write_text(json.dumps([{"name": "known", "sha256": digest, "scopes": ["lookup", "report", "admin"]}]))
     log = folder / "log"
     user = ("--user", "svc", "on", f">{planted.STORE_PASSWORD}", "~*", "&*", "+@all")
-    with own_server(folder, *user) as store, EngineSimulator() as engine, log.open("wb") as out:
+    with (
+        own_server(folder, *user) as store,
+        otlp_collector() as collector,
+        EngineSimulator() as engine,
+        log.open("wb") as out,
+    ):
         settings = {
             "server": {"port": 0, "grpc_port": 0},
             "auth": {"tokens_file": str(tokens), "hash_secret": planted.HASH_SECRET},
             "compat": {"anonymous": True},
             "redis": {"url": f"redis://svc:{planted.STORE_PASSWORD}@127.0.0.1:{store.port}"},
-            "telemetry": {"log_level": "debug"},
+            "telemetry": {"log_level": "debug", "otlp_endpoint": collector.url, "trace_ratio": 1},
             "models": {"tokenizers": {"m": {"file": str(published(folder / "model"))}}},
             "sources": [
                 {"pod": "p", "endpoint": engine.endpoint, "replay_endpoint": engine.replay_endpoint, "model": "m"}
@@ -88,13 +95,15 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
             assert rpc
             engine.wait_subscribers(1)
             _speak(engine)
-            service = Running(process, url[0], rpc[1], log, store.client(), folder)
+            service = Running(process, url[0], rpc[1], log, store.client(), folder, collector)
             wait_for(lambda: _heard(service), "the engine's batches to be applied")
             yield service
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(DEADLINE_S)
             process.stdout.close()  # type: ignore[union-attr]
+        for sent in collector.raw:
+            _assert_clean(sent, "a request to the collector")
 
 
 def _speak(engine: EngineSimulator) -> None:
@@ -295,6 +304,18 @@ def test_what_the_service_says_of_itself_does_not_show_it(running: Running) -> N
     log = running.log.read_bytes()
     assert b"DEBUG" in log
     _assert_clean(log, "the log")
+
+
+def test_no_trace_shows_it(running: Running) -> None:
+    """Of a lookup, and of what the engine said; of all that the other tests ask it is looked at in the end."""
+    asked = {"token_ids": planted.TOKENS, "model": planted.PROMPT, "cache_salt": planted.SALT}
+    answer = httpx.post(f"{running.url}/v1/lookup", json=asked, headers=_shown(planted.BEARER), timeout=DEADLINE_S)
+    kinds = {"lookup", "batch apply", "journal"}
+
+    assert 200 == answer.status_code
+    wait_for(lambda: kinds <= {span.name for span in running.collector.spans}, "spans of every kind")
+    for sent in running.collector.raw:
+        _assert_clean(sent, "a request to the collector")
 
 
 def test_the_store_does_not_hold_it(running: Running) -> None:

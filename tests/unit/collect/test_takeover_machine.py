@@ -27,7 +27,7 @@ from indexer.collect.shared import Shared
 from indexer.collect.subscriber import Subscriber
 from indexer.decode.envelope import stamp
 from indexer.model import Descriptor, RawBatch
-from indexer.ports import CollectorCount, DoubtReason, RestartReason, Resume, SuspectReason
+from indexer.ports import CollectorCount, DoubtReason, Replayed, RestartReason, Resume, SuspectReason
 from tests.support.collect_batches import LIFE_S, batch
 from tests.support.scripted_wire import ScriptedWire
 
@@ -137,6 +137,9 @@ class CheckingSink:
         """Not looked at here."""
 
     def count(self, what: CollectorCount, n: int = 1) -> None:
+        """Not looked at here."""
+
+    def replayed(self, told: Replayed) -> None:
         """Not looked at here."""
 
     def warn(self, warning: str | None, *, key: str) -> None:

@@ -300,6 +300,15 @@ def test_all_errors_are_told_at_once() -> None:
             "redis: {url: 'redis://h', lease_s: 1, heartbeat_s: 0.5}",
             "redis.lease_s: must be at least 4 times redis.timeout_ms (500), got 1: a renewal is tried up to 4 times",
         ),
+        ("telemetry: {otlp_endpoint: 'h:4318'}", "telemetry.otlp_endpoint: http:// or https://, a host, and no user"),
+        (
+            "telemetry: {otlp_endpoint: 'http://u:p@h'}",
+            "telemetry.otlp_endpoint: http:// or https://, a host, and no user",
+        ),
+        (
+            "telemetry: {otlp_endpoint: 'http://[h'}",
+            "telemetry.otlp_endpoint: http:// or https://, a host, and no user",
+        ),
         ("server: {roles: lookup}", "server.roles: without collect a replica knows only what is in the store: set"),
         ("server: {roles: 'lookup,collect,lookup'}", "server.roles: each once, got lookup, collect, lookup"),
         (
@@ -437,7 +446,6 @@ def test_secrets_are_masked_in_errors(config: Path) -> None:
         ("KVINDEXER_ROLES", "collect,lookup,epp", "server.roles: this version is no endpoint picker"),
         ("KVINDEXER_ROLES", "collect", "server.roles: this version answers lookups in every role; add lookup"),
         ("KVINDEXER_MODELS__DISCOVER", "true", "models.discover: this version does not ask engines"),
-        ("KVINDEXER_TELEMETRY__OTLP_ENDPOINT", "http://h", "telemetry.otlp_endpoint: this version sends no traces"),
     ],
 )
 def test_what_this_version_cannot_do_is_refused(variable: str, value: str, told: str) -> None:

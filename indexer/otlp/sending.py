@@ -1,0 +1,189 @@
+"""[I/O] Spans that ended, sent to a collector in the background.
+
+Promise: bounded, and in nobody's way. `KEPT` spans wait at most, what comes then is dropped and counted; a collector
+that is away is asked again and again, ever more seldom, and the log says so once; at the stop there is a moment for
+what is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter, deque
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+import httpx
+from google.protobuf.message import DecodeError
+from opentelemetry.sdk.trace import SpanProcessor
+
+from indexer.otlp.writing import not_taken, request_of
+from indexer.slices import Slices
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.trace import ReadableSpan, Span
+
+    from indexer.ports import Clock, SpanResult
+
+KEPT: Final = 2_048
+BATCH: Final = 256
+"""Spans in one request: under 100 kB."""
+ANSWER_BYTES_MAX: Final = 65_536
+PATH: Final = "/v1/traces"
+LIMIT: Final = "telemetry.spans"
+AGAIN: Final = frozenset({429, 502, 503, 504})
+"""What a collector answers that may take the same later; to anything else the same would be answered again."""
+
+
+class Times(NamedTuple):
+    """In seconds."""
+
+    every_s: float = 2.0
+    """Between two requests, where little ends."""
+    patience_s: float = 5.0
+    """With a collector that has a request."""
+    rest_s: float = 1.0
+    """Before a collector in trouble is asked again; twice as long each time, up to `rest_max_s`."""
+    rest_max_s: float = 30.0
+    flush_s: float = 2.0
+    """At the stop, for what is left."""
+
+
+class Say(Protocol):
+    """A line of the log, or one of too many."""
+
+    def __call__(self, text: str, *arguments: object, level: int = logging.INFO) -> None:
+        """As `Logger.log` has it."""
+        ...
+
+
+_TIMES: Final = Times()
+
+
+class Sending(SpanProcessor):
+    """One a process, on one event loop. `counts` by result; `reached` is told the limit."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        clock: Clock,
+        counts: Counter[SpanResult],
+        *,
+        reached: Callable[[str], None],
+        say: Say,
+        times: Times = _TIMES,
+    ) -> None:
+        self._url = traces_url(endpoint)
+        self._times = times
+        self._clock = clock
+        self._counts = counts
+        self._reached = reached
+        self._say = say
+        self._waiting: deque[ReadableSpan] = deque()
+        self._many = asyncio.Event()
+        self._trouble: str | None = None
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        """Nothing: what counts is its end."""
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Keep it, where there is room."""
+        if len(self._waiting) >= KEPT:
+            self._counts["dropped"] += 1
+            self._reached(LIMIT)
+            return
+        self._waiting.append(span)
+        if len(self._waiting) >= BATCH:
+            self._many.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Send what comes, until `stop` is set; then what is left, for a while."""
+        times = self._times
+        async with httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=times.patience_s) as client:
+            rest_s = times.rest_s
+            while not stop.is_set():
+                await _first_of(stop, self._many, times.every_s)
+                if await self._send_all(client, stop):
+                    rest_s = times.rest_s
+                else:
+                    await _first_of(stop, None, rest_s)
+                    rest_s = min(2 * rest_s, times.rest_max_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(times.flush_s):
+                    await self._send_all(client, None)
+        self._counts["dropped"] += len(self._waiting)
+        self._waiting.clear()
+
+    async def _send_all(self, client: httpx.AsyncClient, stop: asyncio.Event | None) -> bool:
+        """What waits now, in as many requests as it takes; False where the collector is to be asked again later."""
+        self._many.clear()
+        while self._waiting and not (stop is not None and stop.is_set()):
+            batch = list(islice(self._waiting, BATCH))
+            trouble, again = await self._send(client, batch)
+            self._tell(trouble)
+            if again:
+                return False
+            for _ in batch:
+                self._waiting.popleft()
+        return True
+
+    async def _send(self, client: httpx.AsyncClient, batch: list[ReadableSpan]) -> tuple[str | None, bool]:
+        """What went wrong, if anything, and whether the same may be sent again."""
+        content = await Slices(self._clock).run(request_of(batch))
+        headers = {"content-type": "application/x-protobuf", "accept-encoding": "identity"}
+        try:
+            async with client.stream("POST", self._url, content=content, headers=headers) as response:
+                status, answer = response.status_code, await _read(response)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            return type(error).__name__, True
+        if status in AGAIN:
+            return f"it answers {status}", True
+        if not httpx.codes.is_success(status):
+            self._counts["refused"] += len(batch)
+            return f"it answers {status}", False
+        try:
+            refused = min(not_taken(answer), len(batch))
+        except DecodeError:
+            refused = 0  # it said that all is well, in another form
+        self._counts["refused"] += refused
+        self._counts["sent"] += len(batch) - refused
+        return None, False
+
+    def _tell(self, trouble: str | None) -> None:
+        """Once a change."""
+        if trouble == self._trouble:
+            return
+        self._trouble = trouble
+        if trouble is None:
+            self._say("traces: the collector takes them again")
+        else:
+            self._say("traces: the collector at telemetry.otlp_endpoint: %s", trouble, level=logging.WARNING)
+
+
+def traces_url(endpoint: str) -> str:
+    """Where traces go at a collector, as its other clients have it: under the endpoint, or at it where it says so."""
+    base = endpoint.rstrip("/")
+    return base if base.endswith(PATH) else base + PATH
+
+
+async def _read(response: httpx.Response) -> bytes:
+    """A collector's answer, as far as it is of use."""
+    parts: list[bytes] = []
+    async for part in response.aiter_raw():
+        parts.append(part)
+        if sum(map(len, parts)) > ANSWER_BYTES_MAX:
+            return b""
+    return b"".join(parts)
+
+
+async def _first_of(stop: asyncio.Event, other: asyncio.Event | None, seconds: float) -> None:
+    """Wait for one of them, or so long."""
+    async with asyncio.TaskGroup() as tasks:
+        waits = [tasks.create_task(event.wait(), name="otlp: wait") for event in (stop, other) if event is not None]
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for each in waits:
+            each.cancel()

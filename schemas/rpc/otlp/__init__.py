@@ -1,0 +1,1 @@
+"""One interface; the folder below is its version."""

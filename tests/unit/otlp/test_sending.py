@@ -1,0 +1,199 @@
+"""Spans on their way to a collector, over a real connection: bounded, told once, and in nobody's way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from indexer.clock import SystemClock
+from indexer.model import SourceId
+from indexer.otlp.sending import BATCH, KEPT, LIMIT, Sending, Times, traces_url
+from indexer.ports import SpanResult
+from indexer.tracing import Tracing
+from schemas.rpc.otlp.v1.otlp_pb2 import ExportTraceResponse
+from tests.support.collecting import until
+from tests.support.otlp_collector import OtlpCollector, otlp_collector, told
+from tests.support.said import Said
+
+QUICK = {"every_s": 0.02, "rest_s": 0.02}
+"""No test sits through a wait."""
+
+
+class Sent:
+    """A `Sending` with what it counts and says, and spans for it."""
+
+    def __init__(self, url: str, **times: float) -> None:
+        self.counts: Counter[SpanResult] = Counter()
+        self.limits: Counter[str] = Counter()
+        self.said = Said()
+        clock = SystemClock()
+        self.sending = Sending(
+            url, clock, self.counts, reached=self._reached, say=self.said, times=Times(**{**QUICK, **times})
+        )
+        self._tracing = Tracing(self.sending, clock, random.Random(1), ratio=1.0, about={"service.version": "1"})
+        self._ended = 0
+
+    def _reached(self, limit: str) -> None:
+        self.limits[limit] += 1
+
+    def end(self, spans: int = 1) -> None:
+        for _ in range(spans):
+            self._tracing.batch(SourceId("a", 0), self._ended, 1, 0.001)
+            self._ended += 1
+
+
+@contextlib.asynccontextmanager
+async def running(sent: Sent) -> AsyncIterator[asyncio.Event]:
+    """Until the block ends, or the event is set."""
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(sent.sending.run(stop))
+        yield stop
+        stop.set()
+
+
+@pytest.fixture
+def collector() -> Iterator[OtlpCollector]:
+    """One that takes what it gets."""
+    with otlp_collector() as running_collector:
+        yield running_collector
+
+
+def test_what_ends_arrives_once_and_in_order(collector: OtlpCollector) -> None:
+    """In requests of at most so many spans, each of this service."""
+    sent = Sent(collector.url)
+
+    async def play() -> None:
+        sent.end(2 * BATCH + 5)
+        async with running(sent):
+            await until(lambda: len(collector.spans) == 2 * BATCH + 5, "all spans")
+
+    asyncio.run(play())
+
+    assert [BATCH, BATCH, 5] == [len(each.resource_spans[0].scope_spans[0].spans) for each in collector.requests]
+    assert list(range(2 * BATCH + 5)) == [told(span)["sequence"] for span in collector.spans]
+    assert {"/v1/traces"} == set(collector.paths)
+    assert {"sent": 2 * BATCH + 5} == +sent.counts
+    about = {each.key: each.value.string_value for each in collector.requests[0].resource_spans[0].resource.attributes}
+    assert {"service.name": "kvindexer", "service.version": "1"} == about
+    assert not sent.said.lines
+
+
+def test_at_the_stop_the_rest_is_sent(collector: OtlpCollector) -> None:
+    """Also what ended in the last moment."""
+    sent = Sent(collector.url)
+
+    async def play() -> None:
+        async with running(sent) as stop:
+            stop.set()
+            sent.end(3)
+
+    asyncio.run(play())
+
+    assert 3 == len(collector.spans)
+
+
+def test_a_collector_that_never_answers_holds_up_no_stop(collector: OtlpCollector) -> None:
+    """What it has not taken is dropped, and counted."""
+    sent = Sent(collector.url, flush_s=0.05, patience_s=0.05)
+    collector.free.clear()
+
+    async def play() -> None:
+        sent.end(7)
+        async with running(sent):
+            await until(lambda: bool(sent.said.lines), "a line of the log")
+
+    asyncio.run(play())
+
+    assert {"dropped": 7} == +sent.counts
+
+
+def test_no_more_are_kept_than_there_is_room_for(collector: OtlpCollector) -> None:
+    """The rest is dropped and counted, at the limit's name, too."""
+    sent = Sent(collector.url)
+
+    async def play() -> None:
+        sent.end(KEPT + 11)
+        assert {LIMIT: 11} == sent.limits
+        async with running(sent):
+            await until(lambda: len(collector.spans) == KEPT, "all that were kept")
+
+    asyncio.run(play())
+
+    assert {"sent": KEPT, "dropped": 11} == +sent.counts
+    assert KEPT - 1 == told(collector.spans[-1])["sequence"], "what came first is kept"
+
+
+def test_a_collector_in_trouble_is_asked_again_and_told_of_once(collector: OtlpCollector) -> None:
+    """Nothing is lost, nor sent twice."""
+    sent = Sent(collector.url)
+    collector.answers = [503, 503, 429]
+
+    async def play() -> None:
+        sent.end(2)
+        async with running(sent):
+            await until(lambda: bool(collector.spans), "spans")
+
+    asyncio.run(play())
+
+    assert {"sent": 2} == +sent.counts
+    where = "traces: the collector at telemetry.otlp_endpoint:"
+    assert [
+        ("WARNING", f"{where} it answers 503"),
+        ("WARNING", f"{where} it answers 429"),
+        ("INFO", "traces: the collector takes them again"),
+    ] == sent.said.lines
+
+
+def test_what_would_be_refused_again_is_not_sent_again(collector: OtlpCollector) -> None:
+    """It is counted, as is what a collector says that it left out."""
+    sent = Sent(collector.url)
+    collector.answers = [401]
+    some = ExportTraceResponse()
+    some.partial_success.rejected = 3
+    collector.body = some.SerializeToString()
+
+    async def play() -> None:
+        sent.end(BATCH + 4)
+        async with running(sent):
+            await until(lambda: bool(collector.spans), "spans")
+
+    asyncio.run(play())
+
+    assert {"refused": BATCH + 3, "sent": 1} == +sent.counts
+    assert 2 == len(collector.raw)
+
+
+def test_nobody_there_is_no_fault() -> None:
+    """Spans wait, and the log says so once."""
+    with otlp_collector() as gone:
+        sent = Sent(gone.url)
+
+    async def play() -> None:
+        sent.end()
+        async with running(sent):
+            await until(lambda: bool(sent.said.lines), "a line of the log")
+
+    asyncio.run(play())
+
+    assert [("WARNING", "traces: the collector at telemetry.otlp_endpoint: ConnectError")] == sent.said.lines
+    assert {"dropped": 1} == +sent.counts
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "url"),
+    [
+        ("http://h:4318", "http://h:4318/v1/traces"),
+        ("http://h:4318/", "http://h:4318/v1/traces"),
+        ("https://h/otlp", "https://h/otlp/v1/traces"),
+        ("https://h/v1/traces", "https://h/v1/traces"),
+    ],
+)
+def test_where_traces_go(endpoint: str, url: str) -> None:
+    """As other exporters read such an endpoint, or as it stands where it says where traces go."""
+    assert url == traces_url(endpoint)
