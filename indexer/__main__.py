@@ -59,7 +59,7 @@ def _command(parsed: argparse.Namespace) -> Callable[[], int]:
             from api.cli import config
 
             return lambda: config.run(_settings(parsed), parsed)
-        case "lookup" | "sources" | "partitions" | "report" | "drain" | "compare":
+        case "lookup" | "sources" | "partitions" | "report" | "drain" | "compare" | "doctor":
             return _question(parsed)
         case "redis":
             if parsed.action is None:
@@ -100,6 +100,10 @@ def _question(parsed: argparse.Namespace) -> Callable[[], int]:
             from api.cli import compare
 
             return lambda: _until_signal(compare.run, parsed)
+        case "doctor":
+            from api.cli import doctor
+
+            return lambda: _until_signal(lambda given, stop: doctor.run(given, stop, _version()), parsed)
         case "report":
             from api.cli import report
 

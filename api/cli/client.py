@@ -15,7 +15,7 @@ from schemas.rest import Problem
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kvindexer_client import Client
+    from kvindexer_client import Client, Reply
 
 TIMEOUT_S: Final = 10.0
 """For one answer, where `--timeout` says nothing else."""
@@ -87,6 +87,10 @@ class ServiceClient:
             raise CommandFailed(f"{self.url} cannot be reached: no answer in time ({self._timeout_s:g} s)") from late
         except kvindexer_client.KvindexerError as error:
             raise CommandFailed(str(error)) from error
+
+    def reply(self, path: str) -> Reply:
+        """Answer of a GET as it came, with its headers. Raises `kvindexer_client.KvindexerError`."""
+        return self._client.request("GET", path)
 
     def close(self) -> None:
         """Close its connections."""

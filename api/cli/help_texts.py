@@ -12,12 +12,13 @@ first steps:
   kvindexer serve --source 10.0.0.1:8000=tcp://10.0.0.1:5557,model=llama
   kvindexer sources                   what a running service listens to
   kvindexer lookup --tokens ids.txt   who holds how much of this prompt
+  kvindexer doctor                    what is wrong with a deployment, and what to do
 
 exit codes:
   0    done; for questions: answered, whatever the answer
   1    the service cannot be reached or refused, or something failed on the way
   2    what was typed or set is wrong, or an address cannot be had (a port in use)
-  3    compare only: there was nothing to compare
+  3    compare: there was nothing to compare; doctor: the service cannot be reached
   130  Ctrl-C before it was done; serve and demo end with 0
 """
 
@@ -159,6 +160,38 @@ examples:
   kvindexer partitions
   kvindexer partitions --watch
   kvindexer partitions --url http://replica-2:8080 --json
+"""
+
+DOCTOR: Final = """\
+Without --config, --source and --redis-url: the service at --url is asked for its sources, reports, replicas and, where
+the token is an admin's, settings; then their endpoints, addresses and store are looked at from here. With any of them:
+what file, environment and flags name is looked at, also before a service runs; the service only where --url (or
+KVINDEXER_URL) names it.
+
+outcomes:
+  ok        looked at, and well
+  warning   it works, and something is weaker than it could be
+  problem   answers are wrong or missing, or will be
+  unknown   it cannot be known: from here, now (an idle engine says nothing), or by anybody
+
+Nothing is changed anywhere. An engine's event port gets one subscriber more for --listen-s; its replay port is asked
+whether it answers, and how far back it reaches, as a service asks when it starts; its address is asked for /metrics,
+/version, /v1/models and /kv_event_sources; the store for INFO and what the namespace agrees on. An engine that works
+while doctor listens can be told more of: send it a request of several blocks meanwhile. Passwords are never shown.
+
+exit codes:
+  0    no problem
+  1    at least one problem
+  2    what was typed or set is wrong
+  3    the service cannot be reached
+  130  Ctrl-C (what was looked at is shown)
+
+examples:
+  kvindexer doctor
+  kvindexer doctor --listen-s 10 --pods 10.0.0.1:8000
+  kvindexer doctor --config kvindexer.yaml                            before the service is started
+  kvindexer doctor --source 10.0.0.1:8000=tcp://10.0.0.1:5557,replay=tcp://10.0.0.1:6557,address=10.0.0.1:8000
+  kvindexer doctor --url http://replica-2:8080 --no-probe --json      what the service knows by itself, for programs
 """
 
 DRAIN: Final = """\

@@ -15,6 +15,7 @@ from api.cli.help_texts import (
     COMPARE,
     CONFIG,
     DEMO,
+    DOCTOR,
     DRAIN,
     LOOKUP,
     OVERVIEW,
@@ -35,6 +36,7 @@ DEFAULT_URL: Final = "http://127.0.0.1:8080"
 FACES: Final = ("kvindexer", "dynamo")
 
 _NUMBER_MAX: Final = 1e9
+_LISTEN_S_MAX: Final = 600.0
 
 
 def build_parser(version: str) -> argparse.ArgumentParser:
@@ -53,6 +55,9 @@ def build_parser(version: str) -> argparse.ArgumentParser:
         commands.add_parser("partitions", help="which replicas there are, and who owns what", epilog=PARTITIONS)
     )
     _add_report(commands.add_parser("report", help="how the sources are doing, and how they were", epilog=REPORT))
+    _add_doctor(
+        commands.add_parser("doctor", help="look a deployment over: what is wrong, and what to do", epilog=DOCTOR)
+    )
     _add_drain(commands.add_parser("drain", help="have a replica give up all that it owns", epilog=DRAIN))
     _add_compare(commands.add_parser("compare", help="the same prompts to two services", epilog=COMPARE))
     _add_redis(commands.add_parser("redis", help="the store itself: clear a namespace", epilog=REDIS))
@@ -299,6 +304,40 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
     staleness.add_argument("--pod", help="only this pod's")
     staleness.add_argument("--model", help="only sources of this model")
     staleness.add_argument("--state", choices=get_args(SourceState), help="only sources in this state")
+
+
+def _add_doctor(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Look a deployment over: ask a running service, connect to its engines and its store from here, and say of "
+        "each check whether it is ok, a warning, a problem, or cannot be known, what that means and what to do."
+    )
+    _add_client(parser)
+    parser.set_defaults(url=_from_environment("KVINDEXER_URL"), default_url=DEFAULT_URL)
+    parser.add_argument("--config", metavar="FILE", type=Path, help="settings in YAML, as for serve: what they name")
+    parser.add_argument(
+        "--source",
+        action="append",
+        default=[],
+        metavar="NAME=ENDPOINT",
+        help="an engine, as for serve; may be repeated",
+    )
+    parser.add_argument("--redis-url", metavar="URL", help="the store, as for serve")
+    parser.add_argument("--pods", type=_names, metavar="A,B", help="only the engines of these pods")
+    parser.add_argument(
+        "--listen-s",
+        type=_listening,
+        default=3.0,
+        metavar="SECONDS",
+        help="listen so long for events, to all engines at once (default 3, at most 600)",
+    )
+    parser.add_argument("--no-probe", action="store_true", help="connect to no engine and to no store")
+
+
+def _listening(text: str) -> float:
+    value = _positive(text)
+    if value > _LISTEN_S_MAX:
+        raise argparse.ArgumentTypeError(f"at most {_LISTEN_S_MAX:g} seconds wanted, got {text}")
+    return value
 
 
 def _add_drain(parser: argparse.ArgumentParser) -> None:

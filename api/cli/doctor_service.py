@@ -1,0 +1,147 @@
+"""What a running service tells `kvindexer doctor`: read path by path, so that one that is refused hides no other."""
+
+from __future__ import annotations
+
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+import kvindexer_client
+from indexer.doctor.exposition import samples
+from indexer.doctor.facts import Engine, Partitions, ServiceSeen
+from indexer.settings.sections import Settings
+
+if TYPE_CHECKING:
+    from api.cli.client import ServiceClient
+    from indexer.ports import Clock
+
+LIMIT_REACHED: Final = "kvindexer_limit_reached_total"
+_Shape = TypeVar("_Shape")
+_SECOND_US: Final = 1_000_000
+
+
+class Told(NamedTuple):
+    """None: not allowed to read, or not to be understood."""
+
+    seen: ServiceSeen
+    engines: list[Engine] | None
+    settings: Settings | None
+
+
+class _Sources(msgspec.Struct):
+    sources: list[Engine]
+
+
+class _Version(msgspec.Struct):
+    version: str
+
+
+class _Readiness(msgspec.Struct):
+    ready: bool
+    detail: dict[str, Any] = {}
+
+
+class _Row(msgspec.Struct):
+    pod: str
+    dp_rank: int = 0
+    gaps: dict[str, int] = {}
+
+
+class _Report(msgspec.Struct):
+    sources: list[_Row]
+
+
+def ask_service(client: ServiceClient, clock: Clock) -> Told:
+    """All that it tells. Never raises for what the service does."""
+    seen = ServiceSeen(url=client.url)
+    reading = _Reading(client, seen)
+    version = reading.version(clock)
+    if seen.trouble is not None:
+        return Told(seen, None, None)
+    seen.version = None if version is None else version.version
+    ready = reading.decoded("/readyz", _Readiness)
+    if ready is not None:
+        seen.ready = ready.ready
+        seen.ready_detail = "" if ready.ready else msgspec.json.encode(ready.detail).decode()[:500]
+    sources = reading.decoded("/v1/sources", _Sources)
+    seen.partitions = reading.decoded("/v1/partitions", Partitions)
+    report = reading.decoded("/v1/reports/staleness", _Report)
+    for row in () if report is None else report.sources:
+        seen.unhealed[Engine(pod=row.pod, dp_rank=row.dp_rank).name] = row.gaps.get("unhealed", 0)
+    metrics = reading.content("/metrics")
+    if metrics is not None:
+        text = metrics.decode("utf-8", "replace")
+        seen.limits_reached = {
+            each.labels.get("limit", "?"): int(each.value) for each in samples(text, (LIMIT_REACHED,))
+        }
+    return Told(seen, None if sources is None else sources.sources, reading.settings())
+
+
+class _Reading:
+    def __init__(self, client: ServiceClient, seen: ServiceSeen) -> None:
+        self._client = client
+        self._seen = seen
+
+    def version(self, clock: Clock) -> _Version | None:
+        """The first question: whether anybody is there, and what time it is there."""
+        path = "/v1/version"
+        before = clock.wall_us()
+        try:
+            reply = self._client.reply(path)
+        except kvindexer_client.Refused as refused:
+            self._refused(path, refused)
+            return None
+        except kvindexer_client.KvindexerError as error:
+            self._seen.trouble = str(error)
+            return None
+        self._seen.clock_skew_s = _skew_s(reply.headers.get("date"), before, clock.wall_us())
+        return self._as(path, reply.content, _Version)
+
+    def content(self, path: str) -> bytes | None:
+        try:
+            return self._client.reply(path).content
+        except kvindexer_client.Refused as refused:
+            if path == "/readyz":
+                return refused.body  # 503 says why
+            self._refused(path, refused)
+        except kvindexer_client.KvindexerError as error:
+            self._seen.refused[path] = str(error)
+        return None
+
+    def decoded(self, path: str, shape: type[_Shape]) -> _Shape | None:
+        content = self.content(path)
+        return None if content is None else self._as(path, content, shape)
+
+    def settings(self) -> Settings | None:
+        """In force there, secrets masked; sources are told by the list of sources."""
+        content = self.content("/v1/config")
+        if content is None:
+            return None
+        try:
+            told = msgspec.json.decode(content, type=dict[str, Any])
+            return msgspec.convert({**told, "sources": []}, Settings)
+        except msgspec.MsgspecError:
+            self._seen.refused["/v1/config"] = "settings of another version"
+            return None
+
+    def _as(self, path: str, content: bytes, shape: type[_Shape]) -> _Shape | None:
+        try:
+            return msgspec.json.decode(content, type=shape)
+        except msgspec.MsgspecError:
+            self._seen.refused[path] = "an answer of another form: is this the service, and of this version?"
+            return None
+
+    def _refused(self, path: str, refused: kvindexer_client.Refused) -> None:
+        self._seen.refused[path] = f"{refused.status} {refused.code}"
+
+
+def _skew_s(date: str | None, before_us: int, after_us: int) -> float | None:
+    """Its clock minus ours, beyond what the way and whole seconds explain."""
+    try:
+        told_us = int(parsedate_to_datetime(date or "").timestamp() * _SECOND_US)
+    except ValueError:
+        return None
+    if told_us + _SECOND_US >= before_us and told_us <= after_us:
+        return 0.0
+    return (told_us - after_us if told_us > after_us else told_us + _SECOND_US - before_us) / _SECOND_US

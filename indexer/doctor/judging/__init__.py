@@ -1,0 +1,1 @@
+"""[pure] What the facts of a deployment mean, one concern a file; each function gives findings."""
