@@ -22,6 +22,7 @@ from indexer.candidates import of_tenant
 from indexer.collect.fleet import Fleet
 from indexer.collect.options import CollectOptions
 from indexer.demands import SequenceWaits, tell_unmet
+from indexer.distrust import Distrust
 from indexer.errors import DrainRefusedError, SourceElsewhereError
 from indexer.hashing.chain import SCHEME
 from indexer.hashing.texts import TextMemo
@@ -36,6 +37,9 @@ from indexer.otlp.sending import Sending
 from indexer.partitions.parts import Nonces, Pace, Parts, ReplicaOptions
 from indexer.partitions.replica import Replica
 from indexer.receipts.answered import AnswerOptions, Answers
+from indexer.reports.consistency import Consistency
+from indexer.reports.drift import DriftLimits
+from indexer.reports.feedback import Feedback
 from indexer.reports.staleness import Staleness
 from indexer.roster import Roster
 from indexer.settings import masked, replica_name
@@ -54,6 +58,7 @@ from indexer.texts.making import Making, TextOptions
 from indexer.texts.remarks import TextRemarks
 from indexer.tracing import Tracing
 from schemas.history import HistoryList
+from schemas.lookup import LookupQuery
 from schemas.rest import HashResult, PartitionList, Readiness, SourceRegistered, SourcesTouched, VersionAnswer
 
 if TYPE_CHECKING:
@@ -65,8 +70,9 @@ if TYPE_CHECKING:
     from indexer.partitions.draining import Draining
     from indexer.ports import Clock, EventSink
     from indexer.settings import Settings
-    from schemas.lookup import Holdings, LookupAnswer, LookupQuery
-    from schemas.reports import StalenessReport
+    from schemas.feedback import FeedbackReport, FeedbackResult
+    from schemas.lookup import Holdings, LookupAnswer
+    from schemas.reports import ConsistencyReport, StalenessReport, WindowName
     from schemas.rest import (
         BlockView,
         Progress,
@@ -126,9 +132,7 @@ class Node:
             memo_salt=memo_salt,
             weights=(weights.gpu, weights.cpu, weights.storage, weights.remote, weights.unknown),
         )
-        feedback = settings.feedback
-        kept = AnswerOptions(feedback.answers_s, feedback.answers_bytes, feedback.prompt_s, feedback.prompt_bytes)
-        self.answers = self._lookup.answers = Answers(clock, kept, memo_salt, self.limit_reached)
+        self.answers = self._lookup.answers = Answers(clock, _answer_options(settings), memo_salt, self.limit_reached)
         self.replica: Replica | None = None
         self._waits = SequenceWaits(self.registry, self._watch_applied)
         self._watch_applied(waited_for=False)
@@ -159,7 +163,7 @@ class Node:
             telemetry=self.telemetry,
             source_log=self.source_log,
         )
-        self.roster.happened = self.history.note
+        self.roster.happened = self._note
         self.fleet = self.roster.fleet = Fleet(_collect_options(settings), clock, self.roster)
         self._refused: Counter[tuple[int, str]] = Counter()
         self.staleness = Staleness(
@@ -170,6 +174,7 @@ class Node:
             follows=self._follows,
             journal_age_s=lambda source: None if self.replica is None else self.replica.journal_age_s(source),
         )
+        self.consistency, self._distrust = self._on_feedback()
         self._was_ready = False
         self._started_at = clock.now()
         if settings.redis.url is not None:
@@ -387,6 +392,26 @@ class Node:
         report = self.staleness.report(pod=pod, model=model, state=state, tenant=tenant)
         return await Slices(self.clock).run(report)
 
+    def take_feedback(self, report: FeedbackReport) -> FeedbackResult:
+        """What an engine really reused."""
+        return self.consistency.feedback.take(report)
+
+    def feedback_refused(self) -> None:
+        """Count it."""
+        self.telemetry.feedback_refused += 1
+
+    async def consistency_report(
+        self,
+        *,
+        pod: str | None = None,
+        model: str | None = None,
+        tenant: str | None = None,
+        window: WindowName | None = None,
+    ) -> ConsistencyReport:
+        """What was answered beside what engines really reused."""
+        report = self.consistency.report(pod=pod, model=model, tenant=tenant, window=window)
+        return await Slices(self.clock).run(report)
+
     async def source_statuses(self) -> list[SourceStatus]:
         """Of every source what a router must know at once."""
         slices = Slices(self.clock)
@@ -480,6 +505,7 @@ class Node:
         """The metrics."""
         self.telemetry.nobodys = Counter()
         self.telemetry.texts.cache_bytes = self._making.cache_bytes
+        self.telemetry.feedback = self.consistency.counts()
         if self.replica is not None:
             dropped = self.replica.histories.dropped + self.history.dropped
             if dropped:
@@ -596,6 +622,19 @@ class Node:
         """Of this process among all."""
         return replica_name(self.settings, socket.gethostname(), os.getpid())
 
+    def _on_feedback(self) -> tuple[Consistency, Distrust]:
+        """What compares answers with what engines really reused."""
+        settings = self.settings.feedback
+        feedback = Feedback(
+            self.registry,
+            self.answers,
+            self.clock,
+            resolve=lambda model, tenant: self._lookup.candidates(LookupQuery(model=model, tenant=tenant)).resolved,
+            limits=DriftLimits(settings.drift_min_samples, settings.drift_limit),
+        )
+        consistency = Consistency(self.registry, self._lookup.view, feedback, self.answers, self.clock)
+        return consistency, Distrust(self.roster, clears=settings.drift_policy == "clear")
+
     def _on_store(self, url: str, chance: random.Random, secret: bytes) -> Replica:
         """The part of this process that has to do with the store."""
         settings = self.settings
@@ -638,6 +677,7 @@ class Node:
             collects="collect" in settings.server.roles,
             secret_digest=_digest(secret),
         )
+        self._distrust.commands = replica.orders
         self.ingest.touched = self._touched_on_store
         self.roster.appeared = replica.appeared
         self.roster.gone_for_good = replica.gone_for_good
@@ -645,7 +685,11 @@ class Node:
         return replica
 
     def _happened(self, source: SourceIndex, happening: Happening) -> None:
-        self.history.note(source.descriptor.id, happening)
+        self._note(source.descriptor.id, happening)
+
+    def _note(self, key: SourceId, happening: Happening) -> None:
+        self.history.note(key, happening)
+        self.consistency.feedback.happened(key, happening)
 
     def _reshaped(self, _: SourceIndex) -> None:
         self.registry.version += 1
@@ -668,6 +712,8 @@ class Node:
                 await slices.run(self.history.tidy(self.registry.sources))
                 self._say_refused()
                 await slices.run(self.staleness.sample())
+                await slices.run(self.consistency.feedback.tidy())
+                await self._distrust.act(self.consistency.feedback.take_drifted())
                 look_for_lost_at = self.clock.now() + LOST_EVERY_S
             self.history.turn()
             busy = self.ingest.tidy_slice()
@@ -679,6 +725,11 @@ class Node:
             due = self.clock.now() + pause
             await asyncio.sleep(pause)
             self.telemetry.loop_lag_s = max(self.telemetry.loop_lag_s, self.clock.now() - due)
+
+
+def _answer_options(settings: Settings) -> AnswerOptions:
+    kept = settings.feedback
+    return AnswerOptions(kept.answers_s, kept.answers_bytes, kept.prompt_s, kept.prompt_bytes)
 
 
 def _tier_ttls(settings: Settings) -> dict[Tier, float]:

@@ -34,7 +34,7 @@ RestartReason = Literal[
     "sequence_went_back", "probe_differs", "reconnect_jump", "registration_differs", "replay_differs"
 ]
 
-DoubtReason = Literal["process_unproven"]
+DoubtReason = Literal["process_unproven", "drift"]
 
 SuspectReason = Literal["dropped", "replay_differs"]
 

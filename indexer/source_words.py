@@ -28,6 +28,7 @@ DOUBTS: Final[Mapping[str, str]] = {
     "removed_malformed": "it took back blocks in a form that could not be read",
     "hash_contradiction": "it used one block hash for two contents",
     "group_contradiction": "its events name cache groups in ways that contradict each other",
+    "drift": "engines were reported to reuse something else than was claimed of it (GET /v1/reports/consistency)",
     "fault": "an event could not be applied by a fault of this service, whose log says where",
 }
 """Reasons of `SourceFacts.doubts` and `suspicions`."""

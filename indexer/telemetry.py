@@ -71,6 +71,12 @@ METRICS: Final[dict[str, str]] = {
     "kvindexer_journal_lag_seconds": "Age of the newest journal entry written or applied here, by partition.",
     "kvindexer_journal_pending_bytes": "Changes that wait to be written to the store, by partition.",
     "kvindexer_spans_total": "Spans that ended, by what came of them: sent, refused by the collector, or dropped.",
+    "kvindexer_false_hit_tokens_total": "Tokens said to be reusable that the engine computed all the same.",
+    "kvindexer_lost_hit_tokens_total": "Tokens that the engine reused and that were not known.",
+    "kvindexer_feedback_total": "Reports of what engines really reused, by what became of them.",
+    "kvindexer_answers": "Answers that are remembered, for reports to be joined to.",
+    "kvindexer_answers_bytes": "Held by these.",
+    "kvindexer_answers_forgotten_total": "Answers that were forgotten before their time.",
     "kvindexer_event_loop_lag_seconds": "Longest delay of the event loop since the last scrape.",
     "kvindexer_build_info": "1, with version, hash scheme and store layout.",
 }
@@ -124,6 +130,18 @@ class TextCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class FeedbackCounts:
+    """Reports of reuse, by result, and what came of those that were compared; and answers that are remembered."""
+
+    results: Mapping[str, int] = field(default_factory=dict)
+    false_tokens: int = 0
+    lost_tokens: int = 0
+    answers: int = 0
+    answers_bytes: int = 0
+    answers_forgotten: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class StoreHealth:
     """How the store and this replica on it are doing.
 
@@ -162,6 +180,9 @@ class Telemetry:
         self.loop_lag_s = 0.0
         self.store: StoreHealth | None = None
         """Set before each scrape by who has a store; None in memory mode."""
+        self.feedback = FeedbackCounts()
+        """Set before each scrape."""
+        self.feedback_refused = 0
         self.follows: Callable[[SourceId], bool] = lambda _: False
         """Whether another replica applies a source's events: then its blocks are not counted here."""
         self._clock = clock
@@ -185,6 +206,7 @@ class Telemetry:
                 *self._lookup_metrics(),
                 *_text_metrics(self.texts),
                 *self._event_metrics(totals, waiting),
+                *_feedback_metrics(self.feedback, self.feedback_refused),
                 *_store_metrics(self.store),
                 *self._own_metrics(lag_s),
             ]
@@ -301,6 +323,28 @@ def _cumulative(counts: Sequence[int]) -> list[tuple[str, float]]:
     """Counts by bucket as the exposition wants them: each with all below it."""
     edges = (*map(str, BUCKETS_S), "+Inf")
     return list(zip(edges, map(float, accumulate(counts)), strict=True))
+
+
+def _feedback_metrics(feedback: FeedbackCounts, refused: int) -> Iterator[Metric]:
+    for name, count in (
+        ("kvindexer_false_hit_tokens", feedback.false_tokens),
+        ("kvindexer_lost_hit_tokens", feedback.lost_tokens),
+        ("kvindexer_answers_forgotten", feedback.answers_forgotten),
+    ):
+        plain = _counter(name)
+        plain.add_metric([], count)
+        yield plain
+    for name, value in (
+        ("kvindexer_answers", feedback.answers),
+        ("kvindexer_answers_bytes", feedback.answers_bytes),
+    ):
+        gauge = _gauge(name)
+        gauge.add_metric([], value)
+        yield gauge
+    results = _counter("kvindexer_feedback", "result")
+    for result, count in {**feedback.results, "refused": refused}.items():
+        results.add_metric([result], count)
+    yield results
 
 
 def _store_metrics(store: StoreHealth | None) -> Iterator[Metric]:

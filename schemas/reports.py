@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from schemas.rest import Name, StateName
+from schemas.rest import Name, StateName, Text
 
 
 class StalenessFilters(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -140,3 +140,107 @@ class StalenessReport(msgspec.Struct, kw_only=True):
     seen_s: int
     states: dict[str, int]
     sources: list[StalenessRow]
+
+
+WindowName = Literal["1m", "10m", "1h", "24h"]
+
+
+class ConsistencyFilters(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Query of `GET /v1/reports/consistency`."""
+
+    format: Literal["json", "csv"] | None = None
+    pod: Name | None = None
+    model: Name | None = None
+    tenant: Text | None = None
+    window: WindowName | None = None
+
+
+class AgeFigures(msgspec.Struct, kw_only=True):
+    """Answers given while the newest proof was of one age."""
+
+    samples: int
+    false_hit_tokens: int
+    lost_hit_tokens: int
+
+
+class CauseFigures(msgspec.Struct, kw_only=True):
+    """Answers that were wrong for one cause, and by how many tokens."""
+
+    samples: int
+    tokens: int
+
+
+class ConsistencyFigures(msgspec.Struct, kw_only=True):
+    """What was said beside what came of it, over one window.
+
+    `exact`: answers that were right to the token, `exact_share` of `samples`. `false_hit_tokens`: said to be reusable
+    and computed all the same; `lost_hit_tokens`: reused and not known. `regret_tokens`: how many more the best source
+    was said to reuse than the one that was chosen. `unjoined`: reports of which no answer is known, in no other figure;
+    `failed`: of requests that failed.
+    """
+
+    samples: int
+    exact: int
+    exact_share: float | None
+    predicted_tokens: int
+    real_tokens: int
+    false_hit_tokens: int
+    lost_hit_tokens: int
+    regret_tokens: int
+    unjoined: int
+    failed: int
+    by_age: dict[str, AgeFigures]
+    causes: dict[str, CauseFigures]
+
+
+class ConsistencyTrend(msgspec.Struct, kw_only=True):
+    """The last hour beside the last day; null where nothing was reported."""
+
+    exact_share_1h: float | None
+    exact_share_24h: float | None
+    change: float | None
+
+
+class ConsistencyRow(msgspec.Struct, kw_only=True):
+    """One source. `drifted`: it is suspect because it kept reusing something else than was said."""
+
+    pod: str
+    dp_rank: int
+    model: str | None
+    tenant: str
+    state: StateName
+    drifted: bool
+    trend: ConsistencyTrend
+    windows: dict[WindowName, ConsistencyFigures]
+
+
+class ConsistencyTotal(msgspec.Struct, kw_only=True):
+    """All listed sources of one model and tenant."""
+
+    model: str | None
+    tenant: str
+    trend: ConsistencyTrend
+    windows: dict[WindowName, ConsistencyFigures]
+
+
+class AnswersKept(msgspec.Struct, kw_only=True):
+    """What is remembered of answers, for `horizon_s` at most: a report is joined to these."""
+
+    count: int
+    bytes: int
+    horizon_s: float
+    oldest_s: float
+    forgotten_early: int
+
+
+class ConsistencyReport(msgspec.Struct, kw_only=True):
+    """Answer of `GET /v1/reports/consistency`, ordered by pod and rank.
+
+    Sources of which nothing was reported are not in it. `seen_s`: for how long this process has been looking.
+    """
+
+    at: str
+    seen_s: int
+    answers: AnswersKept
+    totals: list[ConsistencyTotal]
+    sources: list[ConsistencyRow]

@@ -102,6 +102,7 @@ CAUSES: Final[Mapping[Cause, str]] = {
     "registration_differs": "`restart`: it was registered otherwise",
     "replay_differs": "`restart`: what was replayed turned out to be another engine's",
     "process_unproven": "`doubt`: its numbers went on after an absence in which it may have started anew",
+    "drift": "`doubt`: it kept reusing something else than was claimed of it (`/v1/reports/consistency`)",
     "begun": "`dropped`, `replay_differs`: from here on",
     "ended": "`dropped`, `replay_differs`: up to here",
     "first": "`takeover`: nobody had it before",

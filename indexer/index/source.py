@@ -65,14 +65,21 @@ class Holdings(NamedTuple):
     waiting: int
 
 
-class TierEvents:
-    """What a source's events said of one tier, over all generations: events, their blocks, and when the last came."""
+NEVER_YET: Final = float("-inf")
 
-    __slots__ = ("last_at", "removed", "removed_blocks", "stored", "stored_blocks")
+
+class TierEvents:
+    """What a source's events said of one tier, over all generations: events, their blocks, and when the last came.
+
+    `removed_at` and `stored_at`: the last of each kind.
+    """
+
+    __slots__ = ("last_at", "removed", "removed_at", "removed_blocks", "stored", "stored_at", "stored_blocks")
 
     def __init__(self) -> None:
         self.stored = self.stored_blocks = self.removed = self.removed_blocks = 0
         self.last_at: float | None = None
+        self.removed_at = self.stored_at = NEVER_YET
 
 
 class SourceIndex:

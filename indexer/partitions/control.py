@@ -112,9 +112,8 @@ class Control:
 
     def _obey(self, owner: Owner, given: Given) -> None:
         roster, sink = self._parts.roster, self._parts.roster.sink(given.source)
-        if given.verb == "edit":
-            if sink is not None:
-                roster.cordon_one(given.source, cordoned=unpack_registered(given.descriptor).cordoned)
+        if given.verb in {"edit", "doubt"}:
+            self._hear(given, sink)
             return
         if given.verb == "restore" or given.generation <= owner.commanded.get(given.source, -1):
             return
@@ -136,6 +135,15 @@ class Control:
                 self._parts.history.note(given.source, _removed(sink))
                 owner.leave(sink.source)
                 roster.drop(given.source)
+
+    def _hear(self, given: Given, sink: SourceSink | None) -> None:
+        """What begins no generation."""
+        if sink is None:
+            return
+        if given.verb == "edit":
+            self._parts.roster.cordon_one(given.source, cordoned=unpack_registered(given.descriptor).cordoned)
+        elif sink.source.facts.generation == given.generation:
+            sink.doubt("drift")
 
     def _put(self, owner: Owner, given: Given) -> None:
         """Registered, or registered otherwise."""

@@ -118,6 +118,11 @@ class Orders:
         self._parts.roster.say_done(given, cordon_word(cordoned=cordoned), by)
         return SourcesTouched(pod=pod, sources=len(sources), effect=effect)
 
+    async def doubt(self, source: SourceId, generation: int) -> None:
+        """What is known of it in that generation is not to be believed, its owner is told. Raises StoreFailure."""
+        order = command(self._parts, "doubt", source, known_generation=generation)
+        await answered(self._parts, self._keys[self._parts.partition_of(source)], order)
+
     # -- of this replica ----------------------------------------------------------------------------------------------
 
     def register_later(self, descriptor: Descriptor, *, cordoned: bool) -> None:

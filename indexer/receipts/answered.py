@@ -18,7 +18,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
-from xxhash import xxh3_128_digest
+import numpy as np
+from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from indexer.candidates import lineup_of
 from indexer.hashing.memo import CHUNK_TOKENS, chunk_digest
@@ -49,6 +50,10 @@ WAITING_MAX: Final = 4_096
 WAITING_MATCHES_MAX: Final = 262_144
 SLICE_S: Final = 0.0005
 OLD_A_SLICE: Final = 512
+GROUP: Final = 4
+_NOTHING: Final = (0, 0, 0, 0)
+FED_MAX: Final = 64
+"""Reports remembered of one answer: only prompts that are named without a request have more than one or two."""
 LOOKED_AT_MAX: Final = 128
 """Prompts looked at for the first report that names one."""
 
@@ -58,6 +63,8 @@ class Predicted(NamedTuple):
 
     matched_tokens: int
     reusable_tokens: int
+    gpu_tokens: int
+    """Of the matched ones: the longest prefix wholly in GPU memory."""
     best_tokens: int
     block_size: int | None
     generation: int
@@ -84,13 +91,28 @@ class Answered(msgspec.Struct, gc=False):
     lineup: Lineup
     size: int
     groups: tuple[int, ...] = ()
-    """Sources of which it said the same, three numbers each: matched tokens, reusable tokens, a mask of slots."""
+    """Sources of which it said the same, `GROUP` numbers each: matched, reusable, matched in GPU memory, slots."""
+    salt: int = 0
+    """A digest of the prompt's salt; 0: it had none."""
+    open_end: bool = False
+    """The prompt was told by hashes, which say nothing of the tokens behind the last whole block."""
     matches: dict[int, Match] | None = None
     candidates: Candidates | None = None
     query: LookupQuery | None = None
     """With its prompt, for as long as that is kept."""
     prompt_bytes: int = 0
     digest: bytes | None = None
+    fed: tuple[tuple[bytes, str], ...] = ()
+    """Reports that came of it: source and request id."""
+
+    def feed(self, name: bytes, request_id: str | None) -> bool:
+        """Whether a report of that source is the first of this request. One that names none is always."""
+        if request_id is None:
+            return True
+        if (name, request_id) in self.fed:
+            return False
+        self.fed = (*self.fed[1 - FED_MAX :], (name, request_id))
+        return True
 
     def predicted(self, name: bytes) -> Predicted | None:
         """What it said of the source of that rendezvous name; None where it was not among those that could count."""
@@ -101,12 +123,13 @@ class Answered(msgspec.Struct, gc=False):
         bit = 1 << lineup.slots[index]
         if not self.usable & bit:
             return None
-        said = list(zip(self.groups[::3], self.groups[1::3], self.groups[2::3], strict=True))
-        matched, reusable = next(((matched, reusable) for matched, reusable, slots in said if slots & bit), (0, 0))
+        said = (self.groups[at : at + GROUP] for at in range(0, len(self.groups), GROUP))
+        matched, reusable, gpu, _ = next((each for each in said if each[-1] & bit), _NOTHING)
         return Predicted(
             matched_tokens=matched,
             reusable_tokens=reusable,
-            best_tokens=max(self.groups[1::3], default=0),
+            gpu_tokens=gpu,
+            best_tokens=max(self.groups[1::GROUP], default=0),
             block_size=lineup.block_sizes[index],
             generation=self.generations[index],
             trust=in_words(self.trust[index]),
@@ -130,7 +153,7 @@ class Answers:
 
     def __init__(self, clock: Clock, options: AnswerOptions, salt: int, reached: Callable[[str], None]) -> None:
         self._clock = clock
-        self._options = options
+        self.options = options
         self._salt = salt
         self._reached = reached
         self._records: dict[str, dict[str, Answered]] = {}
@@ -184,17 +207,19 @@ class Answers:
             lineup,
             size,
             _plain_groups(candidates, prompt, partial=query.partial) if plain and matches else (),
+            self.salt_digest(query.cache_salt) if query.cache_salt else 0,
+            query.block_hashes is not None and query.prompt_tokens is None,
         )
         self._keep(record)
         if not plain:
             self._postpone(record, matches, candidates)
-        if self._options.prompt_bytes:
+        if self.options.prompt_bytes:
             record.query, record.prompt_bytes = query, _prompt_bytes(query)
             self.prompt_bytes += record.prompt_bytes
             self._prompts.append(record)
             if record.at < self._by_prompt_until:
                 self._digest(record)
-            while self.prompt_bytes > self._options.prompt_bytes:
+            while self.prompt_bytes > self.options.prompt_bytes:
                 self._drop_prompt()
 
     def _keep(self, record: Answered) -> None:
@@ -204,7 +229,7 @@ class Answers:
         mine[record.request_id] = record
         self._order.append(record)
         self.bytes += record.size
-        if self.bytes > self._options.bytes_max:
+        if self.bytes > self.options.bytes_max:
             self._forget_oldest()
             self._early("feedback.answers_bytes")
 
@@ -220,6 +245,10 @@ class Answers:
                 self._disown(oldest)
                 self._early("feedback.answers_waiting")
 
+    def salt_digest(self, salt: str) -> int:
+        """What stands for a salt in this process."""
+        return xxh3_64_intdigest(salt.encode("utf-8", "surrogatepass"), self._salt) | 1
+
     def find(self, request_id: str, tenant: str | None) -> Answered | None:
         """The newest answer to that request of that tenant."""
         return self._small(self._records.get(tenant or DEFAULT_TENANT, {}).get(request_id))
@@ -228,7 +257,7 @@ class Answers:
         """The newest answer to the same prompt, model and tenant; prompts by tokens and by hashes are not compared."""
         key = (query.tenant or DEFAULT_TENANT, model, prompt_digest(query, lora_name, self._salt))
         now, until = self._clock.now(), self._by_prompt_until
-        self._by_prompt_until = now + self._options.horizon_s
+        self._by_prompt_until = now + self.options.horizon_s
         if now >= until:
             tokens = query_tokens(query)
             for record in list(self._prompts)[-LOOKED_AT_MAX:]:
@@ -244,10 +273,10 @@ class Answers:
             self._small(self._waiting.popleft())
             if self._clock.now() >= until:
                 return True
-        while self._prompts and now - self._prompts[0].at >= self._options.prompt_s:
+        while self._prompts and now - self._prompts[0].at >= self.options.prompt_s:
             self._drop_prompt()
         for _ in range(OLD_A_SLICE):
-            if not self._order or now - self._order[0].at < self._options.horizon_s:
+            if not self._order or now - self._order[0].at < self.options.horizon_s:
                 return False
             self._forget_oldest()
         return True
@@ -258,7 +287,7 @@ class Answers:
             groups, matches = _groups(record.matches, record.candidates, record), record.matches
             self._waiting_matches -= len(matches)
             record.groups, record.matches, record.candidates = groups, None, None
-            more = sum(slots.bit_length() // 8 for slots in groups[2::3])
+            more = sum(slots.bit_length() // 8 for slots in groups[GROUP - 1 :: GROUP])
             record.size += more
             self.bytes += more
         return record
@@ -304,24 +333,24 @@ class Answers:
 def _plain_groups(candidates: Candidates, prompt: Prompt, *, partial: bool) -> tuple[int, ...]:
     """As `_groups`, where all are of one block size and whatever is held is reused."""
     size = next(iter(candidates.variants))[0]
-    by_matched: dict[int, int] = {}
+    by_held: dict[tuple[int, int], int] = {}
     for slot, (held, _, _) in prompt.matches.items():
-        matched = held.matched
-        by_matched[matched] = by_matched.get(matched, 0) | 1 << slot
+        blocks = held.matched, held.views[0]
+        by_held[blocks] = by_held.get(blocks, 0) | 1 << slot
     most = prompt.tokens if partial else max(0, prompt.tokens - 1) // size * size
     groups: tuple[int, ...] = ()
-    for matched, slots in by_matched.items():
-        groups += (matched * size, min(matched * size, most), slots)
+    for (matched, gpu), slots in by_held.items():
+        groups += (matched * size, min(matched * size, most), gpu * size, slots)
     return groups
 
 
 def _groups(matches: dict[int, Match], candidates: Candidates, record: Answered) -> tuple[int, ...]:
-    groups: dict[tuple[int, int], int] = {}
+    groups: dict[tuple[int, int, int], int] = {}
     for slot, match in matches.items():
         index = candidates.by_slot[slot]
         source, size = candidates.listed[index].source, record.lineup.block_sizes[index] or 1
         reusable = reusable_tokens(source, size, match, record.prompt_tokens, partial=record.partial)
-        said = match.held.matched * size, reusable
+        said = match.held.matched * size, reusable, match.held.views[0] * size
         groups[said] = groups.get(said, 0) | 1 << slot
     return tuple(number for said, slots in groups.items() for number in (*said, slots))
 
@@ -334,7 +363,7 @@ def prompt_digest(query: LookupQuery, lora_name: str | None, salt: int) -> bytes
         tokens = memoryview(query.tokens or b"")
         parts += [chunk_digest(tokens[at : at + CHUNK_BYTES], salt) for at in range(0, len(tokens), CHUNK_BYTES)]
     else:
-        parts.append(msgspec.msgpack.encode(list(query.block_hashes)))
+        parts.append(np.asarray(query.block_hashes, np.uint64).tobytes())
     return xxh3_128_digest(b"".join(parts), salt)
 
 
@@ -346,4 +375,5 @@ def query_tokens(query: LookupQuery) -> int:
 
 
 def _prompt_bytes(query: LookupQuery) -> int:
-    return len(query.tokens or b"") + len(query.start) * START_BYTES + len(query.block_hashes or ()) * HASH_BYTES
+    hashes = 0 if query.block_hashes is None else len(query.block_hashes) * HASH_BYTES
+    return len(query.tokens or b"") + len(query.start) * START_BYTES + hashes

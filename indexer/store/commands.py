@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from indexer.store.client import Client
     from indexer.store.layout import PartitionKeys
 
-Verb = Literal["put", "edit", "restore", "clear", "remove"]
+Verb = Literal["put", "edit", "restore", "clear", "remove", "doubt"]
 CONTROL_ENTRIES: Final = 4_096
 """Commands kept in the control stream; a replica that missed more reads the registry anew."""
 
@@ -28,7 +28,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
     `put` registers (a new generation unless an equal registration stands), `edit` changes the descriptor and nothing
     else, `restore` puts it back into a registry that was lost and leaves the generation to its owner, `clear` raises
-    the generation, `remove` takes it out.
+    the generation, `remove` takes it out. `doubt` changes nothing in the store: its owner shall not believe what is
+    known of it in the generation `known_generation`.
     """
 
     verb: Verb

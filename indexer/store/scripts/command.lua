@@ -8,6 +8,7 @@
 --                later one than that stands, it was not lost but removed
 --        clear   a new generation, of the same engine: cursor and facts stay, for who owns it next goes on behind that
 --        remove  out of the registry; a new generation refuses what is still on its way
+--        doubt   nothing in the store: its owner is told. Of another generation than the highest known one: no effect
 -- OK generation entry was copy segments: the generation now, the id in the control stream, and where the map of before
 -- is, '' for nowhere; the caller unlinks it unless the generation is the same | OK generation entry again |
 -- SAME generation | OTHER descriptor: that one stands ('' none) | UNKNOWN | TYPE key found
@@ -26,6 +27,7 @@ local is_later = was[1] and tonumber(was[1]) > tonumber(known)
 if verb == 'restore' and (stands or is_later) or stands == descriptor and (verb == 'put' or verb == 'edit') then
   return {'SAME', was[1] or '0'}
 end
+if verb == 'doubt' and was[1] ~= known then return {'SAME', was[1] or '0'} end
 if expected ~= '' and expected ~= '=' .. (stands or '') then return {'OTHER', stands or ''} end
 local raises = verb == 'put' or verb == 'clear' or verb == 'remove'
 local generation = was[1] or '0'
@@ -37,7 +39,7 @@ local entry = redis.call('XADD', control, 'MAXLEN', '~', keep, '*', unpack(field
 redis.call('PEXPIRE', control, retain_ms)
 if verb == 'remove' then
   redis.call('HDEL', registry, source)
-elseif verb ~= 'clear' then
+elseif verb ~= 'clear' and verb ~= 'doubt' then
   redis.call('HSET', registry, source, descriptor)
 end
 if raises then

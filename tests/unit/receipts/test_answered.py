@@ -1,8 +1,10 @@
 """What is remembered of answers: by request id or by prompt, for a time, within bounds."""
 
+from array import array
 from collections import Counter
 from typing import Final
 
+import numpy as np
 import pytest
 
 from indexer.receipts.answered import AT_ONCE_MAX, RECORD_BYTES, AnswerOptions, Answers
@@ -205,6 +207,19 @@ def test_an_answer_is_found_by_its_prompt() -> None:
     assert found(LookupQuery(tokens=u32(prompt(4)))) is None
     assert found(LookupQuery(tokens=u32(prompt(3)), cache_salt="salt")) is None
     assert found(LookupQuery(tokens=u32(prompt(3)), tenant="another")) is None
+
+
+def test_prompts_told_by_hashes_are_found_by_these() -> None:
+    """In whatever kind of list a face has them."""
+    told = Remembering(core := fleet(1))
+    hashes = core.hashes(prompt(2))
+    core.ask(block_hashes=np.array(hashes, np.uint64), block_size=BLOCK, request_id="r")
+
+    found = told.answers.find_prompt(LookupQuery(block_hashes=array("Q", hashes), block_size=BLOCK), None, None)
+
+    assert found is not None
+    assert "r" == found.request_id
+    assert 2 * 8 == told.answers.prompt_bytes
 
 
 def test_a_question_without_an_id_is_not_remembered() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -11,13 +11,10 @@ import pytest
 from indexer.reports.staleness import NO_REMOVALS_FROM, SILENT_S, STORM, Staleness
 from tests.support.core import Core, Speaker
 from tests.support.core_events import CLEARED, prompt, removed, stored
+from tests.support.steps import done
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from schemas.reports import StalenessReport, StalenessRow
-
-T = TypeVar("T")
 
 
 @dataclass
@@ -41,16 +38,6 @@ class Watch:
     def row(self, pod: str = "pod") -> StalenessRow:
         (found,) = self.report(pod=pod).sources
         return found
-
-
-def done(steps: Generator[None, None, T]) -> T:
-    """What they return."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
 
 
 @pytest.fixture

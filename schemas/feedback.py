@@ -1,0 +1,78 @@
+"""What callers report of what engines really reused, and what they are told of it. Shapes and limits only."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from schemas.lookup import LookupQuery
+from schemas.receipts import ReportsTaken
+from schemas.rest import (
+    BlockHashValue,
+    BlockSizeValue,
+    MmItemBody,
+    Name,
+    Position,
+    Rank,
+    RequestIdText,
+    Text,
+    TokenIdValue,
+)
+
+FeedbackResult = Literal["joined", "unjoined", "repeated", "failed"]
+"""What became of a report: compared with what was answered; no answer to it is known; it came before; the request
+failed, so there is nothing to compare."""
+
+
+class FeedbackReport(msgspec.Struct, kw_only=True):
+    """What an engine really reused of a prompt.
+
+    `query` has the prompt where it is told, and what else identifies it: tenant, model, adapter, salt.
+    """
+
+    pod: str
+    dp_rank: int | None = None
+    request_id: str | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int = 0
+    ok: bool = True
+    query: LookupQuery
+
+
+class FeedbackOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """All but the prompt; null = not given."""
+
+    pod: Name
+    dp_rank: Rank | None = None
+    request_id: RequestIdText | None = None
+    prompt_tokens: Position | None = None
+    cached_tokens: Position | None = None
+    ok: bool | None = None
+    model: Text | None = None
+    lora_name: Text | None = None
+    cache_salt: Text | None = None
+    tenant: Text | None = None
+    mm_items: Annotated[list[MmItemBody], msgspec.Meta(max_length=4_096)] | None = None
+    block_size: BlockSizeValue | None = None
+    scheme: Literal["kvi1", "dynamo"] | None = None
+
+
+class FeedbackBody(FeedbackOptions, kw_only=True, forbid_unknown_fields=True):
+    """Of `POST /v1/feedback`, alone or in an array: `request_id`, or one of `token_ids` and `block_hashes`, or both."""
+
+    token_ids: list[TokenIdValue] | None = None
+    block_hashes: list[BlockHashValue] | None = None
+
+
+class PackedFeedbackBody(FeedbackOptions, kw_only=True, forbid_unknown_fields=True):
+    """The same in MessagePack, where token ids may also be one bin of little-endian u32, and hashes one of u64."""
+
+    token_ids: bytes | list[TokenIdValue] | None = None
+    block_hashes: bytes | list[BlockHashValue] | None = None
+
+
+class FeedbackTaken(ReportsTaken, kw_only=True):
+    """Answer to feedback. `joined`: so many of those accepted count in the consistency report."""
+
+    joined: int
