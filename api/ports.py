@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from indexer.hashing.texts import TextMemo
     from indexer.model import Descriptor
     from indexer.tracing import Tracing
+    from schemas.feedback import FeedbackReport, FeedbackResult
     from schemas.history import HistoryList
     from schemas.lookup import Holdings, LookupAnswer, LookupQuery
-    from schemas.reports import StalenessReport
+    from schemas.reports import ConsistencyReport, StalenessReport, WindowName
     from schemas.rest import (
         BlockView,
         HashResult,
@@ -109,6 +110,28 @@ class NodePort(Protocol):
         self, *, pod: str | None = None, model: str | None = None, state: str | None = None, tenant: str | None = None
     ) -> StalenessReport:
         """How sources are doing, and how they were, by pod and rank."""
+        ...
+
+    async def consistency_report(
+        self,
+        *,
+        pod: str | None = None,
+        model: str | None = None,
+        tenant: str | None = None,
+        window: WindowName | None = None,
+    ) -> ConsistencyReport:
+        """What was answered beside what engines really reused, by pod and rank."""
+        ...
+
+    def take_feedback(self, report: FeedbackReport) -> FeedbackResult:
+        """What an engine really reused of a prompt: compared with what was answered.
+
+        Raises `SourceUnknownError`, and `BadRequestError` for what cannot be.
+        """
+        ...
+
+    def feedback_refused(self) -> None:
+        """Count a report of that which was refused."""
         ...
 
     async def source_statuses(self) -> list[SourceStatus]:

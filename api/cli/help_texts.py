@@ -118,6 +118,30 @@ examples:
   kvindexer report staleness
   kvindexer report staleness --state suspect
   kvindexer report staleness --csv > staleness.csv
+  kvindexer report consistency
+  kvindexer report consistency --window 24h
+"""
+
+REPORT_CONSISTENCY: Final = """\
+Routers report to POST /v1/feedback what their engines really reused; each report is joined to the lookup of the same
+request, as far as the replica that is asked has answered it.
+
+columns:
+  samples    answers that were compared
+  exact      share of them that were right to the token
+  trend      the share of the last hour less that of the last day
+  said       tokens that were said to be reusable; `reused`: that were
+  false      said to be reusable, and computed all the same
+  lost       reused, and not known
+  regret     how many more the best source was said to reuse than the one that was chosen
+  unjoined   reports of which no answer is known: they are in no other column
+
+Below: why answers were wrong, as far as that is known. --json and --csv have the rest: all windows, and how old what
+was known was.
+
+examples:
+  kvindexer report consistency --window 10m --model llama
+  kvindexer report consistency --csv > consistency.csv
 """
 
 REPORT_STALENESS: Final = """\

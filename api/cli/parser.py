@@ -24,12 +24,14 @@ from api.cli.help_texts import (
     REDIS_RESET,
     REPLAY,
     REPORT,
+    REPORT_CONSISTENCY,
     REPORT_STALENESS,
     SERVE,
     SOURCES,
 )
 from indexer.model import SourceState
 from schemas.history import HISTORY_LIMIT
+from schemas.reports import WindowName
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 
@@ -303,6 +305,16 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
     staleness.add_argument("--csv", action="store_true", help="a line a source with all that is known, for a sheet")
     staleness.add_argument("--pod", help="only this pod's")
     staleness.add_argument("--model", help="only sources of this model")
+    consistency = reports.add_parser(
+        "consistency", help="what was answered beside what engines really reused", epilog=REPORT_CONSISTENCY
+    )
+    consistency.description = "How right answers were, where callers reported what their engines really reused."
+    _add_client(consistency)
+    consistency.add_argument("--csv", action="store_true", help="a line a source and window, for a sheet")
+    consistency.add_argument("--pod", help="only this pod's")
+    consistency.add_argument("--model", help="only sources of this model")
+    consistency.add_argument("--tenant", help="only sources of this tenant")
+    consistency.add_argument("--window", choices=get_args(WindowName), help="only this window; the table shows 1h")
     staleness.add_argument("--state", choices=get_args(SourceState), help="only sources in this state")
 
 

@@ -95,6 +95,7 @@ def create_app(
         "/v1/sources/{pod}/blocks/{hash}": {"GET": Door("admin", sources.find_block)},
         "/v1/partitions": {"GET": Door("lookup", service.partitions)},
         "/v1/reports/staleness": {"GET": Door("lookup", ReportRoutes(node, exchange).staleness)},
+        "/v1/reports/consistency": {"GET": Door("lookup", ReportRoutes(node, exchange).consistency)},
         "/v1/replicas/{name}/drain": {
             "POST": Door("admin", replicas.drain),
             "DELETE": Door("admin", replicas.undrain),

@@ -65,6 +65,7 @@ ROOTS: Final = (
     rest.BlockList,
     history.HistoryList,
     reports.StalenessReport,
+    reports.ConsistencyReport,
     rest.PartitionList,
     rest.ReplicaDrained,
     rest.Readiness,
@@ -317,6 +318,17 @@ def _paths() -> Json:
                 parameters=_query_parameters(reports.StalenessFilters),
                 description="As this replica saw it. CSV has a line a source and a header; nested fields are named by "
                 "their path, as `lag_ms.1m.p99`.",
+            )
+        },
+        "/v1/reports/consistency": {
+            "get": _operation(
+                "report_consistency",
+                "reports",
+                "What was answered beside what engines really reused, as `/v1/feedback` told",
+                _report_answers("ConsistencyReport"),
+                parameters=_query_parameters(reports.ConsistencyFilters),
+                description="As this replica saw it. CSV has a line a source and window, with all ages and causes; "
+                "JSON leaves out those of which there is nothing.",
             )
         },
         "/v1/partitions": {

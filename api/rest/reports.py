@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.access.caller import tenant_of
 from api.ports import NodePort
+from api.rest.consistency_sheet import CONSISTENCY_COLUMNS, consistency_lines
 from api.rest.exchange import Exchange, caller_of
 from api.rest.query_options import options_from_query
-from schemas.reports import StalenessFilters, StalenessRow
+from schemas.reports import ConsistencyFilters, StalenessFilters, StalenessRow
 
 CSV: Final = "text/csv; charset=utf-8; header=present"
 TIERS: Final = ("gpu", "cpu", "storage", "remote", "unknown")
@@ -39,22 +41,40 @@ class ReportRoutes:
             return Response(as_csv(report.sources), media_type=CSV)
         return self._exchange.answer(request, report)
 
+    async def consistency(self, request: Request) -> Response:
+        """`GET /v1/reports/consistency`."""
+        filters = options_from_query(request.scope["query_string"], ConsistencyFilters)
+        report = await self._node.consistency_report(
+            pod=filters.pod,
+            model=filters.model,
+            tenant=tenant_of(caller_of(request), filters.tenant),
+            window=filters.window,
+        )
+        if filters.format == "csv":
+            return Response(sheet(CONSISTENCY_COLUMNS, consistency_lines(report.sources)), media_type=CSV)
+        return self._exchange.answer(request, report)
+
 
 def as_csv(rows: list[StalenessRow]) -> str:
     """A line a source; columns are the same however many there are and whatever they hold."""
+    return sheet(COLUMNS, (dict(flat(msgspec.to_builtins(row))) for row in rows))
+
+
+def sheet(columns: Sequence[str], lines: Iterable[Mapping[str, object]]) -> str:
+    """As CSV with a header. What a line has no value for is empty."""
     out = io.StringIO()
     writer = csv.writer(out)
-    lines = [dict(_flat(msgspec.to_builtins(row))) for row in rows]
-    writer.writerow(COLUMNS)
+    writer.writerow(columns)
     for line in lines:
-        writer.writerow([_cell(line.get(column)) for column in COLUMNS])
+        writer.writerow([_cell(line.get(column)) for column in columns])
     return out.getvalue()
 
 
-def _flat(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+def flat(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """What is nested, by its path."""
     if isinstance(value, dict):
         for key, entry in value.items():
-            yield from _flat(entry, f"{path}.{key}" if path else key)
+            yield from flat(entry, f"{path}.{key}" if path else key)
     elif isinstance(value, list):
         yield path, "; ".join(map(str, value))
     else:

@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 
 from indexer.happenings import Cause, What
 from indexer.model import AnswerState, Bound, Reason, SourceState
+from indexer.reports.causes import MismatchCause
 from schemas.rest import PartitionState, ReplicaState
 
 Value = TypeVar("Value", bound=str)
@@ -122,6 +123,25 @@ CAUSES: Final[Mapping[Cause, str]] = {
     "damaged": "`forgotten`: what the store had of it could not be read",
     "by_command": "`removed`: by a caller",
     "not_configured": "`removed`: it no longer stands in flags or configuration",
+}
+
+
+MISMATCHES: Final[Mapping[MismatchCause, str]] = {
+    "template": "the engine's prompt had another length: it was rendered or cut otherwise than the one asked about",
+    "adapter": "the request was of another adapter than the lookup",
+    "salt": "the request had another `cache_salt` than the lookup",
+    "block_size": "what was reused is no whole number of the source's blocks",
+    "last_token": "they differ by the block of the prompt's last token, which one of them counts",
+    "restart": "the engine restarted between answer and request (at a replica that only follows it: or was cleared)",
+    "clear": "what it held was cleared between answer and request",
+    "gap": "messages were lost for good, before or since: what is claimed may be false",
+    "tier": "it reused what lay in GPU memory, and not what lay in other tiers",
+    "stale": "the source was stale or syncing when it was answered, which the answer said",
+    "incomplete": "the beginning of its history was not known (bound `lower`): it held more",
+    "hybrid_rule": "the hit rule of one of its groups is not known (bound `upper`): it reused less",
+    "eviction_in_flight": "it gave up blocks between answer and report",
+    "store_in_flight": "it stored blocks between answer and report",
+    "unknown": "nothing that is known explains it",
 }
 
 

@@ -28,6 +28,7 @@ from indexer.hashing.texts import TextMemo
 from indexer.model import Descriptor, SourceId
 from indexer.source_log import A_CALLER
 from indexer.tracing import Tracing
+from schemas.feedback import FeedbackReport, FeedbackResult
 from schemas.history import HistoryItem, HistoryList, HistoryNumbers
 from schemas.lookup import (
     Holding,
@@ -40,7 +41,7 @@ from schemas.lookup import (
     TierTokens,
     TokenizerUsed,
 )
-from schemas.reports import StalenessReport
+from schemas.reports import AnswersKept, ConsistencyReport, StalenessReport, WindowName
 from schemas.rest import (
     BlockView,
     Effect,
@@ -57,7 +58,7 @@ from schemas.rest import (
     VersionAnswer,
 )
 from schemas.watch import SourceStatus
-from tests.support.reports import staleness_row
+from tests.support.reports import consistency_row, staleness_row
 
 _ENCODE = {"json": msgspec.json.encode, "msgpack": msgspec.msgpack.encode, "proto": entry_wire.entry}
 SOURCES_MAX = 1_000
@@ -91,6 +92,8 @@ class FakeNode:
         self.held: list[Holding] = []
         self.secret = False
         self.limits_reached: Counter[str] = Counter()
+        self.fed: list[FeedbackReport] = []
+        self.refused_feedback = 0
         self.histories: list[tuple[int | None, int, tuple[int, int, int] | None]] = []
         """Rank, limit and `after` of each question for a history."""
 
@@ -201,6 +204,32 @@ class FakeNode:
         views = await self.source_views(state=state, model=model, tenant=tenant)
         rows = [staleness_row(view) for view in views if pod in {None, view.pod}]
         return StalenessReport(at="2026-11-30T00:00:00.000+00:00", seen_s=60, states={}, sources=rows)
+
+    async def consistency_report(
+        self,
+        *,
+        pod: str | None = None,
+        model: str | None = None,
+        tenant: str | None = None,
+        window: WindowName | None = None,
+    ) -> ConsistencyReport:
+        self._fail()
+        found = [each for each in self.sources.values() if pod in {None, each.pod} and model in {None, each.model}]
+        rows = [consistency_row(each) for each in found if tenant in {None, each.tenant}]
+        for row in rows:
+            row.windows = {name: figures for name, figures in row.windows.items() if window in {None, name}}
+        kept = AnswersKept(count=1, bytes=700, horizon_s=600.0, oldest_s=1.5, forgotten_early=0)
+        return ConsistencyReport(at="2026-11-30T00:00:00.000+00:00", seen_s=60, answers=kept, totals=[], sources=rows)
+
+    def take_feedback(self, report: FeedbackReport) -> FeedbackResult:
+        self._fail()
+        self.fed.append(report)
+        if report.pod == "unknown":
+            raise SourceUnknownError(report.pod)
+        return "failed" if not report.ok else "unjoined" if report.request_id == "unheard-of" else "joined"
+
+    def feedback_refused(self) -> None:
+        self.refused_feedback += 1
 
     async def add_source(self, descriptor: Descriptor, *, by: str = A_CALLER) -> SourceRegistered:
         self.given_by.append(by)

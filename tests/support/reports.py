@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from indexer.reports.consistency import figures_of
+from indexer.reports.feedback import WIDTH
 from schemas.reports import (
     AgePercentiles,
     AgeReport,
     ClearReport,
+    ConsistencyRow,
+    ConsistencyTrend,
     GapReport,
     OrphanReport,
     ReplayReport,
@@ -16,6 +20,7 @@ from schemas.reports import (
 )
 
 if TYPE_CHECKING:
+    from indexer.model import Descriptor
     from schemas.rest import SourceView
 
 
@@ -58,4 +63,19 @@ def staleness_row(view: SourceView) -> StalenessRow:
         owner=view.owner,
         journal_lag_ms=None,
         warnings=["one", "two"],
+    )
+
+
+def consistency_row(source: Descriptor) -> ConsistencyRow:
+    """Each number of it differs from its neighbours."""
+    figures = figures_of(range(1, WIDTH + 1))
+    return ConsistencyRow(
+        pod=source.pod,
+        dp_rank=source.dp_rank,
+        model=source.model,
+        tenant=source.tenant,
+        state="live",
+        drifted=False,
+        trend=ConsistencyTrend(exact_share_1h=0.5, exact_share_24h=1.0, change=-0.5),
+        windows={"1m": figures, "1h": figures},
     )

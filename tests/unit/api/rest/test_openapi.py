@@ -18,12 +18,14 @@ from api.rest.value_texts import (
     BOUNDS,
     CAUSES,
     HAPPENINGS,
+    MISMATCHES,
     PARTITION_STATES,
     REASONS,
     SOURCE_STATES,
 )
 from indexer.happenings import Cause, What
 from indexer.model import AnswerState, Bound, Reason, SourceState
+from indexer.reports.causes import MismatchCause
 from tests.support.fake_node import FakeNode
 
 DOCUMENT: dict[str, Any] = json.loads(openapi_document("1.2.3"))
@@ -135,6 +137,7 @@ def test_every_field_and_parameter_is_described() -> None:
         "ReplaceOptions",
         "HistoryFilters",
         "StalenessFilters",
+        "ConsistencyFilters",
     }
     parameters = [parameter for _, _, operation in _operations() for parameter in operation.get("parameters", [])]
     assert len(parameters) > 20
@@ -150,6 +153,7 @@ def test_every_field_and_parameter_is_described() -> None:
         (ANSWER_STATES, AnswerState),
         (HAPPENINGS, What),
         (CAUSES, Cause),
+        (MISMATCHES, MismatchCause),
     ],
 )
 def test_every_value_has_a_line(texts: dict[str, str], values: object) -> None:
@@ -168,6 +172,7 @@ def test_every_value_has_a_line(texts: dict[str, str], values: object) -> None:
         ("PartitionView", "state", PARTITION_STATES),
         ("HistoryItem", "what", HAPPENINGS),
         ("HistoryItem", "cause", CAUSES),
+        ("ConsistencyFigures", "causes", MISMATCHES),
     ],
 )
 def test_closed_lists_are_explained_where_they_stand(schema: str, field: str, texts: dict[str, str]) -> None:

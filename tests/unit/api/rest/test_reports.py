@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from api.rest.reports import COLUMNS, as_csv
+from api.rest.consistency_sheet import CONSISTENCY_COLUMNS, consistency_lines
+from api.rest.reports import COLUMNS, as_csv, sheet
 from indexer.model import Descriptor
+from indexer.reports.consistency import figures_of
+from indexer.reports.feedback import WIDTH
 from tests.support.fake_node import FakeNode
-from tests.support.reports import staleness_row
+from tests.support.reports import consistency_row, staleness_row
 
 if TYPE_CHECKING:
     from schemas.reports import StalenessRow
@@ -57,3 +60,24 @@ def test_a_name_is_no_formula() -> None:
     for pod in ("=1+1", "+1", "-1", "@a"):
         (line,) = csv.DictReader(io.StringIO(as_csv([_row(pod)])))
         assert f"'{pod}" == line["pod"]
+
+
+def test_consistency_has_a_line_a_source_and_window_with_every_figure() -> None:
+    """None of them is left out or stands twice: all numbers of such a row differ."""
+    text = sheet(CONSISTENCY_COLUMNS, consistency_lines([consistency_row(Descriptor(pod="a", model="m"))]))
+    minute, hour = csv.DictReader(io.StringIO(text))
+
+    assert list(CONSISTENCY_COLUMNS) == list(minute)
+    assert ("1m", "1h") == (minute["window"], hour["window"])
+    numbers = [int(value) for name, value in minute.items() if value.isdigit() and name != "dp_rank"]
+    assert sorted(numbers) == list(range(1, WIDTH + 1))
+
+
+def test_a_sheet_without_ages_and_causes_has_their_columns() -> None:
+    """Empty."""
+    row = consistency_row(Descriptor(pod="a"))
+    row.windows = {"1m": figures_of([0] * WIDTH)}
+
+    (line,) = csv.DictReader(io.StringIO(sheet(CONSISTENCY_COLUMNS, consistency_lines([row]))))
+
+    assert ("", "", "0") == (line["causes.tier.tokens"], line["by_age.older.samples"], line["samples"])
