@@ -310,6 +310,8 @@ class Ingest:
                 self._compacting[id(lane)] = lane
         if source.ghosts is not None:
             self._planner.drop_ghosts_guarded(source)
+        elif source.holds_too_much:
+            facts.doubts.add("over_capacity")
         elif facts.complete and not facts.doubts:
             source.note_copies()
 

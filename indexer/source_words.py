@@ -29,6 +29,7 @@ DOUBTS: Final[Mapping[str, str]] = {
     "hash_contradiction": "it used one block hash for two contents",
     "group_contradiction": "its events name cache groups in ways that contradict each other",
     "drift": "engines were reported to reuse something else than was claimed of it (GET /v1/reports/consistency)",
+    "over_capacity": "it holds more than its blocks_total: removals were not announced, or that is set too low",
     "fault": "an event could not be applied by a fault of this service, whose log says where",
 }
 """Reasons of `SourceFacts.doubts` and `suspicions`."""
@@ -47,6 +48,10 @@ SHORTFALLS: Final[Mapping[str, str]] = {
     "lookahead_changed": "it announced blocks whose hashes look further ahead than before",
 }
 """Reasons of `SourceFacts.shortfalls`."""
+UNRETRACTED: Final = (
+    "it stores in a tier whose producers announce no removals, where some may be gone (staleness.entry_ttl_s)"
+)
+"""`SourceFacts.unretracted`."""
 
 
 def reason_in_words(facts: SourceFacts, view: Prepared, *, followed: bool = False) -> str | None:
@@ -63,9 +68,17 @@ def reason_in_words(facts: SourceFacts, view: Prepared, *, followed: bool = Fals
         return "something claimed may be false: " + _told(facts.doubts | facts.suspicions, DOUBTS)
     if facts.rule_missing:
         return "the hit rule of one of its cache groups is not known"
+    return _why_not_exact(facts)
+
+
+def _why_not_exact(facts: SourceFacts) -> str | None:
+    """What made the bound of a source whose rules are known less than exact."""
+    reasons = [UNRETRACTED] if facts.unretracted else []
     if facts.shortfalls:
-        return "something held may be missing: " + _told(facts.shortfalls, SHORTFALLS)
-    return None if facts.complete else "its history before our first message is not known"
+        reasons.append("something held may be missing: " + _told(facts.shortfalls, SHORTFALLS))
+    elif not facts.complete:
+        reasons.append("its history before our first message is not known")
+    return "; ".join(reasons) or None
 
 
 def _why_stale(facts: SourceFacts, view: Prepared, *, followed: bool) -> str:
@@ -98,8 +111,11 @@ def _standing(source: SourceIndex, registry: Registry) -> dict[str, str]:
             "capacity unknown (blocks_total): once messages are lost for good, blocks that are gone cannot be told "
             "from blocks that are held"
         )
-    elif gpu is not None and gpu.pairs > told and source.ghosts is None:
-        out["capacity"] = f"holds {gpu.pairs} blocks in GPU memory, more than its blocks_total of {told}: set it higher"
+    elif gpu is not None and source.holds_too_much:
+        out["capacity"] = (
+            f"holds {gpu.pairs} blocks in GPU memory, more than its blocks_total of {told}: removals were not "
+            "announced, or that is set too low"
+        )
     if source.map.waiting:
         out["waiting"] = f"{source.map.waiting} blocks wait for a parent or for tokens"
     return out

@@ -24,7 +24,7 @@ SOURCE_STATES: Final[Mapping[SourceState, str]] = {
 BOUNDS: Final[Mapping[Bound, str]] = {
     "exact": "every batch since the engine's start or last clear was applied: this is what it holds",
     "lower": "the beginning of its history, or some of it, is not known: it may hold more",
-    "upper": "the hit rule of a hybrid model is not known: it may reuse less",
+    "upper": "it may reuse less: the hit rule of a hybrid model is not known, or blocks lie in a tier without removals",
     "estimate": "messages were lost for good, or not understood: either way",
 }
 REASONS: Final[Mapping[Reason, str]] = {

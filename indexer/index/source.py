@@ -269,6 +269,15 @@ class SourceIndex:
             return self.descriptor.blocks_total
         return self.most_copies if self.most_copies and self.evicted else None
 
+    @property
+    def holds_too_much(self) -> bool:
+        """Whether it holds more different blocks in GPU memory than its engine can: removals were never announced.
+
+        Or its capacity is set too low. After a kept gap that is expected, and surplus is given up.
+        """
+        told, gpu = self.descriptor.blocks_total, self.gpu_lane
+        return told is not None and gpu is not None and gpu.pairs > told and self.ghosts is None
+
     def lane(self, group: int, tier: Tier) -> Lane | None:
         """The lane, made on first use; None when the source has too many."""
         lane = self.map.lanes.get((group, tier))
@@ -277,6 +286,7 @@ class SourceIndex:
             if number is None:
                 return None
             lane = self.map.lanes[group, tier] = Lane(number, group, tier, self._tier_ttls.get(tier))
+            self.facts.unretracted |= lane.ttl_s is not None
         return lane
 
     def learn_lookahead(self, tokens: int, *, continues: bool) -> bool:

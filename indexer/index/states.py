@@ -45,6 +45,8 @@ class SourceFacts:
     """Announcements were missed in a kept gap: a named parent may be one of them."""
     rule_missing: bool = False
     """A group's hit rule is not known: bound `upper`."""
+    unretracted: bool = False
+    """It stores in a tier whose producers announce no removals: some of it may be gone, bound `upper`."""
     syncing: bool = False
     loading: bool = False
     """Its map is being read from the store: what is there already counts."""
@@ -87,6 +89,7 @@ class SourceFacts:
         self.shortfalls = set()
         self.doubts = set()
         self.missed_stores = False
+        self.unretracted = False
         self.proof_at = None
         self.clock_checked = False
 
@@ -97,9 +100,10 @@ def bound_of(facts: SourceFacts) -> Bound:
         return "estimate"
     may_be_false = facts.in_doubt
     may_miss = not facts.complete or bool(facts.shortfalls)
-    if may_be_false or (facts.rule_missing and may_miss):
+    may_hold_less = facts.rule_missing or facts.unretracted
+    if may_be_false or (may_hold_less and may_miss):
         return "estimate"
-    if facts.rule_missing:
+    if may_hold_less:
         return "upper"
     return "lower" if may_miss else "exact"
 

@@ -129,7 +129,7 @@ class Events(Section, frozen=True):
 
 
 class TierTtls(Section, frozen=True):
-    """For tiers whose producers announce no removals: how long an entry is believed. null: until it is removed."""
+    """Where producers announce no removals: how long an entry is believed, never `exact`. null: until it is removed."""
 
     gpu: Seconds | None = None
     cpu: Seconds | None = None

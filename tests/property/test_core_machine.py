@@ -277,7 +277,7 @@ class CoreMachine(RuleBasedStateMachine):
 
     def _join(self, pod: str, layout: str, seed: str, blocks_total: int = ROOMY) -> None:
         speaker = self.core.engine(pod, blocks_total=blocks_total)
-        model = ModelSource(LAYOUTS[layout], self.contents.of_hash, self.count_copies, self.ttls)
+        model = ModelSource(LAYOUTS[layout], self.contents.of_hash, self.count_copies, self.ttls, blocks_total)
         self.engines[pod] = Engine(speaker, model, seed, self.core.clock.at)
         self._new_generation(self.engines[pod], expected=True)
 
@@ -290,6 +290,7 @@ class CoreMachine(RuleBasedStateMachine):
     def _batch(self, engine: Engine, operations: list[Operation]) -> None:
         engine.model.batch(engine.speaker.next_sequence)
         events = [self._apply(engine, operation) for operation in operations]
+        engine.model.batch_ends()
         engine.speaker.say(*events)
 
     def _new_generation(self, engine: Engine, *, expected: bool) -> None:

@@ -68,6 +68,7 @@ class ModelSource:
     content: dict[int, int]
     count_copies: bool
     ttls: dict[Tier, float]
+    capacity: int | None = None
     seen_groups: set[int] = field(default_factory=set)
     sized_groups: set[int] = field(default_factory=set)
     home: int | None = None
@@ -99,6 +100,12 @@ class ModelSource:
         if self.sequence is None:
             self.complete = sequence == 0
         self.sequence = sequence
+
+    def batch_ends(self) -> None:
+        """No engine holds more different blocks in GPU memory than it has."""
+        held = self.lanes.get((self.home or 0, Tier.GPU), {})
+        if self.capacity is not None and len(self.placed.intersection(held)) > self.capacity:
+            self.doubts.add("capacity")
 
     def gap(self, last: int, *, keep: bool) -> None:
         if keep:
@@ -285,9 +292,10 @@ class ModelSource:
     @property
     def bound(self) -> str:
         may_miss = not self.complete or bool(self.shortfalls) or self.waiting
-        if self.doubts or (self.rule_missing and may_miss):
+        may_hold_less = self.rule_missing or any(tier in self.ttls for _, tier in self.lanes)
+        if self.doubts or (may_hold_less and may_miss):
             return "estimate"
-        if self.rule_missing:
+        if may_hold_less:
             return "upper"
         return "lower" if may_miss else "exact"
 

@@ -8,7 +8,7 @@ import pytest
 
 from indexer.model import Tier
 from tests.support.core import Core
-from tests.support.core_events import BLOCK, placeholder, prompt, removed, stored
+from tests.support.core_events import BLOCK, CLEARED, placeholder, prompt, removed, stored
 
 TOKENS = prompt(4)
 
@@ -161,7 +161,7 @@ def test_remote_locality() -> None:
 
 
 def test_entries_nobody_removes_live_for_a_set_time() -> None:
-    """Storage tiers announce no removals; announced again, the time begins again; then bound `lower`."""
+    """Storage tiers announce no removals; announced again, the time begins again; then either way may be wrong."""
     core = Core(tier_ttls={Tier.STORAGE: 100.0})
     engine = core.engine()
     engine.say(stored([1, 2], prompt(2)), placeholder([1, 2], "STORAGE"), removed(2), removed(1))
@@ -172,12 +172,46 @@ def test_entries_nobody_removes_live_for_a_set_time() -> None:
     core.tidy()
 
     assert (0, 0, 4, 0, 0) == tiers(core, 2)
-    assert "lower" == core.ask(prompt(2))["pod"].bound
+    assert "estimate" == core.ask(prompt(2))["pod"].bound
     core.clock.at += 60.0
     core.tidy()
 
     assert (0, 0, 0, 0, 0) == tiers(core, 2)
     assert (2, 0, 0) == (engine.source.counters["expired"], engine.source.pairs, engine.source.copies)
+
+
+def test_nothing_is_certain_where_removals_are_never_announced() -> None:
+    """What is stored in such a tier may be gone: bound `upper` until the source begins anew."""
+    core = Core(tier_ttls={Tier.STORAGE: 100.0})
+    engine = core.engine()
+    engine.say(stored([1], prompt(1)), placeholder([1], "CPU"))
+    assert "exact" == core.ask(prompt(1)).state
+    engine.say(placeholder([1], "STORAGE"))
+
+    answer = core.ask(prompt(1))
+    assert ("degraded", "live", "upper") == (answer.state, answer["pod"].state, answer["pod"].bound)
+    engine.say(CLEARED, stored([1], prompt(1)))
+    assert ("exact", 4) == (core.ask(prompt(1)).state, core.ask(prompt(1))["pod"].matched_tokens)
+
+    core = Core()
+    core.engine().say(stored([1], prompt(1)), placeholder([1], "STORAGE"))
+    assert "exact" == core.ask(prompt(1)).state
+
+
+def test_more_than_an_engine_can_hold_is_in_doubt() -> None:
+    """Removals were never announced, or its capacity is told too low: `suspect` until it begins anew, and scored."""
+    core = Core()
+    engine = core.engine(blocks_total=2)
+    engine.say(stored([1, 2], prompt(2)), stored([1], prompt(1)), placeholder([1, 2], "CPU"))
+    assert "exact" == core.ask(prompt(2)).state
+    engine.say(stored([3], prompt(3)[8:], parent=2))
+
+    entry = core.ask(prompt(3))["pod"]
+    assert (12, "suspect", "estimate") == (entry.matched_tokens, entry.state, entry.bound)
+    engine.say(removed(3))
+    assert "suspect" == core.ask(prompt(3))["pod"].state
+    engine.say(CLEARED, stored([1], prompt(1)))
+    assert "exact" == core.ask(prompt(1)).state
 
 
 def test_a_block_is_not_forgotten_for_being_hot() -> None:
