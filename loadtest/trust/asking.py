@@ -1,0 +1,58 @@
+"""Lookups of one service over one connection. Does I/O."""
+
+from __future__ import annotations
+
+import http.client
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from loadtest.trust.judging import Told
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+WAIT_MAX_S: Final = 30.0
+_JSON: Final = {"Content-Type": "application/json"}
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Of a lookup."""
+
+    state: str
+    pods: list[Told]
+
+
+class Asker:
+    """Asks one service. Not for several threads."""
+
+    def __init__(self, url: str, model: str | None) -> None:
+        self._model = model
+        self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=WAIT_MAX_S + 10.0)
+
+    def close(self) -> None:
+        """The connection."""
+        self._connection.close()
+
+    def ask(self, tokens: Sequence[int], after: Mapping[str, int] | None = None) -> Answer:
+        """`POST /v1/lookup`; `after`: once these sequences are applied."""
+        question: dict[str, object] = {"token_ids": tokens, "model": self._model}
+        if after:
+            question |= {"min_sequence": after, "timeout_ms": int(WAIT_MAX_S * 1e3)}
+        return msgspec.json.decode(self._call("POST", "/v1/lookup", msgspec.json.encode(question)), type=Answer)
+
+    def get(self, path: str) -> Any:  # noqa: ANN401  what JSON can say
+        """Anything else."""
+        return msgspec.json.decode(self._call("GET", path, None))
+
+    def sources(self) -> dict[str, dict[str, Any]]:
+        """By pod."""
+        return {source["pod"]: source for source in self.get("/v1/sources")["sources"]}
+
+    def _call(self, method: str, path: str, body: bytes | None) -> bytes:
+        self._connection.request(method, path, body, _JSON)
+        answered = self._connection.getresponse()
+        content = answered.read()
+        assert answered.status == http.client.OK, f"{path}: {answered.status} {content!r}"
+        return content

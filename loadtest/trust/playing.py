@@ -1,0 +1,223 @@
+"""A recording played to a service, which is asked on the way: every entry of every answer is judged.
+
+Each entry is compared at the message that it names. Which process of an engine it speaks of, its generation tells:
+generations only grow, and the newest one is noted before an engine begins anew. Does I/O.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final, Self
+
+from api.demo.fleet import TraceFleet
+from loadtest.trust.asking import WAIT_MAX_S, Answer, Asker
+from loadtest.trust.caches import Moment
+from loadtest.trust.judging import Figures, Told, Truth
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from api.demo.trace import TraceMessage
+    from loadtest.trust.recordings import Place, Recorded
+
+LOOPBACK: Final = "tcp://127.0.0.1:0"
+LOOK_S: Final = 0.005
+
+
+class Play:
+    """Engines of one recording. A context manager: nothing listens any more afterwards.
+
+    `messages`: what is sent in place of the recorded ones; `said`: what an engine's words come to, where they are not
+    true; `lost`: places of messages that no subscriber gets; `listeners`: how many have to listen to an engine.
+    """
+
+    def __init__(
+        self,
+        recorded: Recorded,
+        *,
+        replay: bool,
+        messages: Sequence[TraceMessage] | None = None,
+        said: Callable[[int, Moment, Sequence[int]], int] | None = None,
+        lost: frozenset[int] = frozenset(),
+        listeners: int = 1,
+    ) -> None:
+        self.recorded = recorded
+        self.figures = Figures()
+        self.fleet = TraceFleet(recorded.header, LOOPBACK, LOOPBACK if replay else None)
+        self.pods = [self.fleet.identities[pod.pod].pod for pod in recorded.header.pods]
+        self.replay = replay
+        self.lost = lost
+        self.position = 0
+        self.published = {pod.pod: Moment(0, -1) for pod in recorded.header.pods}
+        self.listeners = listeners
+        self._messages = recorded.messages if messages is None else messages
+        self._said = recorded.caches.held if said is None else said
+        self._delivered = dict(self.published)
+        self._lives: list[list[tuple[int, int]]] = [[(0, 0)] for _ in self.pods]
+        """By engine: the generation after which each of its processes began, as far as generations tell."""
+        self._tail_lost_at: dict[int, float] = {}
+        self._relied_on: dict[int, float] = {}
+        """By engine whose last message is lost: how long after that an answer was still certain of it."""
+        self._ailing_since: float | None = None
+        self._empty: set[int] = set()
+        self._asker: Asker | None = None
+
+    def __enter__(self) -> Self:
+        self.fleet.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._asker is not None:
+            self._asker.close()
+        self.fleet.close()
+
+    def ask_at(self, url: str) -> None:
+        """Ask this service from now on."""
+        if self._asker is not None:
+            self._asker.close()
+        self._asker = Asker(url, self.fleet.identities[0].model)
+
+    def wait_heard(self) -> None:
+        """Until every engine is listened to."""
+        for engine in self.fleet.engines.values():
+            engine.wait_subscribers(self.listeners, WAIT_MAX_S)
+
+    @property
+    def asker(self) -> Asker:
+        """Of the service that is asked."""
+        assert self._asker is not None
+        return self._asker
+
+    # -- what engines do -----------------------------------------------------------------------------------------------
+
+    def publish(self, until: int) -> None:
+        """The messages up to that place. A process that ends is killed; the next one is heard before it speaks."""
+        for number in range(self.position, until):
+            message = self._messages[number]
+            if message.life != self.published[message.pod].life:
+                self._begin_anew(message)
+            self._publish(message, lost=number in self.lost)
+        self.position = max(self.position, until)
+
+    def _publish(self, message: TraceMessage, *, lost: bool) -> None:
+        self.fleet.publish(message, lost=lost)
+        self._empty.discard(message.pod)
+        moment = self.published[message.pod] = Moment(message.life, message.sequence)
+        if lost:
+            self._tail_lost_at[message.pod] = time.monotonic()
+            self.ails()
+        else:
+            self._delivered[message.pod] = moment
+            self._tail_lost_at.pop(message.pod, None)
+
+    def _begin_anew(self, message: TraceMessage) -> None:
+        self.settle()
+        newest = int(self.asker.sources()[self.pods[message.pod]]["generation"], 16)
+        engine = self.fleet.engines[message.pod]
+        killed_at = time.monotonic()
+        engine.stop(linger_ms=0)
+        self.ails()
+        self.fleet.enter_life(message)
+        self._lives[message.pod].append((newest, message.life))
+        self.published[message.pod] = self._delivered[message.pod] = Moment(message.life, -1)
+        self._tail_lost_at.pop(message.pod, None)
+        engine.wait_subscribers(self.listeners, WAIT_MAX_S)
+        told = self._telling_prompt(message.pod)
+        self.ask([told], settled=False)
+        if self.replay:  # who is there is asked at once
+            self.until(lambda: self._names_life(self.ask([told], settled=False), message), "the new process known")
+            self.figures.noticed_s.append(time.monotonic() - killed_at)
+
+    def _telling_prompt(self, pod: int) -> int:
+        """A prompt of which the engine held something just before it began anew."""
+        last = Moment(self.published[pod].life - 1, 1 << 62)
+        held = self.recorded.caches.held
+        return next((i for i, tokens in enumerate(self.recorded.prompts) if held(pod, last, tokens)), 0)
+
+    def _names_life(self, answer: Answer, message: TraceMessage) -> bool:
+        return self._named(answer)[message.pod].life == message.life
+
+    def begin_to_listen(self) -> None:
+        """Another process of the service is asked: its generations are of processes that run now."""
+        self._lives = [[(0, self.published[pod].life)] for pod in self.published]
+
+    def reset_in_silence(self, pod: int) -> None:
+        """The engine empties its cache, and says nothing before its next message."""
+        self._empty.add(pod)
+
+    def ails(self) -> None:
+        """Something has gone wrong just now: from here on it is counted until answers are exact again."""
+        if self._ailing_since is None:
+            self._ailing_since = time.monotonic()
+
+    # -- what answers say ----------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Until all that was not lost is applied. Raises AssertionError where that does not come."""
+        wanted = {self.pods[pod]: each.sequence for pod, each in self._delivered.items() if each.sequence >= 0}
+        self.until(lambda: self._has_delivered(self.ask([0], settled=False, after=wanted)), f"{wanted} applied")
+
+    def _has_delivered(self, answer: Answer) -> bool:
+        named = self._named(answer)
+        return all(each.sequence < 0 or named[pod] >= each for pod, each in self._delivered.items())
+
+    def heal(self, prompt: int = 0) -> None:
+        """Until an answer is exact, and names each engine's last message. Notes how long all that was wrong lasted."""
+        self.until(lambda: self._is_whole(self.ask([prompt], settled=False)), "an exact answer")
+        now = time.monotonic()
+        self.figures.noticed_s += [self._relied_on.pop(pod, 0.0) for pod in self._tail_lost_at]
+        self._tail_lost_at.clear()
+        self._delivered = dict(self.published)
+        if self._ailing_since is not None:
+            self.figures.healed_s.append(now - self._ailing_since)
+            self._ailing_since = None
+
+    def _is_whole(self, answer: Answer) -> bool:
+        named = self._named(answer)
+        return answer.state == "exact" and all(
+            each.sequence < 0 or named[pod] == each for pod, each in self.published.items()
+        )
+
+    def ask_place(self, place: Place) -> None:
+        """Its questions, at a settled position."""
+        self.ask(place.prompts, settled=True)
+
+    def ask(self, prompts: Sequence[int], *, settled: bool, after: Mapping[str, int] | None = None) -> Answer:
+        """Ask and judge; returns the last answer."""
+        return [self._ask_one(prompt, settled=settled, after=after) for prompt in prompts][-1]
+
+    def _ask_one(self, prompt: int, *, settled: bool, after: Mapping[str, int] | None) -> Answer:
+        tokens = self.recorded.prompts[prompt]
+        answer = self.asker.ask(tokens, after)
+        self.figures.note_answer(answer.state, settled=settled)
+        for told in answer.pods:
+            pod = self.pods.index(told.pod)
+            self._note_reliance(pod, told)
+            where = f"{self.recorded.name} n={self.position} prompt={prompt}"
+            self.figures.note(told, self._truth(pod, told, tokens), settled=settled, where=where)
+        return answer
+
+    def _note_reliance(self, pod: int, told: Told) -> None:
+        lost_at = self._tail_lost_at.get(pod)
+        if lost_at is not None and told.certain and self._moment(pod, told) < self.published[pod]:
+            self._relied_on[pod] = time.monotonic() - lost_at
+
+    def _truth(self, pod: int, told: Told, tokens: Sequence[int]) -> Truth:
+        held, then = self.recorded.caches.held, self._moment(pod, told)
+        now = 0 if pod in self._empty else held(pod, self.published[pod], tokens)
+        return Truth(now, held(pod, then, tokens), self._said(pod, then, tokens))
+
+    def _named(self, answer: Answer) -> dict[int, Moment]:
+        return {pod: self._moment(pod, told) for told in answer.pods for pod in (self.pods.index(told.pod),)}
+
+    def _moment(self, pod: int, told: Told) -> Moment:
+        generation = int(told.generation, 16)
+        life = max(life for after, life in self._lives[pod] if generation > after)
+        return Moment(life, -1 if told.sequence is None else told.sequence)
+
+    def until(self, holds: Callable[[], bool], what: str) -> None:
+        """Look again and again. Raises AssertionError by its name where it does not come."""
+        ends_at = time.monotonic() + WAIT_MAX_S
+        while not holds():
+            assert time.monotonic() < ends_at, f"{self.recorded.name} n={self.position}: waited for {what}"
+            time.sleep(LOOK_S)

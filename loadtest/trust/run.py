@@ -1,0 +1,156 @@
+"""Scenario `trust`: how far answers can be trusted while parts fail, over recorded engines and their own truth.
+
+Real services, engines on real sockets, faults. No answer may be certain and wrong at the message that it names; what
+nobody could know is counted apart, with the time until it was noticed; and where nothing is lost answers are exact.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from loadtest.report import Result, Target, begin
+from loadtest.trust import lies, losses, restarts, silences
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from loadtest.report import Row
+    from loadtest.trust.judging import Figures
+
+NAMES: Final = ("basic", "clear", "eviction")
+RATES: Final = (0.0, 0.001, 0.01, 0.05)
+PROBE_S: Final = 5.0
+"""`events.probe_interval_s` as it is by default."""
+NOTICED_MAX_S: Final = 1.0
+"""Beyond a probe interval with a replay endpoint; in all, where the engine's next message tells."""
+EXACT_MIN: Final = 99.9
+"""Percent of settled answers."""
+
+
+class Fault(NamedTuple):
+    """One row: what fails, and what has to come of it.
+
+    `noticed_max_s`: how long answers may rest on what nobody could know; None where they may for good. `whole`: all
+    settled answers are exact, as nothing is lost or all of it is replayed.
+    """
+
+    name: str
+    replay: str
+    play: Callable[[], Figures | tuple[Figures, bool]]
+    noticed_max_s: float | None = None
+    whole: bool = False
+
+
+def run(*, names: Sequence[str] = NAMES, rates: Sequence[float] = RATES, turns: int = 3) -> Result:
+    """Measure."""
+    result = begin("trust", {"recordings": ", ".join(names), "probe interval s": PROBE_S, "lease s": restarts.LEASE_S})
+    faults = [*_losses(names, rates), *_restarts(), *_silences(turns), *_lies()]
+    rows: list[Row] = []
+    for fault in faults:
+        told = fault.play()
+        figures, remarked = told if isinstance(told, tuple) else (told, None)
+        rows.append(_row(fault, figures, remarked))
+        print(f"  {rows[-1]}", flush=True)
+        for example in figures.examples:
+            print(f"    VIOLATION {example}", flush=True)
+        result.targets += _targets(fault, figures, remarked)
+    result.tables["Answers while parts fail"] = rows
+    violations = sum(int(row["violations"] or 0) for row in rows)
+    result.targets.insert(0, Target("violations: certain and wrong", violations, 0.0, at_least=False))
+    return result
+
+
+def _losses(names: Sequence[str], rates: Sequence[float]) -> list[Fault]:
+    limit = losses.PROBE_S + NOTICED_MAX_S
+    return [
+        Fault(
+            f"{rate:.1%} of messages lost" if rate else "nothing lost",
+            "yes" if replay else "no",
+            lambda rate=rate, replay=replay: losses.lossy(names, rate, replay=replay),  # type: ignore[misc]
+            limit if replay else None,
+            whole=replay or not rate,
+        )
+        for rate in rates
+        for replay in (True, False)
+    ]
+
+
+def _restarts() -> list[Fault]:
+    return [
+        Fault("engines killed", "yes", lambda: restarts.engines_killed(replay=True), NOTICED_MAX_S, whole=True),
+        Fault("engines killed", "no", lambda: restarts.engines_killed(replay=False), whole=True),
+        Fault("service killed", "yes", lambda: restarts.service_killed(replay=True), NOTICED_MAX_S, whole=True),
+        Fault("service killed", "no", lambda: restarts.service_killed(replay=False)),
+        Fault("owner of two replicas killed", "no", restarts.owner_killed, whole=True),
+    ]
+
+
+def _silences(turns: int) -> list[Fault]:
+    return [
+        Fault(
+            "last message of an idle engine lost",
+            "yes",
+            lambda: silences.lost_last_message(replay=True, turns=turns),
+            PROBE_S + NOTICED_MAX_S,
+            whole=True,
+        ),
+        Fault(
+            "the same, until the next message",
+            "no",
+            lambda: silences.lost_last_message(replay=False, turns=turns),
+            NOTICED_MAX_S,
+        ),
+        Fault(
+            "silent reset, until the next message",
+            "yes",
+            lambda: silences.silent_reset(replay=True),
+            NOTICED_MAX_S,
+            whole=True,
+        ),
+    ]
+
+
+def _lies() -> list[Fault]:
+    return [
+        *(
+            Fault(f"another block size told {when}", "yes", lambda when=when: lies.block_size(when))  # type: ignore[misc]
+            for when in lies.BLOCK_SIZES
+        ),
+        Fault("no removals told, capacity known", "yes", lambda: lies.no_removals(capacity=True)),
+        Fault("no removals told, capacity unknown", "yes", lambda: lies.no_removals(capacity=False)),
+        Fault("no removals told of the cpu tier", "yes", lambda: lies.no_removals_of("cpu")),
+        Fault("no removals told of the storage tier", "yes", lambda: lies.no_removals_of("storage")),
+    ]
+
+
+def _row(fault: Fault, figures: Figures, remarked: bool | None) -> Row:  # noqa: FBT001  what was found
+    return {
+        "what fails": fault.name,
+        "replay": fault.replay,
+        "answers": figures.answers,
+        "exact %": round(100 * figures.exact_share, 2),
+        "violations": figures.violations,
+        "nobody could know": figures.unknowable,
+        "noticed within s": _longest(figures.noticed_s),
+        "invented hit tokens %": round(100 * figures.false_share, 3),
+        "lost hit tokens %": round(100 * figures.lost_share, 3),
+        "healed within s": _longest(figures.healed_s),
+        "the report remarks on it": None if remarked is None else ("yes" if remarked else "no"),
+    }
+
+
+def _longest(seconds: Sequence[float]) -> float | None:
+    return round(max(seconds), 2) if seconds else None
+
+
+def _targets(fault: Fault, figures: Figures, remarked: bool | None) -> list[Target]:  # noqa: FBT001  what was found
+    name = f"{fault.name}, {'with' if fault.replay == 'yes' else 'without'} replay"
+    targets = []
+    if fault.whole:
+        targets.append(Target(f"{name}: settled answers exact, %", 100 * figures.exact_share, EXACT_MIN))
+    if fault.noticed_max_s is not None and figures.noticed_s:
+        noticed = max(figures.noticed_s)
+        targets.append(Target(f"{name}: noticed within s", noticed, fault.noticed_max_s, at_least=False))
+    if remarked is not None:
+        targets.append(Target(f"{name}: the report remarks on it", float(remarked), 1.0))
+    return targets
