@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from indexer.source_log import A_CALLER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
     from indexer.hashing.texts import TextMemo
     from indexer.model import Descriptor
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from schemas.feedback import FeedbackReport, FeedbackResult
     from schemas.history import HistoryList
     from schemas.lookup import Holdings, LookupAnswer, LookupQuery
+    from schemas.receipts import RoutedReport
     from schemas.reports import ConsistencyReport, StalenessReport, WindowName
     from schemas.rest import (
         BlockView,
@@ -72,6 +73,11 @@ class NodePort(Protocol):
 
     def tokenized_before(self, query: LookupQuery) -> LookupQuery | None:
         """The same at once, where the text is known or there is nothing to tokenize for; None where it takes time."""
+        ...
+
+    @property
+    def silent_models(self) -> Container[str]:
+        """Models whose engines may announce nothing: their sources need no endpoint."""
         ...
 
     def address_of(self, pod: str, tenant: str | None) -> str | None:
@@ -136,6 +142,17 @@ class NodePort(Protocol):
 
     async def source_statuses(self) -> list[SourceStatus]:
         """Of every source what a router must know at once, in no order."""
+        ...
+
+    async def report_routed(self, report: RoutedReport) -> None:
+        """A request was sent to a pod: what that will come to hold is expected of it. Once a request id.
+
+        Raises `SourceUnknownError`, and `BadRequestError` where it contradicts what is known.
+        """
+        ...
+
+    def count_routed(self, result: str) -> None:
+        """Count a report that did not come as far as that: `refused`."""
         ...
 
     # `tenant`: whoever asks knows of that tenant's sources alone; to it others are not there. None: it knows of all.

@@ -37,6 +37,9 @@ from indexer.otlp.sending import Sending
 from indexer.partitions.parts import Nonces, Pace, Parts, ReplicaOptions
 from indexer.partitions.replica import Replica
 from indexer.receipts.answered import AnswerOptions, Answers
+from indexer.receipts.delays import Delays
+from indexer.receipts.routed import Routed
+from indexer.receipts.speculation import Speculation
 from indexer.reports.consistency import Consistency
 from indexer.reports.drift import DriftLimits
 from indexer.reports.feedback import Feedback
@@ -62,7 +65,7 @@ from schemas.lookup import LookupQuery
 from schemas.rest import HashResult, PartitionList, Readiness, SourceRegistered, SourcesTouched, VersionAnswer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
     from indexer.happenings import Happening
     from indexer.index.source import SourceIndex
@@ -72,6 +75,7 @@ if TYPE_CHECKING:
     from indexer.settings import Settings
     from schemas.feedback import FeedbackReport, FeedbackResult
     from schemas.lookup import Holdings, LookupAnswer
+    from schemas.receipts import RoutedReport
     from schemas.reports import ConsistencyReport, StalenessReport, WindowName
     from schemas.rest import (
         BlockView,
@@ -111,6 +115,9 @@ class Node:
         chance = random.SystemRandom()
         self.mirror = Mirror(shift=chance.randrange(SHIFT_MAX))
         self.registry = Registry(aliases=settings.models.aliases, sources_max=settings.limits.sources)
+        self.speculation = Speculation(
+            self.mirror, blocks_max=settings.limits.speculative_blocks, reached=self.limit_reached
+        )
         self.ingest = Ingest(
             self.mirror,
             clock,
@@ -120,6 +127,7 @@ class Node:
             count_copies=settings.events.copies == "count",
             tier_ttls=_tier_ttls(settings),
             durable=settings.redis.url is not None,
+            silent_block_sizes={model: each.block_size for model, each in settings.models.approximate.items()},
         )
         memo_salt = chance.getrandbits(64)
         self.texts = TextMemo(memo_salt)
@@ -131,6 +139,7 @@ class Node:
             secret=secret,
             memo_salt=memo_salt,
             weights=(weights.gpu, weights.cpu, weights.storage, weights.remote, weights.unknown),
+            speculation=self.speculation,
         )
         self.answers = self._lookup.answers = Answers(clock, _answer_options(settings), memo_salt, self.limit_reached)
         self.replica: Replica | None = None
@@ -139,6 +148,7 @@ class Node:
         self.ingest.reshaped = self._reshaped
         self.telemetry = Telemetry(clock, limits, self.version().version, per_source=settings.metrics.per_source)
         self.telemetry.follows = self._follows
+        self.routed = self._on_routed()
         self.source_log = SourceLog(
             self.registry,
             self._lookup.view,
@@ -150,8 +160,7 @@ class Node:
         self.tracing, self._sending = self._on_traces(chance)
         self.ingest.tracing = self.tracing
         self.ingest.restarted = self.source_log.restarted
-        name = "" if settings.redis.url is None else self._own_name()
-        self.history = History(clock, replica=name)
+        self.history = History(clock, replica="" if settings.redis.url is None else self._own_name())
         self.ingest.happened = self._happened
         self.roster = Roster(
             settings,
@@ -263,6 +272,19 @@ class Node:
             hashes=self._lookup.hashes(query, size).tolist(),
             prompt_tokens=len(query.tokens or b"") // TOKEN_BYTES,
         )
+
+    async def report_routed(self, report: RoutedReport) -> None:
+        """A request was sent to a pod."""
+        self.count_routed(await Slices(self.clock).run(self.routed.take(report)))
+
+    def count_routed(self, result: str) -> None:
+        """Count what came of a report."""
+        self.telemetry.receipts.routed[result] += 1
+
+    @property
+    def silent_models(self) -> Container[str]:
+        """Models whose engines may announce nothing."""
+        return self.settings.models.approximate
 
     def address_of(self, pod: str, tenant: str | None) -> str | None:
         """Where a pod was said to be reached."""
@@ -506,6 +528,7 @@ class Node:
         self.telemetry.nobodys = Counter()
         self.telemetry.texts.cache_bytes = self._making.cache_bytes
         self.telemetry.feedback = self.consistency.counts()
+        self.telemetry.receipts.speculative_blocks = self.speculation.blocks
         if self.replica is not None:
             dropped = self.replica.histories.dropped + self.history.dropped
             if dropped:
@@ -577,6 +600,28 @@ class Node:
             self._waits.applied(source)
         if self.replica is not None:
             self.replica.touched(source)
+
+    def _on_routed(self) -> Routed:
+        """What is expected of sources since callers said what they routed there."""
+        ended = self.telemetry.receipts.ended
+        approximate = self.settings.models.approximate
+        routed = Routed(
+            self._lookup,
+            self.registry,
+            self.mirror,
+            self.speculation,
+            delays=Delays(),
+            clock=self.clock,
+            reached=self.limit_reached,
+            ended=lambda result: ended.update((result,)),
+            silent_ttls_s={model: each.ttl_s for model, each in approximate.items()},
+        )
+        routed.asked_before = self._asked_before
+        return routed
+
+    def _asked_before(self, request_id: str, tenant: str) -> LookupQuery | None:
+        answered = self.answers.find(request_id, tenant)
+        return None if answered is None else answered.query
 
     def _on_texts(self, chance: random.Random) -> tuple[Making, Asking, TextRemarks]:
         """What makes tokens of prompts told as text. Raises `SettingsError` where a file cannot be had."""
@@ -714,9 +759,11 @@ class Node:
                 await slices.run(self.staleness.sample())
                 await slices.run(self.consistency.feedback.tidy())
                 await self._distrust.act(self.consistency.feedback.take_drifted())
+                self.routed.look()
                 look_for_lost_at = self.clock.now() + LOST_EVERY_S
             self.history.turn()
             busy = self.ingest.tidy_slice()
+            busy = self.speculation.tidy_slice(self.clock.now()) or busy
             busy = self.answers.tidy() or busy
             if self.roster.left and not busy:  # what departed sources held is freed: give it back to the system
                 self.roster.left = False

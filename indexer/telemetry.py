@@ -58,6 +58,10 @@ METRICS: Final[dict[str, str]] = {
     "kvindexer_events_skipped_total": "Events or batches that could not be used, by reason.",
     "kvindexer_blocks": "Distinct blocks held, by source and tier; shown by the replica that applies its events.",
     "kvindexer_limit_reached_total": "Times a limit was reached, by limit.",
+    "kvindexer_routed_total": "Reports that a request was routed to a pod, by result.",
+    "kvindexer_receipts_total": "Routed prompts whose event came (`confirmed`) or did not within 10 s (`expired`).",
+    "kvindexer_speculative_blocks": "Blocks expected of sources since prompts were routed to them.",
+    "kvindexer_hints_total": "What replicas tell each other of routed prompts, by result; no series in memory mode.",
     "kvindexer_access_reloads_total": "Changed files of tokens or certificates read anew, by file and result.",
     "kvindexer_redis_up": "1 while the store answers, 0 while it does not; no series in memory mode.",
     "kvindexer_redis_failures_total": "Calls to the store that failed for good, by kind.",
@@ -129,6 +133,17 @@ class TextCounts:
         self._limits_reached[name] += 1
 
 
+class ReceiptCounts:
+    """What came of reports that requests were routed, and of what they led to."""
+
+    def __init__(self) -> None:
+        self.routed: Counter[str] = Counter()
+        self.ended: Counter[str] = Counter()
+        self.hints: Counter[str] = Counter()
+        self.speculative_blocks = 0
+        """Set before each scrape."""
+
+
 @dataclass(frozen=True, slots=True)
 class FeedbackCounts:
     """Reports of reuse, by result, and what came of those that were compared; and answers that are remembered."""
@@ -174,6 +189,7 @@ class Telemetry:
         """Of files that say who may call, by file and result."""
         self.spans: Counter[SpanResult] = Counter()
         """By what came of them; empty where nothing is traced."""
+        self.receipts = ReceiptCounts()
         self.departed: Counter[str] = Counter()
         self.nobodys: Counter[str] = Counter()
         """What came on bound sockets and could be given to no source."""
@@ -205,6 +221,7 @@ class Telemetry:
             [
                 *self._lookup_metrics(),
                 *_text_metrics(self.texts),
+                *_receipt_metrics(self.receipts),
                 *self._event_metrics(totals, waiting),
                 *_feedback_metrics(self.feedback, self.feedback_refused),
                 *_store_metrics(self.store),
@@ -317,6 +334,21 @@ def _text_metrics(texts: TextCounts) -> Iterator[Metric]:
     cached = _gauge("kvindexer_text_cache_bytes")
     cached.add_metric([], texts.cache_bytes)
     yield cached
+
+
+def _receipt_metrics(receipts: ReceiptCounts) -> Iterator[Metric]:
+    for name, counts in (
+        ("kvindexer_routed", receipts.routed),
+        ("kvindexer_receipts", receipts.ended),
+        ("kvindexer_hints", receipts.hints),
+    ):
+        family = _counter(name, "result")
+        for result, count in sorted(counts.items()):
+            family.add_metric([result], count)
+        yield family
+    blocks = _gauge("kvindexer_speculative_blocks")
+    blocks.add_metric([], receipts.speculative_blocks)
+    yield blocks
 
 
 def _cumulative(counts: Sequence[int]) -> list[tuple[str, float]]:

@@ -182,7 +182,7 @@ class SourceBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A registration of one source. `blocks_total` is the engine's capacity in blocks, where known."""
 
     pod: Name
-    endpoint: Endpoint
+    endpoint: Endpoint | None = None
     dp_rank: Rank | None = None
     replay_endpoint: Endpoint | None = None
     model: Name | None = None

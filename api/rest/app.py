@@ -36,6 +36,7 @@ from api.rest.limits import RestLimits
 from api.rest.lookup_request import LookupRequests
 from api.rest.openapi import openapi_document
 from api.rest.readying import Readying
+from api.rest.receipts import ReceiptRoutes
 from api.rest.replicas import ReplicaRoutes
 from api.rest.reports import ReportRoutes
 from api.rest.request_ids import RequestIds
@@ -96,6 +97,7 @@ def create_app(
         "/v1/partitions": {"GET": Door("lookup", service.partitions)},
         "/v1/reports/staleness": {"GET": Door("lookup", ReportRoutes(node, exchange).staleness)},
         "/v1/reports/consistency": {"GET": Door("lookup", ReportRoutes(node, exchange).consistency)},
+        "/v1/routed": {"POST": Door("report", ReceiptRoutes(node, exchange, requests, limits).routed)},
         "/v1/replicas/{name}/drain": {
             "POST": Door("admin", replicas.drain),
             "DELETE": Door("admin", replicas.undrain),

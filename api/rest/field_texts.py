@@ -69,6 +69,31 @@ TEXTS: Final = frozenset(
 HASHED: Final = frozenset({"token_ids", "block_size", "lora_name", "cache_salt", "mm_items", "request_id"})
 """What a request to hash is about; all else that a lookup may carry is taken there and changes nothing."""
 
+_PROBLEM: Final = {
+    "type": "`about:blank`: `title` and `code` say it.",
+    "title": "The status in words.",
+    "status": "The HTTP status.",
+    "code": "Stable, for programs.",
+    "detail": "For people.",
+    "errors": "What is wrong with which field.",
+    "request_id": "The caller's, else one of ours.",
+}
+_ROUTED: Final = {
+    "pod": "Where the request was sent, by any of the pod's names.",
+    "dp_rank": "Of its engine processes; left out: its only one.",
+    "request_id": "The request's: within a minute it counts once. Left out: each report counts.",
+    "of": "Instead of a prompt: the `request_id` of a lookup that this replica answered a few seconds ago.",
+    "model": "As in a lookup; left out beside `of`: as in that one.",
+    "lora_name": _LOOKUP["lora_name"],
+    "cache_salt": "The request's cache salt. Never logged.",
+    "tenant": "Owner of the pod; `default` where left out.",
+    "mm_items": _LOOKUP["mm_items"],
+    "block_size": _LOOKUP["block_size"],
+    "scheme": _LOOKUP["scheme"],
+    "token_ids": "The prompt.",
+    "block_hashes": _LOOKUP["block_hashes"],
+}
+
 FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
     "LookupBody": _LOOKUP,
     "BatchBody": {"items": "Lookups, at most 256 unless `limits.batch` says otherwise."},
@@ -151,7 +176,8 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
     },
     "SourceBody": {
         "pod": "The name that scores are given under.",
-        "endpoint": "Where the engine publishes its events; a data-parallel rank has its own.",
+        "endpoint": "Where the engine publishes its events; a data-parallel rank has its own. Left out only where "
+        "`models.approximate` has its model.",
         "dp_rank": _RANK,
         "replay_endpoint": "Where it replays them: without, losses cannot be healed.",
         "model": "What it serves. Events never say.",
@@ -367,6 +393,9 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
         "blocks": "Distinct blocks held now; null where another replica has not told yet.",
         "event_age_ms": "Since the last event of it, here.",
     },
+    "RoutedBody": _ROUTED,
+    "ReportsTaken": {"accepted": "How many were taken.", "items": "Those that were not, with why."},
+    "ItemProblem": _PROBLEM | {"index": "Which of the array, from 0."},
     "HistoryList": {
         "pod": "As the path named it.",
         "items": "The newest first, in the order in which they were written down.",
@@ -439,15 +468,7 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
         "hash_scheme": "Of its token hashes.",
         "layout": "Of what it stores.",
     },
-    "Problem": {
-        "type": "`about:blank`: `title` and `code` say it.",
-        "title": "The status in words.",
-        "status": "The HTTP status.",
-        "code": "Stable, for programs.",
-        "detail": "For people.",
-        "errors": "What is wrong with which field.",
-        "request_id": "The caller's, else one of ours.",
-    },
+    "Problem": _PROBLEM,
     "ProblemItem": {
         "field": "Path of the field, or the header, parameter or setting.",
         "rule": "What would be right.",

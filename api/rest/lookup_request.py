@@ -145,7 +145,7 @@ class LookupRequests:
     ) -> LookupRequest:
         """As `parse`, by the decoder that takes everything and explains what it refuses."""
         if len(body) > LOOKED_AT_BYTES and form != "ids":
-            self._look_over(form, body)
+            self.look_over(form, body)
         prompt = _bytes(body) if form == "ids" else _strict(form, body)
         options = prompt.options
         if len(prompt.tokens or b"") > self._tokens_max * TOKEN_BYTES:
@@ -161,7 +161,7 @@ class LookupRequests:
         add_header_options(query, headers)
         return LookupRequest(query, prompt.label or _LABELS[form])
 
-    def _look_over(self, form: BodyForm, body: bytes) -> None:
+    def look_over(self, form: BodyForm, body: bytes) -> None:
         """Refuse what no decoding could make good: each number is an object, made while the event loop waits."""
         if form == "json":
             if body.count(b",") > self._tokens_max + OTHER_COMMAS_MAX:
@@ -211,7 +211,7 @@ class _Prompt(NamedTuple):
 
 
 def _bytes(body: bytes) -> _Prompt:
-    return _Prompt(LookupOptions(), _token_image(body, "body"), given=("token_ids",))
+    return _Prompt(LookupOptions(), token_image(body, "body"), given=("token_ids",))
 
 
 def _strict(form: BodyForm, body: bytes) -> _Prompt:
@@ -225,11 +225,11 @@ def _strict(form: BodyForm, body: bytes) -> _Prompt:
     if ids is None:
         tokens = None
     elif isinstance(ids, bytes):
-        tokens = _token_image(ids, "token_ids")
+        tokens = token_image(ids, "token_ids")
     else:
         tokens = struct.pack(f"<{len(ids)}I", *ids)
     if hashes is None and request.block_hashes is not None:
-        hashes = _told_hashes(request.block_hashes)
+        hashes = told_hashes(request.block_hashes)
     if hashes is not None and len(hashes) > QUERY_HASHES_MAX:
         raise _too_many_hashes(len(hashes))
     named = tuple(name for name in PROMPT_FIELDS if getattr(request, name) is not None)
@@ -252,7 +252,8 @@ def _decoded(form: BodyForm, body: bytes) -> tuple[LookupBody | PackedLookupBody
     return _decode_json(body), None
 
 
-def _told_hashes(given: bytes | list[int | str]) -> Sequence[int]:
+def told_hashes(given: bytes | list[int | str]) -> Sequence[int]:
+    """Hashes as a body tells them, as u64. Raises `BadRequestError`."""
     if isinstance(given, bytes):
         if len(given) % HASH_BYTES:
             rule = f"little-endian u64 hashes: a length divisible by {HASH_BYTES}"
@@ -273,7 +274,8 @@ def _too_many_hashes(count: int) -> BadRequestError:
     return BadRequestError("block_hashes.too_many", [issue])
 
 
-def _token_image(body: bytes, field: str) -> bytes:
+def token_image(body: bytes, field: str) -> bytes:
+    """Bytes that are token ids. Raises `BadRequestError`."""
     if len(body) % TOKEN_BYTES:
         rule = f"little-endian u32 token ids: a length divisible by {TOKEN_BYTES}"
         raise BadRequestError("token_ids.bad_length", [FieldIssue(field=field, rule=rule, got=f"{len(body)} bytes")])

@@ -16,8 +16,9 @@ from api.rest.lookup_request import HASH_BLOCKS_MAX, PARAMETERS, PROMPT_FIELDS
 from api.rest.media import ANSWER_TYPES
 from api.rest.prompt_text import ONLY_WITH_TEXT
 from indexer import happenings, model
-from schemas import history, reports, rest
+from schemas import history, receipts, reports, rest
 from schemas.lookup import LookupAnswer
+from schemas.receipts import REPORTS_MAX
 
 Json = dict[str, Any]
 
@@ -41,12 +42,20 @@ _PICK: Final = (
     "with this as its path prefix) every method and path is answered so, and always with 200."
 )
 
+_ROUTED: Final = (
+    f"At most {REPORTS_MAX} reports. Of an array each is taken or refused by itself; one that comes alone is refused "
+    "as any request is. A request id counts once within a minute. Lookups show what is expected as "
+    "`speculative_tokens`, until the engine's events tell or twice the time they usually take is over. In MessagePack "
+    "`token_ids` may also be one bin of little-endian u32, and `block_hashes` one of little-endian u64."
+)
+
 _SCHEMES: Final[Json] = {
     "bearer": {
         "type": "http",
         "scheme": "bearer",
         "description": "Where `auth.tokens_file` is set, all but `/healthz`, `/readyz` and `/metrics` take a token: of "
-        "scope `lookup`, or `admin` where it says so. Without it callers elsewhere than on loopback change nothing.",
+        "scope `lookup`, or `report` or `admin` where it says so. Without it callers elsewhere than on loopback change "
+        "no source.",
     }
 }
 REF: Final = "#/components/schemas/"
@@ -66,6 +75,8 @@ ROOTS: Final = (
     history.HistoryList,
     reports.StalenessReport,
     reports.ConsistencyReport,
+    receipts.RoutedBody,
+    receipts.ReportsTaken,
     rest.PartitionList,
     rest.ReplicaDrained,
     rest.Readiness,
@@ -109,6 +120,7 @@ def _schemas() -> Json:
     with_hashes["required"].append("block_size")
     with_hashes["properties"] |= {"block_size": {"type": "integer"}}
     schemas["HashBody"] = _hash_body(body)
+    schemas["RoutedBody"]["oneOf"] = _routed_forms()
     schemas["BatchAnswer"] = _batch_answer()
     entry = schemas["PodEntry"]["properties"]
     for name, kind in (("state", model.SourceState), ("bound", model.Bound)):
@@ -134,6 +146,31 @@ def _told_by(name: str, only_elsewhere: tuple[str, ...] = ()) -> Json:
     others |= set() if name == "block_hashes" else set(only_elsewhere)
     told = {name: {"type": "string" if name == "prompt" else "array"}}
     return {"required": [name], "properties": told | {other: {"type": "null"} for other in sorted(others)}}
+
+
+def _list_of(schema: str) -> Json:
+    return {"type": "array", "items": {"$ref": REF + schema}, "maxItems": REPORTS_MAX}
+
+
+def _routed_forms() -> list[Json]:
+    """A report tells its prompt in one way; by hashes with their block size, by `of` with nothing else of it."""
+    of_hashes, of_prompts = ("block_size", "scheme"), ("lora_name", "cache_salt", "mm_items")
+    forms = {
+        "token_ids": ("array", ("block_hashes", "of", *of_hashes)),
+        "block_hashes": ("array", ("token_ids", "of")),
+        "of": ("string", ("token_ids", "block_hashes", *of_hashes, *of_prompts)),
+    }
+    return [
+        {
+            "required": [name, "block_size"] if name == "block_hashes" else [name],
+            "properties": {
+                name: {"type": kind},
+                **({"block_size": {"type": "integer"}} if name == "block_hashes" else {}),
+                **{other: {"type": "null"} for other in others},
+            },
+        }
+        for name, (kind, others) in forms.items()
+    ]
 
 
 def _batch_answer() -> Json:
@@ -329,6 +366,16 @@ def _paths() -> Json:
                 parameters=_query_parameters(reports.ConsistencyFilters),
                 description="As this replica saw it. CSV has a line a source and window, with all ages and causes; "
                 "JSON leaves out those of which there is nothing.",
+            )
+        },
+        "/v1/routed": {
+            "post": _operation(
+                "report_routed",
+                "reports",
+                "This request was sent to that pod: its blocks are expected there (scope report)",
+                _answers("ReportsTaken", "202", "Taken, or told one by one why not."),
+                body=_body({"oneOf": [{"$ref": REF + "RoutedBody"}, _list_of("RoutedBody")]}),
+                description=_ROUTED,
             )
         },
         "/v1/partitions": {

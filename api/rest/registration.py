@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Final
 
 from indexer.errors import BadRequestError, FieldIssue, SettingsError, SourceConflictError
@@ -19,8 +19,18 @@ _TCP: Final = "tcp://"
 _CONNECTABLE: Final = "an address to connect to"
 
 
-def descriptor_of(body: SourceBody, path: str = "") -> Descriptor:
-    """The descriptor, of origin `api`. `path` prefixes the field names in errors. Raises `BadRequestError`."""
+def descriptor_of(body: SourceBody, path: str = "", silent_models: Container[str] = ()) -> Descriptor:
+    """The descriptor, of origin `api`. `path` prefixes the field names in errors. Raises `BadRequestError`.
+
+    `silent_models`: those whose engines may announce nothing, and so need no endpoint.
+    """
+    if body.endpoint is None and (body.model is None or body.model not in silent_models):
+        hint = "only models in models.approximate do without"
+        issue = FieldIssue(f"{path}endpoint", "required: tcp://HOST:PORT (IPv6 in brackets) or ipc://PATH", None, hint)
+        raise BadRequestError("endpoint.missing", [issue])
+    if body.endpoint is None and body.replay_endpoint is not None:
+        issue = FieldIssue(f"{path}replay_endpoint", "only together with endpoint")
+        raise BadRequestError("replay_endpoint.not_allowed", [issue])
     for name in ("endpoint", "replay_endpoint"):
         endpoint = getattr(body, name)
         if endpoint is not None:
@@ -45,7 +55,7 @@ def descriptor_of(body: SourceBody, path: str = "") -> Descriptor:
     )
 
 
-async def descriptors_of(bodies: Sequence[SourceBody]) -> list[Descriptor]:
+async def descriptors_of(bodies: Sequence[SourceBody], silent_models: Container[str] = ()) -> list[Descriptor]:
     """The descriptors of a whole set, in which each pod and rank stands once. Raises `SourceConflictError`.
 
     Gives the loop back now and then: nothing bounds the set but the size of a body.
@@ -55,7 +65,7 @@ async def descriptors_of(bodies: Sequence[SourceBody]) -> list[Descriptor]:
     for i, body in enumerate(bodies):
         if i % SOURCES_A_TURN == 0:
             await asyncio.sleep(0)
-        descriptor = descriptor_of(body, f"[{i}].")
+        descriptor = descriptor_of(body, f"[{i}].", silent_models)
         if descriptor.id in seen:
             raise SourceConflictError(f"[{i}].pod", f"{descriptor.id} is in the list twice")
         seen.add(descriptor.id)

@@ -73,7 +73,7 @@ class SourceRoutes:
         self._registering.require_may_register(request.scope, dict(request.headers.raw))
         body = await self._exchange.body(request, SourceBody)
         body.tenant = tenant_of(caller_of(request), body.tenant)
-        descriptor = descriptor_of(body)
+        descriptor = descriptor_of(body, silent_models=self._node.silent_models)
         self._registering.check([descriptor])
         answer = await self._node.add_source(descriptor, by=named_in_log(caller_of(request)))
         return self._done(request, answer, HTTPStatus.CREATED if answer.result == "created" else HTTPStatus.OK)
@@ -87,7 +87,7 @@ class SourceRoutes:
         bodies = body.sources if isinstance(body, SourceSet) else body
         for each in bodies:
             each.tenant = tenant_of(caller, each.tenant)
-        descriptors = await descriptors_of(bodies)
+        descriptors = await descriptors_of(bodies, self._node.silent_models)
         self._registering.check(descriptors, listed=True)
         await asyncio.sleep(0)  # entering a thousand of them takes 15 ms: nothing else in the same turn
         replaced = await self._node.replace_api_sources(

@@ -81,6 +81,7 @@ class Routed:
         delays: Delays,
         clock: Clock,
         reached: Callable[[str], None],
+        ended: Callable[[Literal["confirmed", "expired"]], None],
         silent_ttls_s: Mapping[str, float],
     ) -> None:
         self.asked_before: Callable[[str, str], LookupQuery | None] = lambda _request, _tenant: None
@@ -98,7 +99,9 @@ class Routed:
         self._told: TTLCache[tuple[str, str], None] = TTLCache(REQUESTS_MAX, REPEATED_S, timer=clock.now)
         self._silent: dict[int, SourceIndex] = {}
         """By slot: sources of which hints are all that is known."""
+        self._ended = ended
         speculation.confirmed = self._confirmed
+        speculation.expired = self._expired
 
     def take(self, report: RoutedReport) -> Generator[None, None, Result]:
         """One report. A generator that returns what came of it; between its steps others may run.
@@ -228,7 +231,11 @@ class Routed:
             self._speculation.watch(receipt, missing[-1])
         return missing
 
+    def _expired(self) -> None:
+        self._ended("expired")
+
     def _confirmed(self, confirmed: Confirmed) -> None:
+        self._ended("confirmed")
         source = self._registry.sources.get(confirmed.source)
         if source is not None:
             self._delays.seen(confirmed.source, source.descriptor.model, confirmed.seconds)

@@ -89,10 +89,12 @@ class Speculation:
         """The slots of which anything is expected."""
         self.blocks = 0
         """Expected, each of one source."""
-        self.confirmed: Callable[[Confirmed], None] = lambda _: None
-        self.expired: Callable[[], None] = lambda: None
-        """A receipt was watched for as long as any is, and its event did not come."""
+        self.confirmed: Callable[[Confirmed], None] = _ignore
+        """Called with receipts about a source that came true."""
+        self.expired: Callable[[], None] = _ignore_it
+        """Called where such a receipt was watched for as long as any is, and its event did not come."""
         self._mirror = mirror
+        mirror.ended = self.end
         self._blocks_max = blocks_max
         self._reached = reached
         self._lives: dict[int, Life] = {}
@@ -249,7 +251,7 @@ class Speculation:
                     self.confirmed(Confirmed(receipt.about, now - receipt.routed_at))
             elif now - receipt.routed_at < WATCHED_S:
                 self._watched.append((receipt, last))
-            else:
+            elif receipt.about is not None:
                 self.expired()
 
     def _make_room(self, blocks: int, receipt: Receipt) -> bool:
@@ -306,3 +308,11 @@ class Speculation:
             self._masks[token_hash] = left
         else:
             del self._masks[token_hash]
+
+
+def _ignore(_: Confirmed) -> None:
+    """Nobody asks."""
+
+
+def _ignore_it() -> None:
+    """Nobody asks."""

@@ -20,6 +20,7 @@ def contradictions(settings: Settings) -> list[tuple[str, str]]:
     relations = (
         *_of_times(settings),
         *_of_events(settings),
+        *_of_silent_sources(settings),
         *_of_tls(settings),
         *_of_ports(settings),
         *_of_roles(settings),
@@ -83,6 +84,20 @@ def _of_events(settings: Settings) -> Iterator[Relation]:
         "sources",
         f"at most limits.sources ({settings.limits.sources}), got {len(settings.sources)}",
     )
+
+
+def _of_silent_sources(settings: Settings) -> Iterator[Relation]:
+    for source in settings.sources:
+        yield (
+            source.endpoint is not None or source.model in settings.models.approximate,
+            "sources",
+            f"a source needs an endpoint unless models.approximate has its model, got none for {source.pod!r}",
+        )
+        yield (
+            source.endpoint is not None or source.replay_endpoint is None,
+            "sources",
+            f"a source without endpoint has no replay_endpoint, got one for {source.pod!r}",
+        )
 
 
 def _of_tls(settings: Settings) -> Iterator[Relation]:

@@ -81,6 +81,15 @@ class TokenizerEntry(Section, frozen=True):
     """true: ask `/tokenize` of an engine of the model, at its source's `address`, or name. Or the URL of one."""
 
 
+class ApproximateEntry(Section, frozen=True):
+    """Engines of one model that announce nothing."""
+
+    ttl_s: Seconds = 300.0
+    """What was routed to one is taken to be held there for so long."""
+    block_size: Annotated[int, Meta(ge=1, le=65_536)] = 16
+    """Tokens a block of its cache: nobody else tells."""
+
+
 class Models(Section, frozen=True):
     """How a request's `model` finds its sources, how its prompts become tokens, and what tiers are worth."""
 
@@ -90,6 +99,10 @@ class Models(Section, frozen=True):
     """For models without an entry below: path of a `tokenizer.json` or its folder, or `engine` for the engines' own."""
     tokenizers: dict[Text, TokenizerEntry] = {}
     """By base model, as the sources carry it. Aliases and adapters of it are read by the same."""
+    approximate: dict[Text, ApproximateEntry] = {}
+    """By model as the sources carry it, `{}` for the defaults: engines that may never announce what they hold. Of one
+    that never did, `/v1/routed` is all that is known: `live`, bound `estimate`. Its source may have no endpoint. The
+    same at all replicas."""
     weights: TierWeights = TierWeights()
     discover: bool = False
     """Learn names and adapters from the engines' `GET /v1/models`. This version does not, and refuses it."""
@@ -220,6 +233,9 @@ class Limits(Section, frozen=True):
     """Known at once, however they came; beyond: 429."""
     orphans: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 65_536
     """Blocks a source, parked because their parent is not known."""
+    speculative_blocks: Annotated[int, Meta(ge=1_024, le=1_000_000_000)] = 1_000_000
+    """Blocks that are expected of sources since prompts were routed to them (`/v1/routed`), about 200 bytes each;
+    beyond, what would end next goes."""
     max_clears_per_minute: Count = 120
     """Pods that callers clear, or remove while blocks of them are known: a discovery that has gone wrong must not empty
     the index. `PUT /v1/sources?max_removals=N` says instead how many sources may go."""

@@ -37,7 +37,8 @@ def descriptor_of(entry: object, key: str, errors: list[SettingsError]) -> Descr
         except ValueError as error:
             found.append(SettingsError(f"{key}.{field.name}", f"{error}, got {shown(value)}"))
     if entry.keys() <= _FIELDS.keys():  # else a misspelt one may be it
-        needed = (("pod", "a pod"), ("endpoint", "an endpoint"))
+        # relations.py: without endpoint where its model is one whose engines may announce nothing
+        needed = (("pod", "a pod"), *(() if "model" in entry else (("endpoint", "an endpoint"),)))
         found += [
             SettingsError(f"{key}.{name}", f"a source needs {what}") for name, what in needed if name not in entry
         ]

@@ -144,7 +144,6 @@ class Core:
         self.ingest = Ingest(self.mirror, self.clock, secret=secret, **options)
         self.limits_reached: Counter[str] = Counter()
         self.speculation = Speculation(self.mirror, blocks_max=100_000, reached=self._reached)
-        self.mirror.ended = self.speculation.end
         self.lookup = Lookup(
             self.mirror,
             self.registry,
@@ -155,6 +154,7 @@ class Core:
             speculation=self.speculation,
         )
         self.delays = Delays()
+        self.receipts_ended: Counter[str] = Counter()
         self.routed = Routed(
             self.lookup,
             self.registry,
@@ -163,6 +163,7 @@ class Core:
             delays=self.delays,
             clock=self.clock,
             reached=self._reached,
+            ended=lambda result: self.receipts_ended.update([result]),
             silent_ttls_s=dict.fromkeys(options.get("silent_block_sizes", {}), 300.0),
         )
         self.ingest.touched = self.lookup.view.touch

@@ -41,6 +41,7 @@ from schemas.lookup import (
     TierTokens,
     TokenizerUsed,
 )
+from schemas.receipts import RoutedReport
 from schemas.reports import AnswersKept, ConsistencyReport, StalenessReport, WindowName
 from schemas.rest import (
     BlockView,
@@ -91,6 +92,9 @@ class FakeNode:
         self.addresses: dict[str, str] = {}
         self.held: list[Holding] = []
         self.secret = False
+        self.silent_models: set[str] = set()
+        self.routed: list[RoutedReport] = []
+        self.routed_counts: Counter[str] = Counter()
         self.limits_reached: Counter[str] = Counter()
         self.fed: list[FeedbackReport] = []
         self.refused_feedback = 0
@@ -220,6 +224,13 @@ class FakeNode:
             row.windows = {name: figures for name, figures in row.windows.items() if window in {None, name}}
         kept = AnswersKept(count=1, bytes=700, horizon_s=600.0, oldest_s=1.5, forgotten_early=0)
         return ConsistencyReport(at="2026-11-30T00:00:00.000+00:00", seen_s=60, answers=kept, totals=[], sources=rows)
+
+    async def report_routed(self, report: RoutedReport) -> None:
+        self._fail()
+        self.routed.append(report)
+
+    def count_routed(self, result: str) -> None:
+        self.routed_counts[result] += 1
 
     def take_feedback(self, report: FeedbackReport) -> FeedbackResult:
         self._fail()

@@ -148,7 +148,7 @@ def test_shows_several_things_at_once_but_not_all() -> None:
             "[0].endpoint",
             "tcp://HOST:PORT (IPv6 in brackets) or ipc://PATH, and no wildcard",
         ),
-        ({"sources": [{"pod": "a"}]}, "sources[0].endpoint", None),
+        ({"sources": [{"model": "a"}]}, "sources[0].pod", None),
         (5, "body", "array or object"),
     ],
 )

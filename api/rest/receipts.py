@@ -1,0 +1,87 @@
+"""`POST /v1/routed`: what callers report of their own requests, one report or an array. Translation only.
+
+One report that is refused fails no other of its array; one that is alone is refused as any request is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.admission import Shares
+from api.ports import NodePort
+from api.problems import count_denial, count_limit, problem_of, refusal_of
+from api.rest.exchange import Exchange, caller_of, sharer_of
+from api.rest.limits import RestLimits
+from api.rest.lookup_request import LookupRequests
+from api.rest.media import BodyForm, body_form
+from api.rest.readying import overload
+from api.rest.report_bodies import reports_in
+from api.rest.routed_report import routed_report
+from indexer.clock import SystemClock
+from indexer.model import TOKEN_BYTES
+from indexer.slices import Slices
+from schemas.receipts import ItemProblem, ReportsTaken
+
+REFUSED: Final = "refused"
+
+Take = Callable[[BodyForm, bytes, str], Awaitable[str | None]]
+"""One report, with a name for its request where it has none of its own: that which the request it is about has."""
+
+
+class ReceiptRoutes:
+    """Handlers."""
+
+    def __init__(self, node: NodePort, exchange: Exchange, requests: LookupRequests, limits: RestLimits) -> None:
+        self._node = node
+        self._exchange = exchange
+        self._requests = requests
+        self._limits = limits
+        self._under_way = Shares("rest.reports_waiting", limits.batches_waiting, reached=node.limit_reached)
+
+    async def routed(self, request: Request) -> Response:
+        """`POST /v1/routed`."""
+        caller, tokens_left = caller_of(request), self._limits.tokens
+
+        async def take(form: BodyForm, body: bytes, _: str) -> str | None:
+            nonlocal tokens_left
+            report = routed_report(self._requests, form, body, caller, tokens_left)
+            tokens_left -= len(report.query.tokens or b"") // TOKEN_BYTES
+            await self._node.report_routed(report)
+            return report.request_id
+
+        def refused() -> None:
+            self._node.count_routed(REFUSED)
+
+        return await self._each(request, take, refused)
+
+    async def _each(self, request: Request, take: Take, refused: Callable[[], None]) -> Response:
+        with self._under_way.place(sharer_of(request.scope)) as granted:
+            if not granted:
+                raise overload("reports.too_many_waiting", "too many reports are under way, of all or of this caller")
+            form = body_form(dict(request.headers.raw).get(b"content-type"), ids_allowed=False)
+            bodies, alone = reports_in(form, await self._exchange.raw_body(request))
+            name, slices = self._exchange.request_id(request), Slices(SystemClock())
+            problems: list[ItemProblem] = []
+            for index, body in enumerate(bodies):
+                try:
+                    await take(form, body, f"{name}.{index}")
+                except Exception as error:
+                    refused()
+                    if alone:
+                        raise
+                    problems.append(self._problem(error, index, f"{name}.{index}"))
+                await slices.turn()
+            taken = ReportsTaken(accepted=len(bodies) - len(problems), items=problems)
+            return self._exchange.answer(request, taken, HTTPStatus.ACCEPTED)
+
+    def _problem(self, error: Exception, index: int, request_id: str) -> ItemProblem:
+        refusal = refusal_of(error)
+        count_limit(refusal, self._node.limit_reached)
+        count_denial(refusal, self._node.access_refused)
+        return ItemProblem(**msgspec.structs.asdict(problem_of(refusal, request_id)), index=index)

@@ -1,0 +1,55 @@
+"""Bodies of what callers report: one report, or an array of them, each still as it was sent. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from api.rest.media import BodyForm
+from api.rest.why_not import why_not
+from indexer.errors import BadRequestError, FieldIssue
+from schemas.receipts import REPORTS_MAX
+
+_ABSENT: Final = msgspec.Raw()
+_TOO_MANY: Final = "at most length"
+_BLANK: Final = b" \t\r\n"
+_MAP_MIN, _MAP_MAX, _MAPS = 0x80, 0x8F, (0xDE, 0xDF)
+"""First bytes of maps in MessagePack."""
+# As an array-like struct with a field a report: unlike that of a list, its decoder stops at the first one too many.
+_ITEMS: Final = msgspec.defstruct(
+    "Reports",
+    [(f"report_{i}", msgspec.Raw, _ABSENT) for i in range(REPORTS_MAX)],
+    array_like=True,
+    forbid_unknown_fields=True,
+)
+_decode_json: Final = msgspec.json.Decoder(_ITEMS).decode
+_decode_msgpack: Final = msgspec.msgpack.Decoder(_ITEMS).decode
+
+
+class Reports(NamedTuple):
+    """What a body holds. `alone`: one report that is no array's, refused as a request is."""
+
+    bodies: list[bytes]
+    alone: bool
+
+
+def reports_in(form: BodyForm, body: bytes) -> Reports:
+    """In their order. Raises `BadRequestError`, and `RequestRefused` 400 for what is not its format."""
+    if _is_alone(form, body):
+        return Reports([body], alone=True)
+    try:
+        decoded: Any = _decode_json(body) if form == "json" else _decode_msgpack(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if isinstance(error, msgspec.ValidationError) and _TOO_MANY in str(error):
+            hint = "send several requests"
+            issue = FieldIssue("body", f"at most {REPORTS_MAX} reports", hint=hint)
+            raise BadRequestError("reports.too_many", [issue]) from None
+        raise why_not(list[dict[str, Any]], form, body, error) from None
+    return Reports([bytes(each) for each in msgspec.structs.astuple(decoded) if each is not _ABSENT], alone=False)
+
+
+def _is_alone(form: BodyForm, body: bytes) -> bool:
+    if form == "json":
+        return body[:64].lstrip(_BLANK)[:1] == b"{"
+    return bool(body) and (_MAP_MIN <= body[0] <= _MAP_MAX or body[0] in _MAPS)
