@@ -61,16 +61,8 @@ def _command(parsed: argparse.Namespace) -> Callable[[], int]:
             return lambda: config.run(_settings(parsed), parsed)
         case "lookup" | "sources" | "partitions" | "report" | "drain" | "compare" | "doctor":
             return _question(parsed)
-        case "redis":
-            if parsed.action is None:
-                return lambda: parsed.print_help() or 0
-            from api.cli import redis_reset
-
-            return lambda: redis_reset.run(parsed, _stop_loop_on_signal)
-        case "token":
-            from api.cli import token
-
-            return lambda: token.run(parsed)
+        case "redis" | "token" | "plan":
+            return _alone(parsed)
         case "replay":
             from api.cli import replay
 
@@ -112,6 +104,25 @@ def _question(parsed: argparse.Namespace) -> Callable[[], int]:
             from api.cli import partitions
 
             return lambda: _until_signal(partitions.watch, parsed) if parsed.watch else partitions.run(parsed)
+
+
+def _alone(parsed: argparse.Namespace) -> Callable[[], int]:
+    """What is done without any service."""
+    match parsed.command:
+        case "redis":
+            if parsed.action is None:
+                return lambda: parsed.print_help() or 0
+            from api.cli import redis_reset
+
+            return lambda: redis_reset.run(parsed, _stop_loop_on_signal)
+        case "plan":
+            from api.cli import plan
+
+            return lambda: plan.run(parsed)
+        case _:
+            from api.cli import token
+
+            return lambda: token.run(parsed)
 
 
 def _until_signal(run: Callable[[argparse.Namespace, threading.Event], int], parsed: argparse.Namespace) -> int:

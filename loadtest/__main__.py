@@ -10,7 +10,8 @@
     all                                 the five above, in less than 25 minutes
     load                                lookups and ingest alone
     redis                               the seven of Redis mode
-    report                              the tables of all results; with --readme into RESULTS.md, some into the README
+    report                              the tables of all results; with --readme into RESULTS.md, some into the README,
+                                        and into the constants of kvindexer plan
 
 `--quick` takes a fraction of the time, for trying a change out; its figures are not saved.
 """
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from loadtest import (
     bench,
+    constants,
     doors,
     dynamo,
     idle_sources,
@@ -108,6 +110,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.name == "report":
         if options.readme:
             readme.rewrite(ROOT / "README.md", ROOT / "loadtest" / "RESULTS.md")
+            constants.write(load_all())
         else:
             print("\n".join(map(markdown, load_all())))
         return 0
@@ -152,7 +155,7 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("name", choices=[*SCENARIOS, *GROUPS, "report"])
     parser.add_argument("--quick", action="store_true", help="a fraction of the time; results are not saved")
     parser.add_argument(
-        "--readme", action="store_true", help="with report: rewrite RESULTS.md and the README's numbers"
+        "--readme", action="store_true", help="with report: rewrite RESULTS.md, the README's numbers and plan's"
     )
     parser.add_argument("--no-save", action="store_true", help="leave loadtest/results as it is")
     return parser.parse_args(words)

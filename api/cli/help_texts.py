@@ -218,6 +218,31 @@ examples:
   kvindexer doctor --url http://replica-2:8080 --no-probe --json      what the service knows by itself, for programs
 """
 
+PLAN: Final = """\
+The constants are measured (loadtest/RESULTS.md; --json has each with where it comes from), on other machines than
+yours: CPU figures scale with the speed of a core. The formulas, beside every figure:
+
+  memory of a replica  idle + sources × KiB + margin × (different blocks × bytes of the index
+                       + blocks of the sources it owns × bytes of the reverse map)
+  different blocks     engines × blocks × (1 - shared / 2)
+  CPU of a replica     blocks/s × (part owned × us to apply and write + part followed × us to follow)
+                       + lookups/s ÷ replicas × us a lookup
+  replicas             the fewest, from two, that need 0.6 of a core each, and 0.9 while one is gone
+  store                margin × (engines × blocks × bytes + partitions × journal)
+  journal              4 times what is written while a replica loads all maps, 16 MiB at least
+
+One replica uses one core for events and lookups. Every replica follows all events, so beyond some 80,000 blocks a
+second more of them do not help: the fleet is split into several deployments then, and figures are of each. What an
+engine announces in one step is a batch: large ones cost less a block (--batch-blocks). The exit code is 1 where it
+cannot be done with the --replicas given, or at all.
+
+examples:
+  kvindexer plan --engines 200 --blocks 50000 --rate 100 --lookups 2000
+  kvindexer plan --engines 200 --blocks 50000 --rate 1000
+  kvindexer plan --engines 8 --blocks 20000 --rate 500 --no-store
+  kvindexer plan --engines 1000 --blocks 30000 --rate 20 --replicas 4 --shared 0.6 --json
+"""
+
 DRAIN: Final = """\
 Before a replica is stopped, or its machine is: one after the other its partitions go to replicas that have followed
 them and listen to their engines already. The drained replica goes on following, and answering. Any can be asked.

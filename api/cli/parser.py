@@ -20,6 +20,7 @@ from api.cli.help_texts import (
     LOOKUP,
     OVERVIEW,
     PARTITIONS,
+    PLAN,
     REDIS,
     REDIS_RESET,
     REPLAY,
@@ -30,6 +31,7 @@ from api.cli.help_texts import (
     SOURCES,
 )
 from indexer.model import SourceState
+from indexer.sizing.formulas import PARTITIONS_MAX, REPLICAS_MAX
 from schemas.history import HISTORY_LIMIT
 from schemas.reports import WindowName
 
@@ -39,6 +41,7 @@ FACES: Final = ("kvindexer", "dynamo")
 
 _NUMBER_MAX: Final = 1e9
 _LISTEN_S_MAX: Final = 600.0
+_MARGIN_MAX: Final = 100.0
 
 
 def build_parser(version: str) -> argparse.ArgumentParser:
@@ -60,6 +63,7 @@ def build_parser(version: str) -> argparse.ArgumentParser:
     _add_doctor(
         commands.add_parser("doctor", help="look a deployment over: what is wrong, and what to do", epilog=DOCTOR)
     )
+    _add_plan(commands.add_parser("plan", help="how much memory, CPU, store and replicas a fleet takes", epilog=PLAN))
     _add_drain(commands.add_parser("drain", help="have a replica give up all that it owns", epilog=DRAIN))
     _add_compare(commands.add_parser("compare", help="the same prompts to two services", epilog=COMPARE))
     _add_redis(commands.add_parser("redis", help="the store itself: clear a namespace", epilog=REDIS))
@@ -343,6 +347,60 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
         help="listen so long for events, to all engines at once (default 3, at most 600)",
     )
     parser.add_argument("--no-probe", action="store_true", help="connect to no engine and to no store")
+
+
+def _add_plan(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "How much a deployment takes, from what was measured: memory, CPU and files of each replica, memory of the "
+        "store, how many replicas and partitions, and what to set. Asks nobody."
+    )
+    for flag, kind, metavar, text in (
+        ("--engines", _items, "N", "engines, each data-parallel rank as one"),
+        (
+            "--blocks",
+            _items,
+            "N",
+            "blocks that each holds when it is full (vLLM logs num_gpu_blocks), with other tiers",
+        ),
+        ("--rate", _not_negative, "N", "blocks that each announces a second, and takes back as many"),
+    ):
+        parser.add_argument(flag, type=kind, metavar=metavar, required=True, help=text)
+    for flag, number, default, text in (
+        ("--shared", _probability, 0.3, "part of an engine's blocks that one other holds, too"),
+        ("--lookups", _not_negative, 0.0, "lookups a second, of all replicas together"),
+        ("--prompt-tokens", _items, 8_192, "tokens of a prompt"),
+        ("--batch-blocks", _items, 16, "blocks in a batch of events"),
+        ("--models", _items, 1, "models, each served by an equal part of the engines"),
+        ("--lease-s", _positive, 10.0, "redis.lease_s"),
+        ("--margin", _margin, 1.5, "times what grows"),
+    ):
+        parser.add_argument(flag, type=number, default=default, metavar="N", help=f"{text} (default {default:g})")
+    parser.add_argument("--replicas", type=_replicas, metavar="N", help="so many (default: as many as it takes)")
+    parser.add_argument("--partitions", type=_partitions, metavar="N", help="redis.partitions (default: by replicas)")
+    parser.add_argument("--no-store", dest="store", action="store_false", help="memory mode: each replica by itself")
+    parser.add_argument("--json", action="store_true", help="the plan and all constants, for programs")
+
+
+def _margin(text: str) -> float:
+    value = _number(text)
+    if not 1 <= value <= _MARGIN_MAX:
+        raise argparse.ArgumentTypeError(f"1..{_MARGIN_MAX:g} wanted, got {text}")
+    return value
+
+
+def _replicas(text: str) -> int:
+    return _up_to(text, REPLICAS_MAX)
+
+
+def _partitions(text: str) -> int:
+    return _up_to(text, PARTITIONS_MAX)
+
+
+def _up_to(text: str, most: int) -> int:
+    value = _items(text)
+    if value > most:
+        raise argparse.ArgumentTypeError(f"1..{most} wanted, got {text}")
+    return value
 
 
 def _listening(text: str) -> float:

@@ -285,7 +285,7 @@ def _is_shared_out(listed: dict[str, list[dict[str, object]]]) -> bool:
 def test_what_the_readme_does_with_replicas_is_done(line: str, replicas: str, store_port: int) -> None:
     """Asked of two replicas, and done to their store."""
     words = shlex.split(line.replace(":6379", f":{store_port}/1"), comments=True)[1:]
-    asks = [] if words[0] == "redis" else ["--url", replicas]
+    asks = [] if words[0] in {"redis", "plan"} else ["--url", replicas]
     agreed = ["--yes"] if words[0] == "redis" else []
     done = subprocess.run(
         [*KVINDEXER, *words, *asks, *agreed], capture_output=True, text=True, timeout=DEADLINE_S, check=False
