@@ -107,6 +107,7 @@ class Ingest:
         """A registration begins, or with `generation` goes on where its store says."""
         if generation is not None:
             self.note_generation(generation)
+        self.mirror.removals.now = self.clock.now()
         source = SourceIndex(
             descriptor,
             self.mirror,
@@ -215,6 +216,7 @@ class Ingest:
         now = self.clock.now()
         if now < self._look_for_due_at:
             return False
+        self.mirror.removals.now = now
         for source in self._mortal.values():
             for lane in source.map.lanes.values():
                 if now >= lane.due_at and self._planner.expire_guarded(source, lane, now):
@@ -296,7 +298,7 @@ class Ingest:
 
     def _apply_events(self, source: SourceIndex, events: Sequence[Event]) -> None:
         shape = source.shape
-        self._planner.now = self.clock.now()
+        self._planner.now = self.mirror.removals.now = self.clock.now()
         self._planner.apply(source, events)
         self._note_waiting(source)
         if source.shape != shape:
@@ -401,6 +403,7 @@ class Ingest:
     def _new_generation(self, source: SourceIndex, *, same_engine: bool, generation: int | None = None) -> None:
         if generation is None:
             generation = self.next_generation()
+        self.mirror.removals.now = self.clock.now()
         self.bury(source.begin_generation(self.mirror, generation, same_engine=same_engine))
         source.since = self.clock.now()
 

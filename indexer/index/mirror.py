@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from indexer.index.records import LANE_BITS, LaneTable, Record, RecordBook
+from indexer.index.removals import Removals, Why
 from indexer.index.table import MOVE_SLOTS, PAD, PresenceTable
 
 if TYPE_CHECKING:
@@ -31,11 +32,12 @@ MOVE_PER_ADD: Final = 8
 
 
 class Mirror:
-    """Presence of all sources in this process. `shift`: see `table.py`."""
+    """Presence of all sources in this process. `shift`: see `table.py`; `removals`: where what goes is noted."""
 
-    def __init__(self, shift: int = 0) -> None:
+    def __init__(self, shift: int = 0, removals: Removals | None = None) -> None:
         self.table = PresenceTable(shift)
         self.book = RecordBook()
+        self.removals = Removals() if removals is None else removals
         self.live_slots = 0
         self._dead_slots = 0
         self._scrubbing = 0
@@ -54,11 +56,13 @@ class Mirror:
         slot = (~taken & (taken + 1)).bit_length() - 1
         self.live_slots |= 1 << slot
         self.book.tables[slot] = lanes
+        self.removals.begin_life(slot)
         return slot
 
     def reopen_slot(self, slot: int, lanes: LaneTable) -> None:
         """A slot under which nothing is entered goes on, maybe with other lanes."""
         self.ended(slot)
+        self.removals.begin_life(slot)
         if self.book.tables[slot] is not lanes:
             self.book.trim(0)  # no record may outlive its lanes
             self.book.tables[slot] = lanes
@@ -68,12 +72,14 @@ class Mirror:
         self.ended(slot)
         self.book.trim(0)
         self.live_slots &= ~(1 << slot)
+        self.removals.end_life(slot)
         del self.book.tables[slot]
 
     def retire(self, slot: int) -> None:
         """Nothing of this slot counts from now on. O(1); the slot is used again only after a scrub."""
         self.ended(slot)
         self.live_slots &= ~(1 << slot)
+        self.removals.end_life(slot)
         self._dead_slots |= 1 << slot
 
     def retired_slots(self) -> int:
@@ -174,7 +180,9 @@ class Mirror:
             if found:
                 self.table.take_from_old(token_hash)
 
-    def remove(self, slot: int, lane: int, hashes: Sequence[int]) -> None:  # noqa: C901, PLR0915  as `_add_chunk`
+    def remove(  # noqa: C901, PLR0915  as `_add_chunk`
+        self, slot: int, lane: int, hashes: Sequence[int], why: Why = Why.REMOVED
+    ) -> None:
         """The slot's lane no longer holds these token hashes; those it never held are left alone."""
         ref = slot << LANE_BITS | lane
         table, book = self.table, self.book
@@ -225,6 +233,7 @@ class Mirror:
             current.used -= gone
         table.live -= gone
         book.trim()
+        self.removals.note(slot, lane, hashes, why)
 
     def _step_down(self, record: Record, smaller: Record, count: int) -> None:
         """So many blocks changed from one record to a smaller one."""

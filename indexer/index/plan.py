@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol, assert_never
 from indexer.hashing.chain import chained, local_hashes, root_seed
 from indexer.hashing.extra_keys import event_extras
 from indexer.index.lane import SHARDS
+from indexer.index.removals import Why
 from indexer.index.source import ADAPTER_NAME_MAX, ADAPTERS_MAX
 from indexer.model import UNASKABLE, AllCleared, BlocksRemoved, BlocksStored, Skipped, Tier
 
@@ -49,7 +50,7 @@ class Presence(Protocol):
         """See `Mirror.add`."""
         ...
 
-    def remove(self, slot: int, lane: int, hashes: Sequence[int]) -> None:
+    def remove(self, slot: int, lane: int, hashes: Sequence[int], why: Why) -> None:
         """See `Mirror.remove`."""
         ...
 
@@ -418,13 +419,15 @@ class Planner:
 
     # -- removals ------------------------------------------------------------------------------------------------------
 
-    def _removed(self, source: SourceIndex, hashes: Sequence[int], group: int, tier: Tier) -> None:
+    def _removed(
+        self, source: SourceIndex, hashes: Sequence[int], group: int, tier: Tier, why: Why = Why.REMOVED
+    ) -> None:
         lane = source.map.lanes.get((group, tier))
         if lane is None:
             source.counters["removed_unknown"] += len(hashes)
             return
         reverse = source.map
-        freed, missing = self._drop(source, lane, hashes)
+        freed, missing = self._drop(source, lane, hashes, why)
         if freed:
             source.evicted = source.evicted or tier is Tier.GPU
         if missing and reverse.waiting and source.changes is not None:
@@ -433,7 +436,7 @@ class Planner:
             if not (reverse.waiting and reverse.drop_waiting(engine_hash, lane)):
                 source.counters["removed_unknown"] += 1
 
-    def _drop(self, source: SourceIndex, lane: Lane, hashes: Sequence[int]) -> tuple[list[int], list[int]]:
+    def _drop(self, source: SourceIndex, lane: Lane, hashes: Sequence[int], why: Why) -> tuple[list[int], list[int]]:
         """One copy of each went: see `ReverseMap.drop`; what nothing maps to any more is no longer present."""
         changes = source.changes
         if changes is not None:
@@ -442,7 +445,7 @@ class Planner:
         if freed:
             if changes is not None:
                 changes.tokens.update(freed)
-            self._presence.remove(source.slot, lane.number, freed)
+            self._presence.remove(source.slot, lane.number, freed, why)
         return freed, missing
 
     def drop_ghosts(self, source: SourceIndex) -> None:
@@ -452,14 +455,14 @@ class Planner:
             return
         dropped = source.ghosts.surplus(source.slot, self._mirror, capacity)
         if dropped:
-            self._drop(source, lane, dropped)
+            self._drop(source, lane, dropped, Why.GIVEN_UP)
             source.counters["ghosts_dropped"] += len(dropped)
 
     def expire_slice(self, source: SourceIndex, lane: Lane, now: float) -> bool:
         """Give up entries of a tier without removals whose time is over; False when it was not time to look."""
         overdue = lane.overdue_slice(now)
         if overdue:
-            self._removed(source, overdue, lane.group, lane.tier)
+            self._removed(source, overdue, lane.group, lane.tier, Why.EXPIRED)
             source.counters["expired"] += len(overdue)
             source.facts.shortfalls.add("expired")
         return overdue is not None
@@ -474,7 +477,7 @@ class Planner:
         source.facts.doubts.add("hash_contradiction")
         source.counters["hash_contradictions"] += 1
         lane.one_copy(engine_hash)
-        self._drop(source, lane, (engine_hash,))
+        self._drop(source, lane, (engine_hash,), Why.GIVEN_UP)
 
     def _skip(self, source: SourceIndex, event: Skipped) -> None:
         source.counters[f"skipped.{event.reason}"] += 1

@@ -16,6 +16,7 @@ from indexer.index.ghosts import Ghosts
 from indexer.index.group_claims import GroupClaims, claim_of, is_main
 from indexer.index.lane import Lane
 from indexer.index.records import LANES_MAX, LaneTable
+from indexer.index.removals import Why
 from indexer.index.reverse_map import ReverseMap
 from indexer.index.states import SourceFacts
 from indexer.model import FULL_KINDS, WINDOW_KINDS, GroupInfo, Tier
@@ -223,7 +224,7 @@ class SourceIndex:
         for lane in self.map.lanes.values():
             if lane.pairs:
                 held = [token_hash for piece in lane.maps for token_hash in piece.values()]
-                mirror.remove(self.slot, lane.number, held)
+                mirror.remove(self.slot, lane.number, held, Why.UNNOTED)
         return True
 
     def _forget_engine(self) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from indexer.index.lane import SHARDS
 from indexer.index.plan import Presence
+from indexer.index.removals import Why
 from indexer.ingest import Ingest
 from indexer.model import Descriptor, RawBatch, Tier
 from tests.support.core import Core, ManualClock, check_mirror
@@ -60,9 +61,9 @@ def test_changes_may_go_elsewhere_too() -> None:
             told.append(("add", len(hashes)))
             return core.mirror.add(slot, lane, hashes, parents)
 
-        def remove(self, slot: int, lane: int, hashes: list[int]) -> None:
+        def remove(self, slot: int, lane: int, hashes: list[int], why: Why) -> None:
             told.append(("remove", len(hashes)))
-            core.mirror.remove(slot, lane, hashes)
+            core.mirror.remove(slot, lane, hashes, why)
 
     ingest = Ingest(core.mirror, core.clock, presence=Recorder())
     sink = ingest.open_source(Descriptor(pod="pod"))
@@ -307,8 +308,8 @@ def test_a_fault_of_ours_costs_one_event(caplog: pytest.LogCaptureFixture) -> No
                 raise ValueError(secret)
             return core.mirror.add(slot, lane, hashes, parents)
 
-        def remove(self, slot: int, lane: int, hashes: list[int]) -> None:
-            core.mirror.remove(slot, lane, hashes)
+        def remove(self, slot: int, lane: int, hashes: list[int], why: Why) -> None:
+            core.mirror.remove(slot, lane, hashes, why)
 
     ingest = Ingest(core.mirror, core.clock, presence=Broken())
     sink = ingest.open_source(Descriptor(pod="pod"))
