@@ -181,7 +181,7 @@ class Lookup:
         size = source.asking_size
         if size is None:
             return _NO_HASHES
-        return self._hashes_of(query, (size, source.lookahead), None)
+        return self.hashes_of(query, (size, source.lookahead), None)
 
     def forget_prompts(self) -> None:
         """Give back the memory of prompts asked for."""
@@ -206,7 +206,7 @@ class Lookup:
         seed = 0
         for variant, mask in candidates.variants.items():
             start = mask & usable
-            hashes = self._hashes_of(query, variant, start)
+            hashes = self.hashes_of(query, variant, start)
             if not len(hashes):
                 continue
             seed = seed or hashes.item(0)  # of the smallest variant: they are sorted
@@ -233,7 +233,8 @@ class Lookup:
         expected = self._speculation.expected_of_any(slots)
         return lambda token_hash: held(token_hash) or expected(token_hash)
 
-    def _hashes_of(self, query: LookupQuery, variant: Variant, held_by: int | None) -> NDArray[np.uint64]:
+    def hashes_of(self, query: LookupQuery, variant: Variant, held_by: int | None) -> NDArray[np.uint64]:
+        """Token hashes of what a question tells, as sources of that block size and lookahead have them; as `hashes`."""
         block_size, lookahead = variant
         given = query.block_hashes
         if query.block_size not in {None, block_size}:

@@ -24,11 +24,13 @@ from indexer.collect.options import CollectOptions
 from indexer.demands import SequenceWaits, tell_unmet
 from indexer.distrust import Distrust
 from indexer.errors import DrainRefusedError, SourceElsewhereError
+from indexer.explain.asking_why import Explainer
 from indexer.hashing.chain import SCHEME
 from indexer.hashing.texts import TextMemo
-from indexer.history import KEPT, History, Mark, item_of, page, since_registered
+from indexer.history import KEPT, History, Mark, Told, item_of, page, since_registered
 from indexer.index.mirror import Mirror
 from indexer.index.registry import Registry
+from indexer.index.removals import Removals
 from indexer.index.states import StateLimits
 from indexer.ingest import Ingest
 from indexer.lookup import Lookup, hash_block_size
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
     from indexer.partitions.draining import Draining
     from indexer.ports import Clock, EventSink
     from indexer.settings import Settings
+    from schemas.explain import ExplainAnswer
     from schemas.feedback import FeedbackReport, FeedbackResult
     from schemas.lookup import Holdings, LookupAnswer
     from schemas.receipts import RoutedReport
@@ -94,6 +97,8 @@ TIDY_IDLE_S: Final = 0.010
 LOST_EVERY_S: Final = 1.0
 HISTORY_WHOLE: Final = 4 * KEPT
 """More entries than are kept of a source, here or in a store."""
+HISTORIES_READ: Final = 8
+"""Sources whose histories are asked of the store for an explanation; of more, what this process saw itself is told."""
 SHIFT_MAX: Final = 24
 BREAKER_REST_MAX_S: Final = 2.0
 """A store that fails is asked again after so long at most."""
@@ -113,7 +118,8 @@ class Node:
         secret = (settings.auth.hash_secret or "").encode()
         weights = settings.models.weights
         chance = random.SystemRandom()
-        self.mirror = Mirror(shift=chance.randrange(SHIFT_MAX))
+        self.mirror = Mirror(chance.randrange(SHIFT_MAX), Removals(settings.limits.removals_kept))
+        self.mirror.removals.now = clock.now()
         self.registry = Registry(aliases=settings.models.aliases, sources_max=settings.limits.sources)
         self.speculation = Speculation(
             self.mirror, blocks_max=settings.limits.speculative_blocks, reached=self.limit_reached
@@ -183,7 +189,18 @@ class Node:
             follows=self._follows,
             journal_age_s=lambda source: None if self.replica is None else self.replica.journal_age_s(source),
         )
+
         self.consistency, self._distrust = self._on_feedback()
+
+        self._explainer = Explainer(
+            self._lookup,
+            self.registry,
+            self.mirror,
+            clock,
+            tier_ttls=_tier_ttls(settings),
+            follows=self._follows,
+        )
+
         self._was_ready = False
         self._started_at = clock.now()
         if settings.redis.url is not None:
@@ -434,6 +451,24 @@ class Node:
         report = self.consistency.report(pod=pod, model=model, tenant=tenant, window=window)
         return await Slices(self.clock).run(report)
 
+    async def explain(self, query: LookupQuery, dp_rank: int | None = None) -> ExplainAnswer:
+        """Why each source that a lookup lists holds no more of the prompt."""
+        histories = await self._histories_for(query)
+        explained = self._explainer.explain(
+            query, dp_rank, lambda key: self.history.kept(key) if histories is None else histories.get(key, ())
+        )
+        return await Slices(self.clock).run(explained)
+
+    async def _histories_for(self, query: LookupQuery) -> dict[SourceId, list[Told]] | None:
+        """Of few sources as the store has them, other replicas' entries too; None: this process's own will do."""
+        listed = self._lookup.candidates(query).listed
+        if self.replica is None or len(listed) > HISTORIES_READ:
+            return None
+        told = {}
+        for source in [candidate.source.descriptor.id for candidate in listed]:
+            told[source], _ = await self.replica.histories.read([source], None, HISTORY_WHOLE)
+        return told
+
     async def source_statuses(self) -> list[SourceStatus]:
         """Of every source what a router must know at once."""
         slices = Slices(self.clock)
@@ -527,8 +562,13 @@ class Node:
         """The metrics."""
         self.telemetry.nobodys = Counter()
         self.telemetry.texts.cache_bytes = self._making.cache_bytes
+
         self.telemetry.feedback = self.consistency.counts()
         self.telemetry.receipts.speculative_blocks = self.speculation.blocks
+
+        if self.mirror.removals.forgotten:
+            self.telemetry.limits_reached["limits.removals_kept"] = self.mirror.removals.forgotten
+
         if self.replica is not None:
             dropped = self.replica.histories.dropped + self.history.dropped
             if dropped:
@@ -762,6 +802,7 @@ class Node:
                 self.routed.look()
                 look_for_lost_at = self.clock.now() + LOST_EVERY_S
             self.history.turn()
+            self.mirror.removals.now = self.clock.now()  # of what the journal tells; ingest has its own moments
             busy = self.ingest.tidy_slice()
             busy = self.speculation.tidy_slice(self.clock.now()) or busy
             busy = self.answers.tidy() or busy
