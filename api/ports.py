@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from indexer.hashing.texts import TextMemo
     from indexer.model import Descriptor
     from indexer.tracing import Tracing
+    from schemas.explain import ExplainAnswer
     from schemas.feedback import FeedbackReport, FeedbackResult
     from schemas.history import HistoryList
     from schemas.lookup import Holdings, LookupAnswer, LookupQuery
@@ -138,6 +139,13 @@ class NodePort(Protocol):
 
     def feedback_refused(self) -> None:
         """Count a report of that which was refused."""
+        ...
+
+    async def explain(self, query: LookupQuery, dp_rank: int | None = None) -> ExplainAnswer:
+        """Why each source that a lookup lists, or only those of that rank, holds no more of the prompt.
+
+        `query` as for `lookup`; raises as that.
+        """
         ...
 
     async def source_statuses(self) -> list[SourceStatus]:

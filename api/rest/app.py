@@ -29,6 +29,7 @@ from api.rest.batch import BatchRoute
 from api.rest.body import BodyReader, CallerGone
 from api.rest.door import Door, Handler
 from api.rest.exchange import CALLER, Exchange
+from api.rest.explaining import ExplainRoute
 from api.rest.front import Front
 from api.rest.hashing import HashRoute
 from api.rest.hot import LookupRoute
@@ -82,6 +83,7 @@ def create_app(
         "/v1/pick": {"POST": Door("lookup", pick.pick)},
         "/v1/pick/{path:path}": dict.fromkeys(METHODS, Door(None, pick.pick_and_let_pass)),
         "/v1/hash": {"POST": Door("lookup", HashRoute(node, exchange, requests, readying).hash)},
+        "/v1/explain": {"POST": Door("lookup", ExplainRoute(node, exchange, requests, limits, readying).explain)},
         "/v1/sources": {
             "GET": Door("lookup", sources.list_sources),
             "POST": Door("admin", sources.add_source),

@@ -20,6 +20,7 @@ from api.rest.value_texts import (
     SOURCE_STATES,
     listed,
 )
+from indexer.explain.codes import CODES
 
 _POD = "The pod's name, as registered."
 _RANK = "Data-parallel rank of the engine process."
@@ -57,6 +58,11 @@ _LOOKUP: Final = {
     "add_special_tokens": "Beside `prompt` or `messages`: whether the tokenizer adds its special tokens. Left out: as "
     "the engines do, yes for `prompt` and no for `messages`.",
     "block_hashes": "Instead of `token_ids`: hashes of the prompt's whole blocks from its start; at most 131,072.",
+}
+
+_TARGET: Final = {
+    "pod": "Only this pod, by any of its names; not beside `pods`.",
+    "dp_rank": "Only sources of this rank.",
 }
 
 TEXTS: Final = frozenset(
@@ -107,6 +113,53 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
         "timeout_ms": "Deadline for the tokens of a text; else without effect.",
     }
     | dict.fromkeys(("block_hashes", "prompt_tokens", "scheme"), "Not here: hashes are what is asked for."),
+    "ExplainBody": _LOOKUP | _TARGET,
+    "ExplainTarget": _TARGET,
+    "ExplainAnswer": {
+        "request_id": "The caller's, else one of ours.",
+        "model": "Base model that was asked about.",
+        "lora_name": "Adapter that was asked about.",
+        "resolved_by": "What `model` turned out to be; null = none was named, or nobody knows it.",
+        "tokenizer": "Only where the prompt was told as text: what tokenized it.",
+        "nearest_model": "Only where the model is unknown: the known name most like it.",
+        "prompt_tokens": "Length of the prompt.",
+        "state": "Of the lookup's answer.",
+        "reason": "Of the lookup's answer.",
+        "pods": "One entry a source, in the order of the lookup's answer.",
+        "took_us": "Microseconds from the whole request to the answer.",
+    },
+    "PodExplanation": {
+        "pod": _ANSWERED_POD,
+        "dp_rank": _RANK,
+        "state": "Of the source, at this moment.",
+        "bound": "Which way its numbers may err.",
+        "lag_ms": "Age of the newest proof that nothing is missing.",
+        "generation": "Which life of the engine.",
+        "sequence": "The engine's last applied batch: the entry is true at this number.",
+        "block_size": "Tokens a block of this engine; null = not known yet.",
+        "prompt_blocks": "Whole blocks that the prompt has there; null where that is not known or does not matter.",
+        "matched_tokens": "As in a lookup.",
+        "reusable_tokens": "As in a lookup.",
+        "missing": "The first block that it does not hold; null = none is, or it does not matter.",
+        "code": f"What decides.{listed(CODES)}",
+        "why": "The same in a sentence, with its numbers.",
+        "advice": "What to do about it.",
+        "removed": "Where that block was removed in this life: when.",
+        "further": "What else should be known, each once.",
+    },
+    "MissingBlock": {
+        "block": "Its index, from 0.",
+        "first_token": "Its first token's index.",
+        "end_token": "Index of the token behind its last.",
+        "hash": "Its token hash.",
+    },
+    "RemovedBlock": {
+        "at": "When, by our clock: UTC, RFC 3339.",
+        "ago_ms": "How long ago, to a tenth of a second.",
+        "tier": "From which memory tier it went last.",
+        "group": "Of which KV-cache group.",
+    },
+    "Finding": {"code": "As above.", "why": "In a sentence, with its numbers.", "advice": "What to do about it."},
     "MmItemBody": {
         "hash": "Content hash, as the engine names it.",
         "offset": "First token of the prompt that stands for it.",

@@ -19,6 +19,8 @@ class RestLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Lookups in one batch. Beyond: 422. Their prompts together may hold `tokens`; items beyond: 422, each alone."""
     batches_waiting: int = 32
     """Batches at once. Beyond: 429 with Retry-After."""
+    explanations: int = 32
+    """Of misses, at once. Beyond: 429 with Retry-After."""
     connections: int = 4_096
     """Open at once. Beyond: 429 with Retry-After to the first request, and the connection ends."""
     connections_per_caller: int = 1_024

@@ -16,7 +16,8 @@ from api.rest.lookup_request import HASH_BLOCKS_MAX, PARAMETERS, PROMPT_FIELDS
 from api.rest.media import ANSWER_TYPES
 from api.rest.prompt_text import ONLY_WITH_TEXT
 from indexer import happenings, model
-from schemas import history, receipts, reports, rest
+from indexer.explain import codes
+from schemas import explain, history, receipts, reports, rest
 from schemas.lookup import LookupAnswer
 from schemas.receipts import REPORTS_MAX
 
@@ -33,6 +34,12 @@ _BATCH: Final = (
     "One item that is refused fails no other. Headers hold for every item. The prompts together may be as long as one "
     "prompt may be; items are asked in their order, those that wait for events or a tokenizer all at once. An item "
     "whose deadline passes before its turn is answered `no_signal`, `reason: deadline`."
+)
+
+_EXPLAIN: Final = (
+    "Takes what a lookup takes. It costs more than a lookup and is meant for people. Entries stand in the order of the "
+    "lookup's, and say the same of what is held; `code` is of what decides, `further` has what else should be known. "
+    "Another replica's source is explained as far as its journal and history tell. " + _GIVEN_TWICE
 )
 
 _PICK: Final = (
@@ -64,6 +71,7 @@ ROOTS: Final = (
     rest.BatchBody,
     LookupAnswer,
     rest.HashAnswer,
+    explain.ExplainAnswer,
     rest.SourceBody,
     rest.SourceSet,
     rest.CordonBody,
@@ -121,7 +129,10 @@ def _schemas() -> Json:
     with_hashes["properties"] |= {"block_size": {"type": "integer"}}
     schemas["HashBody"] = _hash_body(body)
     schemas["RoutedBody"]["oneOf"] = _routed_forms()
+    schemas["ExplainBody"] = _explain_body(body)
     schemas["BatchAnswer"] = _batch_answer()
+    for name in ("PodExplanation", "Finding"):
+        schemas[name]["properties"]["code"] = {"enum": list(get_args(codes.Code))}
     entry = schemas["PodEntry"]["properties"]
     for name, kind in (("state", model.SourceState), ("bound", model.Bound)):
         entry[name] = {"enum": list(get_args(kind))}
@@ -207,6 +218,15 @@ def _hash_body(lookup_body: Json) -> Json:
     }
 
 
+def _explain_body(lookup_body: Json) -> Json:
+    _, schemas = msgspec.json.schema_components([explain.ExplainTarget], ref_template=REF + "{name}")
+    return lookup_body | {
+        "title": "ExplainBody",
+        "description": "Body of `POST /v1/explain`: a lookup's, and whom it is about.",
+        "properties": lookup_body["properties"] | schemas["ExplainTarget"]["properties"],
+    }
+
+
 def _without_null(schema: Json) -> Json:
     kinds = [kind for kind in schema.get("anyOf", []) if kind != {"type": "null"}]
     if not kinds:
@@ -270,6 +290,21 @@ def _paths() -> Json:
                     *_prompt_headers(),
                 ],
                 description=_GIVEN_TWICE,
+            )
+        },
+        "/v1/explain": {
+            "post": _operation(
+                "explain",
+                "lookup",
+                "Why engines hold no more of this prompt: the first missing block, what became of it, what to do",
+                _answers("ExplainAnswer"),
+                body=_prompt_body("ExplainBody"),
+                parameters=[
+                    *_query_parameters(PARAMETERS[False]),
+                    *_query_parameters(explain.ExplainTarget),
+                    *_prompt_headers(),
+                ],
+                description=_EXPLAIN,
             )
         },
         "/v1/sources": {

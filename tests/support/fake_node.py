@@ -28,6 +28,7 @@ from indexer.hashing.texts import TextMemo
 from indexer.model import Descriptor, SourceId
 from indexer.source_log import A_CALLER
 from indexer.tracing import Tracing
+from schemas.explain import ExplainAnswer
 from schemas.feedback import FeedbackReport, FeedbackResult
 from schemas.history import HistoryItem, HistoryList, HistoryNumbers
 from schemas.lookup import (
@@ -59,7 +60,7 @@ from schemas.rest import (
     VersionAnswer,
 )
 from schemas.watch import SourceStatus
-from tests.support.reports import consistency_row, staleness_row
+from tests.support.reports import consistency_row, explained_pod, staleness_row
 
 _ENCODE = {"json": msgspec.json.encode, "msgpack": msgspec.msgpack.encode, "proto": entry_wire.entry}
 SOURCES_MAX = 1_000
@@ -98,6 +99,8 @@ class FakeNode:
         self.limits_reached: Counter[str] = Counter()
         self.fed: list[FeedbackReport] = []
         self.refused_feedback = 0
+        self.explained: list[tuple[tuple[str, ...] | None, int | None]] = []
+        """Pods and rank of each question why."""
         self.histories: list[tuple[int | None, int, tuple[int, int, int] | None]] = []
         """Rank, limit and `after` of each question for a history."""
 
@@ -195,6 +198,23 @@ class FakeNode:
         ]
         views = [view for view in views if state is None or view.state == state]
         return views[:limit] if limit else views
+
+    async def explain(self, query: LookupQuery, dp_rank: int | None = None) -> ExplainAnswer:
+        """What it was asked, with one entry that holds nothing."""
+        answer = self.lookup(query, encoding="msgpack")
+        self.explained.append((query.pods, dp_rank))
+        return ExplainAnswer(
+            request_id=answer.request_id,
+            model=answer.model,
+            lora_name=answer.lora_name,
+            resolved_by=None,
+            prompt_tokens=answer.prompt_tokens,
+            tokenizer=answer.tokenizer,
+            state=answer.state,
+            reason=None,
+            pods=[explained_pod("10.0.0.1:8000")],
+            took_us=0,
+        )
 
     async def source_statuses(self) -> list[SourceStatus]:
         self._fail()

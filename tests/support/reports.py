@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from indexer.reports.consistency import figures_of
 from indexer.reports.feedback import WIDTH
+from schemas.explain import Finding, MissingBlock, PodExplanation, RemovedBlock
 from schemas.reports import (
     AgePercentiles,
     AgeReport,
@@ -78,4 +79,29 @@ def consistency_row(source: Descriptor) -> ConsistencyRow:
         drifted=False,
         trend=ConsistencyTrend(exact_share_1h=0.5, exact_share_24h=1.0, change=-0.5),
         windows={"1m": figures, "1h": figures},
+    )
+
+
+def explained_pod(pod: str) -> PodExplanation:
+    """A source that holds one of two blocks."""
+    missing = MissingBlock(block=1, first_token=16, end_token=32, hash="00f3c0de00000002")
+    removed = RemovedBlock(at="2026-11-30T00:00:00.000+00:00", ago_ms=1_500, tier="gpu", group=0)
+    return PodExplanation(
+        pod=pod,
+        dp_rank=0,
+        state="live",
+        bound="exact",
+        lag_ms=3,
+        generation="5f3a9c0d12e4",
+        sequence=7,
+        block_size=16,
+        prompt_blocks=2,
+        matched_tokens=16,
+        reusable_tokens=16,
+        missing=missing,
+        code="evicted",
+        why="block 1 went",
+        advice="More memory.",
+        removed=removed,
+        further=[Finding(code="stale", why="silent", advice="Look.")],
     )

@@ -23,6 +23,7 @@ from api.rest.value_texts import (
     REASONS,
     SOURCE_STATES,
 )
+from indexer.explain.codes import CODES, Code
 from indexer.happenings import Cause, What
 from indexer.model import AnswerState, Bound, Reason, SourceState
 from indexer.reports.causes import MismatchCause
@@ -138,6 +139,7 @@ def test_every_field_and_parameter_is_described() -> None:
         "HistoryFilters",
         "StalenessFilters",
         "ConsistencyFilters",
+        "ExplainTarget",
     }
     parameters = [parameter for _, _, operation in _operations() for parameter in operation.get("parameters", [])]
     assert len(parameters) > 20
@@ -154,6 +156,7 @@ def test_every_field_and_parameter_is_described() -> None:
         (HAPPENINGS, What),
         (CAUSES, Cause),
         (MISMATCHES, MismatchCause),
+        (CODES, Code),
     ],
 )
 def test_every_value_has_a_line(texts: dict[str, str], values: object) -> None:
@@ -173,6 +176,7 @@ def test_every_value_has_a_line(texts: dict[str, str], values: object) -> None:
         ("HistoryItem", "what", HAPPENINGS),
         ("HistoryItem", "cause", CAUSES),
         ("ConsistencyFigures", "causes", MISMATCHES),
+        ("PodExplanation", "code", CODES),
     ],
 )
 def test_closed_lists_are_explained_where_they_stand(schema: str, field: str, texts: dict[str, str]) -> None:
