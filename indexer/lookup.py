@@ -99,8 +99,11 @@ class Lookup:
         """The sources that a question is about."""
         return self._candidates_for(query)
 
-    def answer(self, query: LookupQuery, encoding: Encoding = "json") -> LookupAnswer:
-        """Answer one question. Raises BadRequestError and SchemeConflictError for what only the core can judge."""
+    def answer(self, query: LookupQuery, encoding: Encoding = "json", *, noted: bool = True) -> LookupAnswer:
+        """Answer one question. Raises BadRequestError and SchemeConflictError for what only the core can judge.
+
+        `noted`: it is an answer by which somebody may route.
+        """
         started = self._clock.now()
         scene = self._scene(query, started)
         candidates = scene.candidates
@@ -116,7 +119,7 @@ class Lookup:
         adapter_unknown = bool(lora_name) and lora_name not in candidates.adapter_known
         pods, reason = self._entries(query, scene, prompt, blocked, encoding, adapter_unknown=adapter_unknown)
         state = "no_signal" if not scene.heard else "degraded" if scene.degraded or blocked else "exact"
-        if self.answers is not None:
+        if noted and self.answers is not None:
             self.answers.note(query, lora_name, scene, prompt, usable)
         return LookupAnswer(
             request_id=query.request_id or "",

@@ -118,8 +118,7 @@ class Node:
         secret = (settings.auth.hash_secret or "").encode()
         weights = settings.models.weights
         chance = random.SystemRandom()
-        self.mirror = Mirror(chance.randrange(SHIFT_MAX), Removals(settings.limits.removals_kept))
-        self.mirror.removals.now = clock.now()
+        self.mirror = Mirror(chance.randrange(SHIFT_MAX), Removals(settings.limits.removals_kept, clock.now()))
         self.registry = Registry(aliases=settings.models.aliases, sources_max=settings.limits.sources)
         self.speculation = Speculation(
             self.mirror, blocks_max=settings.limits.speculative_blocks, reached=self.limit_reached
@@ -189,18 +188,7 @@ class Node:
             follows=self._follows,
             journal_age_s=lambda source: None if self.replica is None else self.replica.journal_age_s(source),
         )
-
         self.consistency, self._distrust = self._on_feedback()
-
-        self._explainer = Explainer(
-            self._lookup,
-            self.registry,
-            self.mirror,
-            clock,
-            tier_ttls=_tier_ttls(settings),
-            follows=self._follows,
-        )
-
         self._was_ready = False
         self._started_at = clock.now()
         if settings.redis.url is not None:
@@ -454,10 +442,16 @@ class Node:
     async def explain(self, query: LookupQuery, dp_rank: int | None = None) -> ExplainAnswer:
         """Why each source that a lookup lists holds no more of the prompt."""
         histories = await self._histories_for(query)
-        explained = self._explainer.explain(
-            query, dp_rank, lambda key: self.history.kept(key) if histories is None else histories.get(key, ())
+        explainer = Explainer(
+            self._lookup,
+            self.registry,
+            self.mirror,
+            self.clock,
+            tier_ttls=_tier_ttls(self.settings),
+            follows=self._follows,
+            told=lambda key: self.history.kept(key) if histories is None else histories.get(key, ()),
         )
-        return await Slices(self.clock).run(explained)
+        return await Slices(self.clock).run(explainer.explain(query, dp_rank))
 
     async def _histories_for(self, query: LookupQuery) -> dict[SourceId, list[Told]] | None:
         """Of few sources as the store has them, other replicas' entries too; None: this process's own will do."""

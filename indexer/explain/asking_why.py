@@ -46,7 +46,7 @@ _decode: Final = msgspec.msgpack.Decoder(PodEntry).decode
 
 
 class Explainer:
-    """One per process. `follows`: whether another replica applies a source's events."""
+    """`follows`: whether another replica applies a source's events; `told`: what is known of its history."""
 
     def __init__(
         self,
@@ -57,25 +57,25 @@ class Explainer:
         *,
         tier_ttls: Mapping[Tier, float],
         follows: Callable[[SourceId], bool],
+        told: Callable[[SourceId], Collection[Told]],
     ) -> None:
         self._lookup = lookup
         self._registry = registry
         self._mirror = mirror
         self._clock = clock
         self._follows = follows
+        self._told = told
         self._missing = Missing(mirror, clock, tier_ttls)
 
-    def explain(
-        self, query: LookupQuery, dp_rank: int | None, told: Callable[[SourceId], Collection[Told]]
-    ) -> Generator[None, None, ExplainAnswer]:
-        """All sources that the question is about, in the order of the lookup's answer; `told`: histories.
+    def explain(self, query: LookupQuery, dp_rank: int | None = None) -> Generator[None, None, ExplainAnswer]:
+        """All sources that the question is about, in the order of the lookup's answer.
 
         A generator that returns it; between its steps others may run. Raises as a lookup does.
         """
         began = self._clock.now()
         limit = query.limit
         query = msgspec.structs.replace(query, group="rank", limit=0)
-        answer = self._lookup.answer(query, "msgpack")
+        answer = self._lookup.answer(query, "msgpack", noted=False)
         query = msgspec.structs.replace(query, lora_name=answer.lora_name)
         entries = [each if isinstance(each, PodEntry) else _decode(each) for each in answer.pods]
         if dp_rank is not None:
@@ -96,7 +96,7 @@ class Explainer:
                 if ends is not None and self._clock.now() > ends:
                     entry.reason = "deadline"
                 facts = yield from self._facts(facts, question, source, holders)
-                facts = self._with_life(facts, source, told(source.descriptor.id))
+                facts = self._with_life(facts, source, self._told(source.descriptor.id))
             pods.append(self._explained(facts))
         return ExplainAnswer(
             request_id=answer.request_id,

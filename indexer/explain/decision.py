@@ -35,7 +35,7 @@ UNSCORED: Final[Mapping[str, str]] = {
     "not_ready": "its pod is not ready",
     "lagging": "the newest proof that nothing is missing is {lag} old, more than max_lag_ms allows",
     "deadline": "the deadline passed before the question could be answered for it",
-    "approximate": "it is known by receipts only",
+    "approximate": "its engine announces nothing, and what was routed there alone says what it may hold",
     "other_model": "it serves another model than the one asked about",
     "model_unknown": "nobody serves the model that was named",
     "filtered": "pod_roles, or an empty pods, leaves it out",
@@ -235,6 +235,9 @@ def _beside(facts: Facts, told: AbstractSet[str] = frozenset()) -> Iterator[Find
 
 def _common(facts: Facts) -> Iterator[Finding]:
     """Of the source, whatever it holds."""
+    expected = facts.entry.speculative_tokens
+    if expected:
+        yield _finding("speculative", f"{expected} tokens are expected to be held soon, by what was routed there")
     if facts.entry.state == "stale":
         yield _stale(facts)
     if "gap" in facts.doubts:

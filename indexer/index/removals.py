@@ -57,11 +57,11 @@ class Removal(NamedTuple):
 
 
 class Removals:
-    """Of one mirror. `kept` 0: none are noted."""
+    """Of one mirror. `kept` 0: none are noted. `now`: the present moment."""
 
     __slots__ = ("_begun", "_gathered", "_hashes", "_kept", "_lives", "_next_life", "_noted", "_runs", "_words", "now")
 
-    def __init__(self, kept: int = REMOVALS_KEPT) -> None:
+    def __init__(self, kept: int = REMOVALS_KEPT, now: float = 0.0) -> None:
         self._kept = kept
         self._hashes: NDArray[np.uint64] = np.empty(0, np.uint64)  # made when the first come
         self._words: NDArray[np.uint64] = np.empty(0, np.uint64)
@@ -73,7 +73,7 @@ class Removals:
         self._begun: dict[int, float] = {}
         self._next_life = 0
         self._noted = 0
-        self.now = 0.0
+        self.now = now
         """The moment of what is being applied, or at least a late one: set by whoever has a clock."""
 
     @property

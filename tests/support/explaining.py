@@ -34,6 +34,7 @@ class AskedCore(Core):
             self.clock,
             tier_ttls=options.get("tier_ttls", {}),
             follows=follows,
+            told=self.history.kept,
         )
 
     def explain(
@@ -47,7 +48,7 @@ class AskedCore(Core):
         """One question; `between` is called between two steps of the work."""
         if token_ids is not None:
             query["tokens"] = u32(token_ids)
-        steps = self.explainer.explain(LookupQuery(**query), dp_rank, self.history.kept)
+        steps = self.explainer.explain(LookupQuery(**query), dp_rank)
         while True:
             try:
                 next(steps)

@@ -173,6 +173,18 @@ def _no_events_yet() -> PodExplanation:
     return core.why(TOKENS)
 
 
+def _speculative() -> PodExplanation:
+    core, _ = one(stored([1], prompt(1)))
+    core.route(TOKENS, "a")
+    return core.why(TOKENS)
+
+
+def _approximate() -> PodExplanation:
+    core = AskedCore(silent_block_sizes={"m": 4})
+    core.engine("a", model="m")
+    return core.why(TOKENS)
+
+
 def plain(**query: Any) -> Callable[[], PodExplanation]:  # noqa: ANN401  passed on as it is
     """Of an engine of model m and role decode that holds one block."""
 
@@ -207,6 +219,7 @@ SITUATIONS: dict[Code, Callable[[], PodExplanation]] = {
     "never_stored": _never_stored,
     "start_differs": _start_differs,
     "tier_only": _tier_only,
+    "speculative": _speculative,
     "below_block_size": plain(token_ids=[0, 1]),
     "lookahead": _lookahead,
     "other_block_size": plain(block_hashes=[5], block_size=16),
@@ -216,17 +229,17 @@ SITUATIONS: dict[Code, Callable[[], PodExplanation]] = {
     "down": _down,
     "cordoned": _cordoned,
     "lagging": plain(max_lag_ms=0),
+    "approximate": _approximate,
     "deadline": plain(token_ids=OTHER, min_sequence={"a": 99}),
     "other_model": lambda: _two_models().why(TOKENS, model="n", pods=("a",)),
     "model_unknown": plain(model="x", pods=("a",)),
     "filtered": plain(pods=("a",), pod_roles=("prefill",)),
     "pod_unknown": plain(pod="x", pods=("x",)),
 }
-FURTHER = {"start_differs", "tier_only"}
+FURTHER = {"start_differs", "tier_only", "speculative"}
 """Never what decides."""
 LATER = {
     "not_ready": "readiness comes with Kubernetes discovery",
-    "approximate": "approximate mode comes with receipts",
 }
 
 
