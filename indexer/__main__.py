@@ -59,7 +59,7 @@ def _command(parsed: argparse.Namespace) -> Callable[[], int]:
             from api.cli import config
 
             return lambda: config.run(_settings(parsed), parsed)
-        case "lookup" | "sources" | "partitions" | "report" | "drain" | "compare" | "doctor":
+        case "lookup" | "explain" | "sources" | "partitions" | "report" | "drain" | "compare" | "doctor":
             return _question(parsed)
         case "redis" | "token" | "plan":
             return _alone(parsed)
@@ -80,6 +80,10 @@ def _question(parsed: argparse.Namespace) -> Callable[[], int]:
             from api.cli import lookup
 
             return lambda: lookup.run(parsed)
+        case "explain":
+            from api.cli import explain
+
+            return lambda: explain.run(parsed)
         case "sources":
             from api.cli import sources
 

@@ -13,6 +13,7 @@ first steps:
   kvindexer sources                   what a running service listens to
   kvindexer lookup --tokens ids.txt   who holds how much of this prompt
   kvindexer doctor                    what is wrong with a deployment, and what to do
+  kvindexer explain --tokens ids.txt  why they hold no more of it, and what to do
 
 exit codes:
   0    done; for questions: answered, whatever the answer
@@ -101,6 +102,16 @@ examples:
   kvindexer lookup --tokens ids.u32 --binary --pods 10.0.0.1:8000,10.0.0.2:8000
   kvindexer lookup --prompt "The quick brown fox" --model llama
   kvindexer lookup --messages @request.json      a chat request as it goes to the engine
+"""
+
+EXPLAIN: Final = """\
+A line an engine, best first: what it holds, the first block that is missing, and the code of what decides. Below, in
+words: when and why it went, or why it was never there, what to do, and what else should be known of the engine.
+
+examples:
+  kvindexer explain --tokens ids.txt --model llama
+  kvindexer explain --tokens ids.txt --pod 10.0.0.1:8000
+  kvindexer explain --messages @request.json --json     with times, hashes and numbers for programs
 """
 
 SOURCES: Final = """\

@@ -43,7 +43,7 @@ class Shown(msgspec.Struct, kw_only=True):
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask and print. Raises `CommandFailed`."""
-    question = _prompt(arguments)
+    question = prompt_of(arguments)
     for name in ("model", "lora_name", "pods"):
         value = getattr(arguments, name)
         if value is not None:
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _prompt(arguments: argparse.Namespace) -> dict[str, object]:
+def prompt_of(arguments: argparse.Namespace) -> dict[str, object]:
     """The fields that tell the prompt, in whichever form it was given."""
     if arguments.messages is not None:
         return read_messages(arguments.messages)

@@ -17,6 +17,7 @@ from api.cli.help_texts import (
     DEMO,
     DOCTOR,
     DRAIN,
+    EXPLAIN,
     LOOKUP,
     OVERVIEW,
     PARTITIONS,
@@ -55,6 +56,9 @@ def build_parser(version: str) -> argparse.ArgumentParser:
     )
     _add_replay(commands.add_parser("replay", help="publish a recorded event stream as the engines did", epilog=REPLAY))
     _add_lookup(commands.add_parser("lookup", help="ask a running service about one prompt", epilog=LOOKUP))
+    _add_explain(
+        commands.add_parser("explain", help="why engines hold no more of one prompt, and what to do", epilog=EXPLAIN)
+    )
     _add_sources(commands.add_parser("sources", help="what a running service listens to", epilog=SOURCES))
     _add_partitions(
         commands.add_parser("partitions", help="which replicas there are, and who owns what", epilog=PARTITIONS)
@@ -243,6 +247,20 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
 def _add_lookup(parser: argparse.ArgumentParser) -> None:
     parser.description = "Ask a running service which engines hold how much of one prompt, best first."
     _add_client(parser)
+    _add_prompt(parser)
+    parser.add_argument("--pods", type=_names, metavar="A,B", help="only these pods")
+
+
+def _add_explain(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Ask a running service why engines hold no more of one prompt, and what to do about it."
+    _add_client(parser)
+    _add_prompt(parser)
+    parser.add_argument("--pod", help="only this pod, by any of its names")
+    parser.add_argument("--rank", type=_whole, metavar="N", help="only this data-parallel rank")
+
+
+def _add_prompt(parser: argparse.ArgumentParser) -> None:
+    """What tells a prompt, in whichever form."""
     prompt = parser.add_mutually_exclusive_group(required=True)
     prompt.add_argument(
         "--tokens",
@@ -256,7 +274,6 @@ def _add_lookup(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--binary", action="store_true", help="the file is raw little-endian u32")
     parser.add_argument("--model", help="model or adapter")
     parser.add_argument("--lora", dest="lora_name", metavar="NAME", help="adapter")
-    parser.add_argument("--pods", type=_names, metavar="A,B", help="only these pods")
 
 
 def _add_sources(parser: argparse.ArgumentParser) -> None:

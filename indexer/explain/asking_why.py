@@ -148,6 +148,7 @@ class Explainer:
         began_at = now - (wall_us - of.generation) / 1e6
         return replace(
             facts,
+            removals_kept=self._mirror.removals.is_kept,
             removals_known_s=max(0.0, now - known_since) if known_since > began_at + EXACT_S else None,
             blocks_held=sum(source.holdings.blocks),
             waiting=source.holdings.waiting,

@@ -188,7 +188,7 @@ def _never(facts: Facts) -> Finding:
     """What is left."""
     miss, known_s = facts.miss, facts.removals_known_s
     why = f"block {0 if miss is None else miss.block} was not announced in this life of the engine"
-    if known_s == 0:
+    if not facts.removals_kept:
         why += ", or went: removals are not kept here (limits.removals_kept)"
     elif known_s is not None:
         why += f", or went more than {_span(known_s)} ago: removals of before are not known (limits.removals_kept)"

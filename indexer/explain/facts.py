@@ -74,6 +74,7 @@ class Facts:
     blocks: int | None = None
     """Whole blocks of the prompt; None where its block size is not known."""
     miss: Miss | None = None
+    removals_kept: bool = True
     removals_known_s: float | None = None
     """All removals of the last so many seconds are known; None: all of this life."""
     blocks_held: int = 0

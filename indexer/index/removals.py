@@ -77,6 +77,11 @@ class Removals:
         """The moment of what is being applied, or at least a late one: set by whoever has a clock."""
 
     @property
+    def is_kept(self) -> bool:
+        """Whether any are noted."""
+        return self._kept > 0
+
+    @property
     def forgotten(self) -> int:
         """How many were noted and gave their place to later ones."""
         return max(0, self._noted + len(self._gathered) - self._kept) if self._kept else 0

@@ -25,7 +25,15 @@ from tests.support.serving import exchange, served_in_thread
 BODY_MAX = 3_000
 IDS = b'{"token_ids":[1,2,3]}'
 CHAT = b'{"model":"m","messages":[{"role":"user","content":"Hello"}]}'
-PATHS = ("/v1/lookup", "/v1/lookup/batch", "/v1/hash", "/v1/pick", "/v1/pick/v1/completions", "/v1/sources")
+PATHS = (
+    "/v1/lookup",
+    "/v1/lookup/batch",
+    "/v1/hash",
+    "/v1/explain",
+    "/v1/pick",
+    "/v1/pick/v1/completions",
+    "/v1/sources",
+)
 BODIES = (
     IDS,
     b'{"token_ids":[1],"block_size":1}',

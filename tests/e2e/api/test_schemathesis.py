@@ -31,6 +31,7 @@ BEYOND_SCHEMAS: Final = {
     "cache_salt.not_allowed": "a salt in the header is the one in the body",
     "mm_items.overlap": "items lie side by side",
     "prompt_tokens.not_allowed": "a prompt is no shorter than the blocks that its hashes stand for",
+    "pod.not_allowed": "one pod is named, or several",
     "endpoint.not_connectable": "an IPv6 address has eight groups",
     "address.not_allowed": "the same",
     "endpoint.missing": "whether a source needs an endpoint is its model's matter",

@@ -61,6 +61,7 @@ _DOORS = {
     "/v1/lookup": {"prompt": "t"},
     "/v1/lookup/batch": {"items": [{"prompt": "t"}]},
     "/v1/hash": {"prompt": "t", "block_size": 1},
+    "/v1/explain": {"prompt": "t", "pod": "a"},
     "/v1/pick": {"prompt": "t"},
     "/lookup": {"prompt": "t"},
 }

@@ -1,0 +1,107 @@
+"""`kvindexer explain`: ask a running service why engines hold no more of one prompt, and show what to do about it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from api.cli import output
+from api.cli.client import CommandFailed, client_of, decoded
+from api.cli.lookup import prompt_of
+
+
+class Finding(msgspec.Struct, kw_only=True):
+    """What else should be known."""
+
+    code: str
+    why: str
+
+
+class Missing(msgspec.Struct, kw_only=True):
+    """The first block that is not held."""
+
+    block: int
+    first_token: int
+    end_token: int
+    hash: str
+
+
+class Row(msgspec.Struct, kw_only=True):
+    """What is shown of one entry; other fields are for `--json`."""
+
+    pod: str
+    code: str
+    why: str
+    advice: str
+    dp_rank: int = 0
+    state: str = "?"
+    bound: str = "?"
+    matched_tokens: int = 0
+    reusable_tokens: int = 0
+    missing: Missing | None = None
+    further: list[Finding] = []
+
+
+class Shown(msgspec.Struct, kw_only=True):
+    """What is shown of an answer."""
+
+    state: str
+    prompt_tokens: int
+    pods: list[Row]
+    model: str | None = None
+    reason: str | None = None
+    nearest_model: str | None = None
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Ask and print. Raises `CommandFailed`."""
+    question = prompt_of(arguments)
+    asked = {
+        "model": arguments.model,
+        "lora_name": arguments.lora_name,
+        "pod": arguments.pod,
+        "dp_rank": arguments.rank,
+    }
+    question |= {name: value for name, value in asked.items() if value is not None}
+    answer = client_of(arguments).request("POST", "/v1/explain", question)
+    if arguments.json:
+        sys.stdout.write(answer.decode().rstrip("\n") + "\n")
+        return 0
+    try:
+        shown = msgspec.convert(decoded(answer), Shown)
+    except msgspec.ValidationError as error:
+        raise CommandFailed(f"the answer is no explanation ({error}): is this the service?") from error
+    print_answer(shown, output.console())
+    return 0
+
+
+def print_answer(shown: Shown, console: Console) -> None:
+    """A line about the whole, a table, best first, and each entry in words."""
+    why = "" if shown.reason is None else f" ({shown.reason})"
+    nearest = "" if shown.nearest_model is None else f", nearest known model: {shown.nearest_model}"
+    asked = "any model" if shown.model is None else f"model {shown.model}"
+    console.print(f"{shown.state}{why}: {shown.prompt_tokens} prompt tokens, {asked}{nearest}")
+    if not shown.pods:
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for title in ("pod", "rank", "state", "bound"):
+        table.add_column(title)
+    for title in ("matched", "reusable", "missing block", "from token"):
+        table.add_column(title, justify="right")
+    for title in ("its hash", "because"):
+        table.add_column(title)
+    for row in shown.pods:
+        held = (str(row.matched_tokens), str(row.reusable_tokens))
+        missing = row.missing
+        gap = ("-", "-", "-") if missing is None else (str(missing.block), str(missing.first_token), missing.hash)
+        table.add_row(row.pod, str(row.dp_rank), row.state, row.bound, *held, *gap, row.code)
+    console.print(table)
+    for row in shown.pods:
+        console.print(f"\n{row.pod}#{row.dp_rank}: {row.code}: {row.why}")
+        console.print(f"  to do: {row.advice}")
+        for finding in row.further:
+            console.print(f"  also {finding.code}: {finding.why}")
