@@ -17,6 +17,7 @@ from indexer.clock import SystemClock
 from indexer.hashing.chain import hash_prompt
 from indexer.index.mirror import Mirror
 from indexer.index.records import LaneTable
+from indexer.index.removals import Why
 from indexer.ingest import Ingest
 from indexer.model import Descriptor, RawBatch, Tier
 from loadtest.content import BLOCK, Document
@@ -47,7 +48,7 @@ class Nowhere:
         del slot, lane, hashes, parents
         return []
 
-    def remove(self, slot: int, lane: int, hashes: Sequence[int]) -> None:
+    def remove(self, slot: int, lane: int, hashes: Sequence[int], why: Why) -> None:
         """See `Mirror.remove`."""
 
 
