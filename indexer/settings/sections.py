@@ -237,8 +237,8 @@ class Limits(Section, frozen=True):
     """Blocks that are expected of sources since prompts were routed to them (`/v1/routed`), about 200 bytes each;
     beyond, what would end next goes."""
     removals_kept: Annotated[int, Meta(ge=0, le=4_194_304)] = 262_144
-    """The latest blocks that went, over all sources, by which `/v1/explain` tells when and why: 16 bytes each. 0: none.
-    Where older ones were forgotten, `limits.removals_kept` counts them."""
+    """The latest blocks that went, over all sources, by which `/v1/explain` tells when and why, 16 bytes each; beyond,
+    the oldest are forgotten, and counted. 0: none."""
     max_clears_per_minute: Count = 120
     """Pods that callers clear, or remove while blocks of them are known: a discovery that has gone wrong must not empty
     the index. `PUT /v1/sources?max_removals=N` says instead how many sources may go."""
