@@ -17,7 +17,7 @@ from api.rest.media import ANSWER_TYPES
 from api.rest.prompt_text import ONLY_WITH_TEXT
 from indexer import happenings, model
 from indexer.explain import codes
-from schemas import explain, history, receipts, reports, rest
+from schemas import explain, feedback, history, receipts, reports, rest
 from schemas.lookup import LookupAnswer
 from schemas.receipts import REPORTS_MAX
 
@@ -56,6 +56,14 @@ _ROUTED: Final = (
     "`token_ids` may also be one bin of little-endian u32, and `block_hashes` one of little-endian u64."
 )
 
+_FEEDBACK: Final = (
+    f"At most {REPORTS_MAX} reports. Of an array each is taken or refused by itself; one that comes alone is refused "
+    "as any request is. A report counts once for a request and source, and only where the lookup that it is about was "
+    "answered by this replica, of late, and could count the source: `joined` says how many did. Without `request_id`, "
+    "or where it is not known, the newest lookup of the same prompt, model and tenant is meant. In MessagePack "
+    "`token_ids` may also be one bin of little-endian u32, and `block_hashes` one of little-endian u64."
+)
+
 _SCHEMES: Final[Json] = {
     "bearer": {
         "type": "http",
@@ -85,6 +93,8 @@ ROOTS: Final = (
     reports.ConsistencyReport,
     receipts.RoutedBody,
     receipts.ReportsTaken,
+    feedback.FeedbackBody,
+    feedback.FeedbackTaken,
     rest.PartitionList,
     rest.ReplicaDrained,
     rest.Readiness,
@@ -130,6 +140,7 @@ def _schemas() -> Json:
     schemas["HashBody"] = _hash_body(body)
     schemas["RoutedBody"]["oneOf"] = _routed_forms()
     schemas["ExplainBody"] = _explain_body(body)
+    schemas["FeedbackBody"]["allOf"] = _feedback_rules()
     schemas["BatchAnswer"] = _batch_answer()
     for name in ("PodExplanation", "Finding"):
         schemas[name]["properties"]["code"] = {"enum": list(get_args(codes.Code))}
@@ -182,6 +193,26 @@ def _routed_forms() -> list[Json]:
         }
         for name, (kind, others) in forms.items()
     ]
+
+
+def _feedback_rules() -> list[Json]:
+    """A report names its request, or tells its prompt, or both; and what was reused, unless the request failed."""
+    nothing: Json = {"type": "null"}
+    forms: tuple[dict[str, str], ...] = (
+        {"request_id": "string", "token_ids": "null", "block_hashes": "null", "block_size": "null", "scheme": "null"},
+        {"token_ids": "array", "block_hashes": "null", "block_size": "null", "scheme": "null"},
+        {"block_hashes": "array", "block_size": "integer", "token_ids": "null"},
+    )
+    told = [
+        {
+            "required": [name for name, kind in form.items() if kind != "null"],
+            "properties": {name: nothing if kind == "null" else {"type": kind} for name, kind in form.items()},
+        }
+        for form in forms
+    ]
+    counted = {"required": ["cached_tokens"], "properties": {"cached_tokens": {"type": "integer"}}}
+    failed = {"required": ["ok"], "properties": {"ok": {"const": False}}}
+    return [{"oneOf": told}, {"anyOf": [counted, failed]}]
 
 
 def _batch_answer() -> Json:
@@ -411,6 +442,16 @@ def _paths() -> Json:
                 _answers("ReportsTaken", "202", "Taken, or told one by one why not."),
                 body=_body({"oneOf": [{"$ref": REF + "RoutedBody"}, _list_of("RoutedBody")]}),
                 description=_ROUTED,
+            )
+        },
+        "/v1/feedback": {
+            "post": _operation(
+                "report_feedback",
+                "reports",
+                "What engines really reused: compared with what was answered (scope report)",
+                _answers("FeedbackTaken", "202", "Taken, or told one by one why not."),
+                body=_body({"oneOf": [{"$ref": REF + "FeedbackBody"}, _list_of("FeedbackBody")]}),
+                description=_FEEDBACK,
             )
         },
         "/v1/partitions": {

@@ -1,4 +1,4 @@
-"""`POST /v1/routed`: what callers report of their own requests, one report or an array. Translation only.
+"""`POST /v1/routed` and `/v1/feedback`: what callers report of their requests, one or an array. Translation only.
 
 One report that is refused fails no other of its array; one that is alone is refused as any request is.
 """
@@ -17,6 +17,7 @@ from api.admission import Shares
 from api.ports import NodePort
 from api.problems import count_denial, count_limit, problem_of, refusal_of
 from api.rest.exchange import Exchange, caller_of, sharer_of
+from api.rest.feedback_report import feedback_report
 from api.rest.limits import RestLimits
 from api.rest.lookup_request import LookupRequests
 from api.rest.media import BodyForm, body_form
@@ -26,6 +27,7 @@ from api.rest.routed_report import routed_report
 from indexer.clock import SystemClock
 from indexer.model import TOKEN_BYTES
 from indexer.slices import Slices
+from schemas.feedback import FeedbackTaken
 from schemas.receipts import ItemProblem, ReportsTaken
 
 REFUSED: Final = "refused"
@@ -58,9 +60,25 @@ class ReceiptRoutes:
         def refused() -> None:
             self._node.count_routed(REFUSED)
 
-        return await self._each(request, take, refused)
+        taken = await self._each(request, take, refused)
+        return self._exchange.answer(request, taken, HTTPStatus.ACCEPTED)
 
-    async def _each(self, request: Request, take: Take, refused: Callable[[], None]) -> Response:
+    async def feedback(self, request: Request) -> Response:
+        """`POST /v1/feedback`."""
+        caller, tokens_left, joined = caller_of(request), self._limits.tokens, 0
+
+        async def take(form: BodyForm, body: bytes, _: str) -> str | None:
+            nonlocal tokens_left, joined
+            report = feedback_report(self._requests, form, body, caller, tokens_left)
+            tokens_left -= len(report.query.tokens or b"") // TOKEN_BYTES
+            joined += self._node.take_feedback(report) == "joined"
+            return report.request_id
+
+        taken = await self._each(request, take, self._node.feedback_refused)
+        answer = FeedbackTaken(accepted=taken.accepted, items=taken.items, joined=joined)
+        return self._exchange.answer(request, answer, HTTPStatus.ACCEPTED)
+
+    async def _each(self, request: Request, take: Take, refused: Callable[[], None]) -> ReportsTaken:
         with self._under_way.place(sharer_of(request.scope)) as granted:
             if not granted:
                 raise overload("reports.too_many_waiting", "too many reports are under way, of all or of this caller")
@@ -77,8 +95,7 @@ class ReceiptRoutes:
                         raise
                     problems.append(self._problem(error, index, f"{name}.{index}"))
                 await slices.turn()
-            taken = ReportsTaken(accepted=len(bodies) - len(problems), items=problems)
-            return self._exchange.answer(request, taken, HTTPStatus.ACCEPTED)
+            return ReportsTaken(accepted=len(bodies) - len(problems), items=problems)
 
     def _problem(self, error: Exception, index: int, request_id: str) -> ItemProblem:
         refusal = refusal_of(error)

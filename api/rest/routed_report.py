@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from api.access.caller import Caller, tenant_of
 from api.rest.items import items_of
-from api.rest.lookup_request import LookupRequests, token_image, told_hashes
+from api.rest.lookup_request import LookupRequests
 from api.rest.media import BodyForm
 from api.rest.prompt_text import TEXT_FIELDS
+from api.rest.reported_prompt import reported_prompt
 from api.rest.why_not import why_not
 from indexer.errors import BadRequestError, FieldIssue
-from indexer.model import TOKEN_BYTES
 from schemas.lookup import LookupQuery
 from schemas.receipts import PackedRoutedBody, RoutedBody, RoutedReport
 
@@ -42,13 +41,10 @@ def routed_report(
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise why_not(kind, form, body, error, _HINTS) from None
     _check(told)
-    tokens = _image(told.token_ids)
-    if len(tokens or b"") > tokens_left * TOKEN_BYTES:
-        rule = "at most limits.tokens tokens in all prompts of a request together"
-        raise BadRequestError("token_ids.too_many", [FieldIssue("token_ids", rule)])
+    tokens, hashes = reported_prompt(told.token_ids, told.block_hashes, tokens_left)
     query = LookupQuery(
         tokens=tokens,
-        block_hashes=_hashes(told.block_hashes),
+        block_hashes=hashes,
         block_size=told.block_size,
         scheme=told.scheme,
         model=told.model,
@@ -58,16 +54,6 @@ def routed_report(
         mm_items=items_of(told.mm_items),
     )
     return RoutedReport(pod=told.pod, dp_rank=told.dp_rank, request_id=told.request_id, of=told.of, query=query)
-
-
-def _image(ids: bytes | list[int] | None) -> bytes | None:
-    if ids is None or isinstance(ids, bytes):
-        return None if ids is None else token_image(ids, "token_ids")
-    return struct.pack(f"<{len(ids)}I", *ids)
-
-
-def _hashes(given: bytes | list[int | str] | None) -> Sequence[int] | None:
-    return None if given is None else told_hashes(given)
 
 
 def _check(told: RoutedBody | PackedRoutedBody) -> None:

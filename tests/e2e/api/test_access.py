@@ -24,7 +24,7 @@ from tests.support.serving import DEADLINE_S, request, served, served_in_thread
 JSON = "application/json"
 OPEN = {("/healthz", "GET"), ("/readyz", "GET"), ("/metrics", "GET")}
 """What needs no token."""
-REPORTED = {("/v1/routed", "POST")}
+REPORTED = {("/v1/routed", "POST"), ("/v1/feedback", "POST")}
 """What takes a token of scope `report`; all else takes another."""
 
 

@@ -38,7 +38,7 @@ BEYOND_SCHEMAS: Final = {
     "replay_endpoint.not_allowed": "the same",
 }
 """Rules that hold between values: a JSON Schema cannot say them, the descriptions do."""
-ONE_BY_ONE: Final = {"/v1/lookup/batch", "/v1/routed"}
+ONE_BY_ONE: Final = {"/v1/lookup/batch", "/v1/routed", "/v1/feedback"}
 """These refuse items one by one, in an answer that is no refusal."""
 DOCUMENT = schemathesis.openapi.from_dict(json.loads(openapi_document("1.2.3")))
 
