@@ -757,6 +757,9 @@ class Node:
             secret_digest=_digest(secret),
         )
         self._distrust.commands = replica.orders
+        hints = self.telemetry.receipts.hints
+        self.routed.hinted, replica.hints.hear = replica.hints.tell, self.routed.hear
+        replica.hints.count = lambda result, count: hints.update({result: count})
         self.ingest.touched = self._touched_on_store
         self.roster.appeared = replica.appeared
         self.roster.gone_for_good = replica.gone_for_good

@@ -19,6 +19,7 @@ from indexer.partitions.configuring import Configuring
 from indexer.partitions.control import Control
 from indexer.partitions.draining import Draining
 from indexer.partitions.followers import Followers
+from indexer.partitions.hints import Hints
 from indexer.partitions.histories import Histories
 from indexer.partitions.news import News
 from indexer.partitions.on_roster import OnRoster
@@ -76,6 +77,7 @@ class Replica:
                 for number, keys in self._keys.items()
             )
         self.histories = Histories(parts, self._keys)
+        self.hints = Hints(parts, self._keys, self._is_loaded)
         self.orders = Orders(parts, self._keys, self.owners, self.followers)
         self._configuring = Configuring(parts, self._keys, self.owners, self.followers)
         self._control = Control(parts, self._keys, self.owners)
@@ -160,6 +162,8 @@ class Replica:
                 tasks.create_task(self._control.run(), name="store: control"),
                 tasks.create_task(self._configure(), name="store: configure"),
                 tasks.create_task(self._write_histories(), name="store: histories"),
+                tasks.create_task(self._tell_hints(), name="store: tell hints"),
+                tasks.create_task(self._hear_hints(), name="store: hear hints"),
                 tasks.create_task(self._news.run(), name="store: news"),
             ]
             following = tasks.create_task(self._follow(stop), name="store: follow")
@@ -196,6 +200,19 @@ class Replica:
     async def _write_histories(self) -> None:
         await self.watch.agreed.wait()
         await self.histories.run()
+
+    async def _tell_hints(self) -> None:
+        await self.watch.agreed.wait()
+        await self.hints.write()
+
+    async def _hear_hints(self) -> None:
+        await self.watch.agreed.wait()
+        await self.hints.read()
+
+    def _is_loaded(self, number: int) -> bool:
+        """Whether the sources of a partition are known here, as owner or follower."""
+        owner = self.owners.get(number)
+        return (owner is not None and owner.role == "owner") or self.followers.is_following(number)
 
     async def _share(self) -> None:
         await self.watch.agreed.wait()

@@ -191,6 +191,14 @@ class PartitionKeys:
         return self._prefix + b"ctl"
 
     @property
+    def hints(self) -> bytes:
+        """Stream of what is expected of sources: `w` the process that wrote it, `h` hints as MessagePack (hints.py).
+
+        Anybody's, and nothing counts because of it. TTL: retain_s; bounded in entries. Example: kvi:1:{16.3}:hints.
+        """
+        return self._prefix + b"hints"
+
+    @property
     def sources(self) -> bytes:
         """Hash, the registry: source → descriptor as MessagePack. No TTL. Example: kvi:1:{16.3}:sources."""
         return self._prefix + b"sources"

@@ -17,6 +17,8 @@ from indexer.store.client import Client
 from indexer.store.commands import Command, Verb, give
 from indexer.store.entries import Reasserted, Turned
 from indexer.store.failures import StoreFailure
+from indexer.store.hints import PackedHint
+from indexer.store.hints import append as tell
 from indexer.store.history import append
 from indexer.store.journal import Journal, NewCopy
 from indexer.store.layout import PartitionKeys, replicas_key, source_name, tags
@@ -187,6 +189,14 @@ async def histories(client: Client, keys: PartitionKeys, store: Store) -> None:
         break_type(store, keys.history(POD))
 
 
+async def hints(client: Client, keys: PartitionKeys, store: Store) -> None:
+    """hints: whatever lies at its key."""
+    for _ in range(2):
+        with contextlib.suppress(StoreFailure):  # TYPE
+            await tell(client, keys, "w", [PackedHint(source_name(POD), 7, 1_000, bytes(8))], TIMES["retain_ms"])
+        break_type(store, keys.hints)
+
+
 async def _in_all(
     client: Client, keys: PartitionKeys, store: Store, journal: Journal, call: Callable[[], Awaitable[object]]
 ) -> None:
@@ -205,7 +215,8 @@ def test_every_reply_is_given(store: Store) -> None:
     async def body() -> set[tuple[str, str]]:
         client = Heard(store.url)
         try:
-            for tag, part in zip(tags(7), (lease, apply, turn, copies, commands, members, histories), strict=True):
+            parts = (lease, apply, turn, copies, commands, members, histories, hints)
+            for tag, part in zip(tags(len(parts)), parts, strict=True):
                 await part(client, PartitionKeys("kvi", tag), store)
         finally:
             await client.close()

@@ -34,6 +34,7 @@ def all_keys(keys: PartitionKeys, source: SourceId) -> list[bytes]:
         keys.head,
         keys.log,
         keys.control,
+        keys.hints,
         keys.sources,
         keys.source(source),
         *keys.copy(source, 7, 2, 3),
@@ -92,7 +93,7 @@ def test_one_key_for_one_thing() -> None:
     keys = PartitionKeys("kvi", "16.3")
     sources = [SourceId("a", 1), SourceId("a#1", 0), SourceId("a:1:2:3", 0), SourceId("a", 0), SourceId("epoch", 0)]
     made = [key for source in sources for key in (keys.source(source), *keys.copy(source, 7, 2, 3))]
-    made += [keys.epoch, keys.owner, keys.head, keys.log, keys.control, keys.sources]
+    made += [keys.epoch, keys.owner, keys.head, keys.log, keys.control, keys.hints, keys.sources]
 
     assert len(made) == len(set(made))
 
@@ -104,8 +105,8 @@ def test_few_keys_never_expire() -> None:
     assert [keys.epoch, keys.sources] == [key for key in all_keys(keys, POD) if is_without_ttl(key)]
     assert is_without_ttl(deployment_key("kvi"))
     assert not is_without_ttl(replicas_key("kvi"))
-    assert not any(map(is_without_ttl, all_keys(keys, SourceId("}:epoch", 0))[6:]))
-    assert not any(map(is_without_ttl, all_keys(keys, SourceId("x:sources", 0))[6:]))
+    assert not any(map(is_without_ttl, all_keys(keys, SourceId("}:epoch", 0))[7:]))
+    assert not any(map(is_without_ttl, all_keys(keys, SourceId("x:sources", 0))[7:]))
     assert all(WITHOUT_TTL.values())
 
 
