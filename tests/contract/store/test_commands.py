@@ -216,6 +216,27 @@ def test_restoring_a_registry_clears_nothing(store: Store, keys: PartitionKeys) 
     with_client(store, body)
 
 
+def test_a_doubt_is_told_and_changes_nothing(store: Store, keys: PartitionKeys) -> None:
+    """In the generation that it is about; in another it is not even told."""
+
+    async def body(client: Client) -> None:
+        generation = await registered(client, keys)
+        before = store.look.hgetall(keys.sources), store.look.hget(keys.source(POD), "generation")
+
+        told = await say(client, keys, "doubt", nonce="c2", known=generation)
+
+        assert Commanded(generation, entry=last_id(store, keys)) == told
+        assert (b"doubt", b"%d" % generation) == tuple(control(store, keys)[-1][name] for name in (b"v", b"g"))
+        assert Commanded(generation, changed=False) == await say(
+            client, keys, "doubt", nonce="c3", known=generation - 1
+        )
+        assert told == await say(client, keys, "doubt", nonce="c2", known=generation)
+        assert 2 == len(control(store, keys))
+        assert before == (store.look.hgetall(keys.sources), store.look.hget(keys.source(POD), "generation"))
+
+    with_client(store, body)
+
+
 def test_what_was_removed_is_not_restored(store: Store, keys: PartitionKeys) -> None:
     """Its owner, who has not heard yet, takes the registration for lost: the later generation says otherwise."""
 
@@ -279,7 +300,7 @@ def test_who_counts_a_clear_is_told(store: Store, keys: PartitionKeys) -> None:
     with_client(store, body)
 
 
-@pytest.mark.parametrize("verb", ["edit", "clear", "remove"])
+@pytest.mark.parametrize("verb", ["edit", "clear", "remove", "doubt"])
 def test_an_unknown_source_is_told(store: Store, keys: PartitionKeys, verb: Verb) -> None:
     """And nothing is made of it."""
 
