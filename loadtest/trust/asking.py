@@ -20,6 +20,7 @@ _JSON: Final = {"Content-Type": "application/json"}
 class Answer(msgspec.Struct, frozen=True):
     """Of a lookup."""
 
+    request_id: str
     state: str
     pods: list[Told]
 
@@ -42,6 +43,11 @@ class Asker:
             question |= {"min_sequence": after, "timeout_ms": int(WAIT_MAX_S * 1e3)}
         return msgspec.json.decode(self._call("POST", "/v1/lookup", msgspec.json.encode(question)), type=Answer)
 
+    def report_reuse(self, reports: Sequence[Mapping[str, object]]) -> None:
+        """`POST /v1/feedback`. All must be of answers that are known."""
+        taken = msgspec.json.decode(self._call("POST", "/v1/feedback", msgspec.json.encode(reports)))
+        assert taken["joined"] == len(reports), taken
+
     def get(self, path: str) -> Any:  # noqa: ANN401  what JSON can say
         """Anything else."""
         return msgspec.json.decode(self._call("GET", path, None))
@@ -54,5 +60,5 @@ class Asker:
         self._connection.request(method, path, body, _JSON)
         answered = self._connection.getresponse()
         content = answered.read()
-        assert answered.status == http.client.OK, f"{path}: {answered.status} {content!r}"
+        assert answered.status in {http.client.OK, http.client.ACCEPTED}, f"{path}: {answered.status} {content!r}"
         return content

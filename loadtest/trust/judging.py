@@ -61,6 +61,10 @@ class Figures:
     violations: int = 0
     unknowable: int = 0
     """Entries, certain and wrong, where nobody could know."""
+    samples: int = 0
+    """Entries of settled answers, whether certain or not; `right` of them to the token."""
+    right: int = 0
+    told_tokens: int = 0
     true_tokens: int = 0
     false_tokens: int = 0
     lost_tokens: int = 0
@@ -76,6 +80,9 @@ class Figures:
         if told.certain:
             self._note_certain(told, truth, where)
         if settled:
+            self.samples += 1
+            self.right += told.reusable_tokens == truth.now
+            self.told_tokens += told.reusable_tokens
             self.true_tokens += truth.now
             self.false_tokens += max(0, told.reusable_tokens - truth.now)
             self.lost_tokens += max(0, truth.now - told.reusable_tokens)

@@ -28,7 +28,8 @@ class Play:
     """Engines of one recording. A context manager: nothing listens any more afterwards.
 
     `messages`: what is sent in place of the recorded ones; `said`: what an engine's words come to, where they are not
-    true; `lost`: places of messages that no subscriber gets; `listeners`: how many have to listen to an engine.
+    true; `lost`: places of messages that no subscriber gets; `listeners`: how many have to listen to an engine;
+    `fed`: what engines hold is reported back for each settled answer.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Play:
         said: Callable[[int, Moment, Sequence[int]], int] | None = None,
         lost: frozenset[int] = frozenset(),
         listeners: int = 1,
+        fed: bool = False,
     ) -> None:
         self.recorded = recorded
         self.figures = Figures()
@@ -50,6 +52,7 @@ class Play:
         self.position = 0
         self.published = {pod.pod: Moment(0, -1) for pod in recorded.header.pods}
         self.listeners = listeners
+        self._fed = fed
         self._messages = recorded.messages if messages is None else messages
         self._said = recorded.caches.held if said is None else said
         self._delivered = dict(self.published)
@@ -190,11 +193,16 @@ class Play:
         tokens = self.recorded.prompts[prompt]
         answer = self.asker.ask(tokens, after)
         self.figures.note_answer(answer.state, settled=settled)
+        reuse: list[dict[str, object]] = []
         for told in answer.pods:
             pod = self.pods.index(told.pod)
             self._note_reliance(pod, told)
+            truth = self._truth(pod, told, tokens)
             where = f"{self.recorded.name} n={self.position} prompt={prompt}"
-            self.figures.note(told, self._truth(pod, told, tokens), settled=settled, where=where)
+            self.figures.note(told, truth, settled=settled, where=where)
+            reuse.append({"request_id": answer.request_id, "pod": told.pod, "cached_tokens": truth.now})
+        if self._fed and settled:
+            self.asker.report_reuse(reuse)
         return answer
 
     def _note_reliance(self, pod: int, told: Told) -> None:
