@@ -1,6 +1,7 @@
-"""The numbers that people read: a short choice of the results in the README's section "How fast", all in RESULTS.md.
+"""The numbers that people read: a short choice of the results in the README, all of them in RESULTS.md.
 
-The README's stand between two marks, and nothing else of it is touched. What is missed is named in RESULTS.md; why, is
+The README's stand between marks, in "How fast" and, of answers while parts fail, in "When parts fail"; nothing else of
+it is touched. What is missed is named in RESULTS.md; why, is
 for a person to write below the marks.
 """
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 BEGIN: Final = "<!-- numbers: python -m loadtest report --readme -->"
 END: Final = "<!-- numbers end -->"
+FAULTS_BEGIN: Final = "<!-- faults: python -m loadtest report --readme -->"
+FAULTS_END: Final = "<!-- faults end -->"
 HEAD: Final = (
     "# Results of the load tests\n\nMade by `python -m loadtest report --readme` out of `loadtest/results`.\n\n"
 )
@@ -39,14 +42,24 @@ _LOOKUP_COLUMNS: Final = {
 
 def rewrite(readme: Path, all_of_them: Path) -> None:
     """Put the present results into both files. Raises ValueError where the README's marks are missing."""
-    text = readme.read_text()
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{readme.name} lacks the marks {BEGIN} and {END}")
     results = load_all()
-    readme.write_text(f"{before}{BEGIN}\n\n{choice(results)}\n{END}{after}")
+    text = _between(readme, readme.read_text(), (BEGIN, END), choice(results))
+    text = _between(readme, text, (FAULTS_BEGIN, FAULTS_END), faults(results))
+    readme.write_text(text)
     all_of_them.write_text(HEAD + numbers(results))
+
+
+def _between(readme: Path, text: str, marks: tuple[str, str], told: str) -> str:
+    before, begin, rest = text.partition(marks[0])
+    _, end, after = rest.partition(marks[1])
+    if not begin or not end:
+        raise ValueError(f"{readme.name} lacks the marks {marks[0]} and {marks[1]}")
+    return f"{before}{begin}\n\n{told}\n{end}{after}"
+
+
+def faults(results: Sequence[Result]) -> str:
+    """The README's text on answers while parts fail."""
+    return "\n\n".join(part for result in results if result.scenario == "trust" for part in _trust(result)) + "\n"
 
 
 def choice(results: Sequence[Result]) -> str:
@@ -216,6 +229,18 @@ def _dynamo(result: Result) -> list[str]:
     return parts
 
 
+def _trust(result: Result) -> list[str]:
+    (rows,) = result.tables.values()
+    intro = (
+        f"**Answers while parts fail**: recorded vLLM engines ({result.sizes['recordings']}) played to real services, "
+        "each entry compared with what its engine held. A violation is an entry that calls itself certain (`live`, "
+        "`exact`) and is wrong at the `sequence` it names. `nobody could know`: right there, while the engine went on "
+        "in a way of which nothing had come; `noticed within`: for so long at most. Tokens are of the engines' true "
+        "hits, over all answers, whatever they say of themselves."
+    )
+    return [intro, table(rows)]
+
+
 def _without(rows: Sequence[Row], column: str) -> list[Row]:
     return [{name: cell for name, cell in row.items() if name != column} for row in rows]
 
@@ -235,5 +260,6 @@ _PARTS: Final[Mapping[str, Callable[[Result], list[str]]]] = {
     "replicas": _replicas,
     "takeover": _takeover,
     "idle-sources": _idle_sources,
+    "trust": _trust,
 }
 _CHOSEN: Final = ("lookups", "doors", "dynamo")

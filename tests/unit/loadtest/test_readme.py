@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.readme import BEGIN, END, HEAD, choice, numbers, rewrite
+from loadtest.readme import BEGIN, END, FAULTS_BEGIN, FAULTS_END, HEAD, choice, faults, numbers, rewrite
 from loadtest.report import Result, Row, Target, begin, load_all
 
 ROOT = Path(__file__).parents[3]
@@ -58,32 +58,49 @@ def test_every_way_to_ask_and_the_peer_beside() -> None:
     assert "8,192 tokens:\n\n| service | asked by | CPU us |" in text
 
 
+def test_answers_while_parts_fail() -> None:
+    """Told by the README, too."""
+    trust = begin("trust", {"recordings": "basic, clear"})
+    trust.tables["Answers while parts fail"] = [{"what fails": "nothing lost", "violations": 0}]
+    text = faults([result(), trust])
+
+    assert "engines (basic, clear)" in text
+    assert text.endswith("| nothing lost | 0 |\n")
+    assert text.strip() in numbers([result(), trust])
+    assert not faults([result()]).strip()
+
+
 def test_only_what_stands_between_the_marks_is_rewritten(tmp_path: Path) -> None:
     """Twice in a row gives the same; without marks nothing is touched."""
     readme = tmp_path / "README.md"
     everything = tmp_path / "RESULTS.md"
-    readme.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    readme.write_text(f"before\n{BEGIN}\nold\n{END}\nbetween\n{FAULTS_BEGIN}\nold\n{FAULTS_END}\nafter\n")
     rewrite(readme, everything)
     first, told = readme.read_text(), everything.read_text()
     rewrite(readme, everything)
 
     assert (first, told) == (readme.read_text(), everything.read_text())
     assert first.startswith("before\n")
-    assert first.endswith(f"{END}\nafter\n")
+    assert f"{END}\nbetween\n{FAULTS_BEGIN}\n" in first
+    assert first.endswith(f"{FAULTS_END}\nafter\n")
     assert "\nold\n" not in first
 
-    readme.write_text("no marks\n")
-    with pytest.raises(ValueError, match="lacks the marks"):
-        rewrite(readme, everything)
+    for marks in ("no marks", f"{BEGIN}\n{END}", f"{FAULTS_BEGIN}\n{FAULTS_END}"):
+        readme.write_text(marks)
+        with pytest.raises(ValueError, match="lacks the marks"):
+            rewrite(readme, everything)
+        assert marks == readme.read_text()
 
 
 def test_the_readme_shows_the_results_that_are_kept() -> None:
     """Whoever measures anew writes it down anew."""
     text = (ROOT / "README.md").read_text()
     shown = text.partition(BEGIN)[2].partition(END)[0].strip()
+    faults_shown = text.partition(FAULTS_BEGIN)[2].partition(FAULTS_END)[0].strip()
     kept = load_all()
 
     assert choice(kept).strip() == shown
+    assert faults(kept).strip() == faults_shown
     assert HEAD + numbers(kept) == (ROOT / "loadtest/RESULTS.md").read_text()
 
 
