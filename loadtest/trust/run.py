@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from loadtest.report import Result, Target, begin
-from loadtest.trust import lies, losses, restarts, silences
+from loadtest.trust import lies, losses, replicas, restarts, silences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ class Fault(NamedTuple):
 
 def run(*, names: Sequence[str] = NAMES, rates: Sequence[float] = RATES, turns: int = 3) -> Result:
     """Measure."""
-    result = begin("trust", {"recordings": ", ".join(names), "probe interval s": PROBE_S, "lease s": restarts.LEASE_S})
+    result = begin("trust", {"recordings": ", ".join(names), "probe interval s": PROBE_S, "lease s": replicas.LEASE_S})
     faults = [*_losses(names, rates), *_restarts(), *_silences(turns), *_lies()]
     rows: list[Row] = []
     for fault in faults:
@@ -81,7 +81,7 @@ def _restarts() -> list[Fault]:
         Fault("engines killed", "no", lambda: restarts.engines_killed(replay=False), whole=True),
         Fault("service killed", "yes", lambda: restarts.service_killed(replay=True), NOTICED_MAX_S, whole=True),
         Fault("service killed", "no", lambda: restarts.service_killed(replay=False)),
-        Fault("owner of two replicas killed", "no", restarts.owner_killed, whole=True),
+        Fault("owner of two replicas killed, back later", "no", replicas.owner_killed, whole=True),
     ]
 
 
