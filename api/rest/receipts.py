@@ -32,8 +32,8 @@ from schemas.receipts import ItemProblem, ReportsTaken
 
 REFUSED: Final = "refused"
 
-Take = Callable[[BodyForm, bytes, str], Awaitable[str | None]]
-"""One report, with a name for its request where it has none of its own: that which the request it is about has."""
+Take = Callable[[BodyForm, bytes], Awaitable[None]]
+"""One report. Raises what it is refused for."""
 
 
 class ReceiptRoutes:
@@ -50,12 +50,11 @@ class ReceiptRoutes:
         """`POST /v1/routed`."""
         caller, tokens_left = caller_of(request), self._limits.tokens
 
-        async def take(form: BodyForm, body: bytes, _: str) -> str | None:
+        async def take(form: BodyForm, body: bytes) -> None:
             nonlocal tokens_left
             report = routed_report(self._requests, form, body, caller, tokens_left)
             tokens_left -= len(report.query.tokens or b"") // TOKEN_BYTES
             await self._node.report_routed(report)
-            return report.request_id
 
         def refused() -> None:
             self._node.count_routed(REFUSED)
@@ -67,12 +66,11 @@ class ReceiptRoutes:
         """`POST /v1/feedback`."""
         caller, tokens_left, joined = caller_of(request), self._limits.tokens, 0
 
-        async def take(form: BodyForm, body: bytes, _: str) -> str | None:
+        async def take(form: BodyForm, body: bytes) -> None:
             nonlocal tokens_left, joined
             report = feedback_report(self._requests, form, body, caller, tokens_left)
             tokens_left -= len(report.query.tokens or b"") // TOKEN_BYTES
             joined += self._node.take_feedback(report) == "joined"
-            return report.request_id
 
         taken = await self._each(request, take, self._node.feedback_refused)
         answer = FeedbackTaken(accepted=taken.accepted, items=taken.items, joined=joined)
@@ -88,7 +86,7 @@ class ReceiptRoutes:
             problems: list[ItemProblem] = []
             for index, body in enumerate(bodies):
                 try:
-                    await take(form, body, f"{name}.{index}")
+                    await take(form, body)
                 except Exception as error:
                     refused()
                     if alone:

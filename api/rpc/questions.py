@@ -21,7 +21,7 @@ from api.problems import RequestRefused
 from indexer.errors import BadRequestError, FieldIssue
 from indexer.model import TOKEN_BYTES
 from schemas.rest import TEXT_MAX
-from schemas.rpc.kvindexer.v1.kvindexer_pb2 import LookupRequest
+from schemas.rpc.kvindexer.v1.kvindexer_pb2 import LookupRequest, RoutedReport
 
 if TYPE_CHECKING:
     from api.rest.lookup_request import LookupRequests
@@ -72,7 +72,7 @@ class Questions:
 
     def _plain(self, message: LookupRequest) -> tuple[LookupQuery, str] | None:
         """None: not plain, or not right, which is the strict way's to say."""
-        label, tokens = _image(message)
+        label, tokens = image_of(message)
         if tokens is None or len(tokens) % TOKEN_BYTES or len(tokens) > self._image_max:
             return None
         salt = message.cache_salt if message.HasField("cache_salt") else None
@@ -106,7 +106,7 @@ def parsed(kind: type[Parsed], data: bytes) -> Parsed:
         raise RequestRefused(HTTPStatus.BAD_REQUEST, "body.not_protobuf", f"the message is no {what}") from None
 
 
-def _image(message: LookupRequest) -> tuple[str, bytes | None]:
+def image_of(message: LookupRequest | RoutedReport) -> tuple[str, bytes | None]:
     """The tokens and the label of their form; None where they are not told by ids, or twice."""
     if message.HasField("token_bytes"):
         return "bytes", None if message.token_ids else message.token_bytes
@@ -137,7 +137,7 @@ def _prompt(message: LookupRequest) -> dict[str, object]:
     if message.token_ids and message.HasField("token_bytes"):
         issue = FieldIssue("token_ids", "exactly one of token_ids, token_bytes", "both")
         raise BadRequestError("prompt.exactly_one", [issue])
-    image = _image(message)[1]
+    image = image_of(message)[1]
     if image is not None:
         body["token_ids"] = image
     return body

@@ -36,6 +36,7 @@ from api.rpc.limits import RpcLimits
 from api.rpc.lookups import Lookups
 from api.rpc.pod_scores import PodScores
 from api.rpc.questions import Questions
+from api.rpc.reports import Reports
 from api.rpc.sources import SourceLists
 from api.rpc.watching import Watching
 from indexer.errors import SettingsError
@@ -86,17 +87,20 @@ class RpcServer:
         self._settings = settings
         self._stopping = stopping = asyncio.Event()
         self._calls = Calls(node, access or OpenAccess(), request_ids, limits)
-        questions = Questions(LookupRequests(limits.tokens, node.texts), request_ids, limits.tokens)
+        requests = LookupRequests(limits.tokens, node.texts)
+        questions = Questions(requests, request_ids, limits.tokens)
         readying = readying or Readying(node, _shared(limits), stopping)
         self._lookups = Lookups(node, self._calls, questions, readying, limits, stopping)
         self._watching = Watching(node, self._calls, limits, stopping)
         lists = SourceLists(node, self._calls, limits)
+        reports = Reports(node, self._calls, requests, limits)
         arrivals = Arrivals(node, self._calls, limits, readying.pending)
         methods: Handlers = {
             SERVICE: {
                 "Lookup": arrivals.answered(self._lookups.lookup, "lookup"),
                 "LookupStream": grpc.stream_stream_rpc_method_handler(self._lookups.lookup_stream),
                 "LookupBatch": arrivals.answered(self._lookups.lookup_batch, "lookup"),
+                "ReportRouted": arrivals.answered(reports.report_routed, "report"),
                 "ListSources": arrivals.answered(lists.list_sources, "lookup"),
                 "WatchSources": arrivals.streamed(self._watching.watch_sources, "lookup"),
             }

@@ -21,17 +21,19 @@ def _of(name: str) -> dict[str, object]:
     return {"metadata": (("authorization", bearer(name)),)}
 
 
-def _methods(stub: object, **shown: object) -> dict[str, object]:
-    """A call of every method."""
+def _methods(stub: object, names: set[str], **shown: object) -> dict[str, object]:
+    """A call of each of these methods."""
     asked = {
         "Lookup": QUESTION,
         "LookupBatch": pb.LookupBatchRequest(items=[QUESTION]),
+        "ReportRouted": pb.ReportRoutedRequest(items=[pb.RoutedReport(pod="a", of="r")]),
         "ListSources": pb.ListSourcesRequest(),
         "WatchSources": pb.WatchSourcesRequest(),
     }
-    calls = {name: getattr(stub, name)(message, **shown) for name, message in asked.items()}
-    calls["WatchSources"] = calls["WatchSources"].read()
-    calls["LookupStream"] = stub.LookupStream(**shown).read()  # type: ignore[attr-defined]
+    calls = {name: getattr(stub, name)(message, **shown) for name, message in asked.items() if name in names}
+    if "WatchSources" in names:
+        calls["WatchSources"] = calls["WatchSources"].read()
+        calls["LookupStream"] = stub.LookupStream(**shown).read()  # type: ignore[attr-defined]
     return calls
 
 
@@ -41,15 +43,17 @@ async def test_every_method_asks_who_calls(tmp_path: Path) -> None:
     node = FakeNode()
     async with rpc_client(node, access=known.access) as stub:
         names = {method.name for method in pb.DESCRIPTOR.services_by_name[SERVICE.rpartition(".")[2]].methods}
-        for shown, status in (
-            ({}, grpc.StatusCode.UNAUTHENTICATED),
-            ({"metadata": (("authorization", "Bearer nobodys"),)}, grpc.StatusCode.UNAUTHENTICATED),
-            (_of("reports"), grpc.StatusCode.PERMISSION_DENIED),
+        reporting = {name for name in names if name.startswith("Report")}
+        for shown, status, of in (
+            ({}, grpc.StatusCode.UNAUTHENTICATED, names),
+            ({"metadata": (("authorization", "Bearer nobodys"),)}, grpc.StatusCode.UNAUTHENTICATED, names),
+            (_of("reports"), grpc.StatusCode.PERMISSION_DENIED, names - reporting),
+            (_of("asks"), grpc.StatusCode.PERMISSION_DENIED, reporting),
         ):
-            calls = _methods(stub, **shown)
-            assert names == set(calls)
+            calls = _methods(stub, of, **shown)
+            assert of == set(calls)
             assert {status} == {(await refused(call))[0] for call in calls.values()}  # type: ignore[arg-type]
-            assert {len(names)} == set(node.refused.values()), "each is counted once, for the log"
+            assert {len(of)} == set(node.refused.values()), "each is counted once, for the log"
             node.refused.clear()
         assert [] == node.queries
         assert (await stub.Lookup(QUESTION, **_of("asks"))).pods
@@ -61,7 +65,7 @@ async def test_who_may_not_call_is_refused_before_its_message(tmp_path: Path) ->
     node = FakeNode()
     limits = RpcLimits(body_wait_s=0.2, arriving=1)
     async with rpc_served(node, limits, access=known.access) as address, grpc.aio.insecure_channel(address) as channel:
-        for method in ("Lookup", "LookupBatch", "ListSources", "WatchSources"):
+        for method in ("Lookup", "LookupBatch", "ListSources", "WatchSources", "ReportRouted"):
             silent = [channel.stream_unary(f"/{SERVICE}/{method}")() for _ in range(3)]
             assert {grpc.StatusCode.UNAUTHENTICATED} == {(await refused(call))[0] for call in silent}
     assert not node.limits_reached

@@ -239,6 +239,60 @@ class ProblemItem(_message.Message):
     hint: str
     def __init__(self, field: _Optional[str] = ..., rule: _Optional[str] = ..., got: _Optional[str] = ..., hint: _Optional[str] = ...) -> None: ...
 
+class ReportRoutedRequest(_message.Message):
+    __slots__ = ("items",)
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[RoutedReport]
+    def __init__(self, items: _Optional[_Iterable[_Union[RoutedReport, _Mapping]]] = ...) -> None: ...
+
+class RoutedReport(_message.Message):
+    __slots__ = ("pod", "dp_rank", "request_id", "model", "token_ids", "token_bytes", "block_hashes", "block_size", "scheme", "of", "lora_name", "cache_salt", "tenant", "mm_items")
+    POD_FIELD_NUMBER: _ClassVar[int]
+    DP_RANK_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_HASHES_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
+    SCHEME_FIELD_NUMBER: _ClassVar[int]
+    OF_FIELD_NUMBER: _ClassVar[int]
+    LORA_NAME_FIELD_NUMBER: _ClassVar[int]
+    CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    MM_ITEMS_FIELD_NUMBER: _ClassVar[int]
+    pod: str
+    dp_rank: int
+    request_id: str
+    model: str
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    token_bytes: bytes
+    block_hashes: _containers.RepeatedScalarFieldContainer[int]
+    block_size: int
+    scheme: str
+    of: str
+    lora_name: str
+    cache_salt: str
+    tenant: str
+    mm_items: _containers.RepeatedCompositeFieldContainer[MmItem]
+    def __init__(self, pod: _Optional[str] = ..., dp_rank: _Optional[int] = ..., request_id: _Optional[str] = ..., model: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., token_bytes: _Optional[bytes] = ..., block_hashes: _Optional[_Iterable[int]] = ..., block_size: _Optional[int] = ..., scheme: _Optional[str] = ..., of: _Optional[str] = ..., lora_name: _Optional[str] = ..., cache_salt: _Optional[str] = ..., tenant: _Optional[str] = ..., mm_items: _Optional[_Iterable[_Union[MmItem, _Mapping]]] = ...) -> None: ...
+
+class ReportRoutedResponse(_message.Message):
+    __slots__ = ("accepted", "refused")
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    accepted: int
+    refused: _containers.RepeatedCompositeFieldContainer[RefusedReport]
+    def __init__(self, accepted: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[RefusedReport, _Mapping]]] = ...) -> None: ...
+
+class RefusedReport(_message.Message):
+    __slots__ = ("index", "problem")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    problem: Problem
+    def __init__(self, index: _Optional[int] = ..., problem: _Optional[_Union[Problem, _Mapping]] = ...) -> None: ...
+
 class ListSourcesRequest(_message.Message):
     __slots__ = ("state", "model", "limit", "after")
     STATE_FIELD_NUMBER: _ClassVar[int]

@@ -54,6 +54,11 @@ class KvIndexerStub:
                 request_serializer=schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.LookupBatchRequest.SerializeToString,
                 response_deserializer=schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.LookupBatchResponse.FromString,
                 _registered_method=True)
+        self.ReportRouted = channel.unary_unary(
+                '/kvindexer.v1.KvIndexer/ReportRouted',
+                request_serializer=schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.ReportRoutedRequest.SerializeToString,
+                response_deserializer=schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.ReportRoutedResponse.FromString,
+                _registered_method=True)
         self.ListSources = channel.unary_unary(
                 '/kvindexer.v1.KvIndexer/ListSources',
                 request_serializer=schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.ListSourcesRequest.SerializeToString,
@@ -95,6 +100,14 @@ class KvIndexerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReportRouted(self, request, context):
+        """Prompts that were sent to pods: what these will come to hold is expected there. What is wrong with one report does not
+        fail the others.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListSources(self, request, context):
         """All that is known of each source, ordered by pod and rank.
         """
@@ -126,6 +139,11 @@ def add_KvIndexerServicer_to_server(servicer, server):
                     servicer.LookupBatch,
                     request_deserializer=schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.LookupBatchRequest.FromString,
                     response_serializer=schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.LookupBatchResponse.SerializeToString,
+            ),
+            'ReportRouted': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportRouted,
+                    request_deserializer=schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.ReportRoutedRequest.FromString,
+                    response_serializer=schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.ReportRoutedResponse.SerializeToString,
             ),
             'ListSources': grpc.unary_unary_rpc_method_handler(
                     servicer.ListSources,
@@ -224,6 +242,33 @@ class KvIndexer:
             '/kvindexer.v1.KvIndexer/LookupBatch',
             schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.LookupBatchRequest.SerializeToString,
             schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.LookupBatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportRouted(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kvindexer.v1.KvIndexer/ReportRouted',
+            schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.ReportRoutedRequest.SerializeToString,
+            schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.ReportRoutedResponse.FromString,
             options,
             channel_credentials,
             insecure,
