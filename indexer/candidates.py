@@ -124,6 +124,7 @@ class Scene:
         "hybrid",
         "prepared",
         "trust",
+        "unannounced",
         "until",
         "usable",
     )
@@ -141,6 +142,8 @@ class Scene:
         """Never changed in place, by index: who remembers an answer keeps it."""
         self.hybrid = 0
         """Slots of the sources whose reuse follows from more than how much they hold."""
+        self.unannounced = 0
+        """Slots of the sources that store where removals are not announced."""
         self.trust = bytearray(len(candidates.listed))
         """By index: how far each could be trusted (`trust_of`)."""
         self.prepared: list[Prepared] = [view.prepared(candidate.source, now) for candidate in candidates.listed]
@@ -197,6 +200,7 @@ class Scene:
         self._unscored = self._unscored & ~(1 << index) | (not state.scored) << index
         bit = 1 << source.slot
         self.hybrid = self.hybrid & ~bit | (bit if source.rules else 0)
+        self.unannounced = self.unannounced & ~bit | (bit if source.has_unannounced_ends else 0)
         self.usable &= ~bit
         self._unsure &= ~bit
         if excluded is None:

@@ -21,6 +21,7 @@ from indexer.errors import BadRequestError, FieldIssue, SchemeConflictError
 from indexer.hashing.chain import SCHEME
 from indexer.hashing.extra_keys import query_extras
 from indexer.hashing.memo import CHUNK_TOKENS, ChainMemo, fits
+from indexer.index.states import bound_with_unannounced_ends
 from indexer.index.walk import walk
 from indexer.lookup_view import FleetView, encode_held_in_gpu, nothing_entry, unknown_entry
 from indexer.model import DEFAULT_TENANT, TOKEN_BYTES, Expected, Match, Prompt
@@ -118,7 +119,8 @@ class Lookup:
         prompt = self._match(query, lora_name, candidates, usable)
         adapter_unknown = bool(lora_name) and lora_name not in candidates.adapter_known
         pods, reason = self._entries(query, scene, prompt, blocked, encoding, adapter_unknown=adapter_unknown)
-        state = "no_signal" if not scene.heard else "degraded" if scene.degraded or blocked else "exact"
+        unsure = scene.degraded or blocked or _may_be_gone(scene, prompt)
+        state = "no_signal" if not scene.heard else "degraded" if unsure else "exact"
         if noted and self.answers is not None:
             self.answers.note(query, lora_name, scene, prompt, usable)
         return LookupAnswer(
@@ -150,7 +152,8 @@ class Lookup:
             gpu, cpu, storage, _ = of_slot.views
             size, descriptor = source.asking_size or 1, source.descriptor
             held.append(Holding(name or descriptor.pod, descriptor.dp_rank, gpu * size, cpu * size, storage * size))
-        state = "no_signal" if not scene.heard else "degraded" if scene.degraded else "exact"
+        unsure = scene.degraded or _may_be_gone(scene, prompt)
+        state = "no_signal" if not scene.heard else "degraded" if unsure else "exact"
         return Holdings(state, held)
 
     def hashes(
@@ -384,6 +387,7 @@ class Lookup:
             by_tier = blocks_by_tier(held, match.runs, source.slot)
             tiers = TierTokens(*[blocks * size for blocks in by_tier])
         factor = self._limits.suspect_weight if view.state == "suspect" else 1.0
+        bound = bound_with_unannounced_ends(view.bound) if source.may_be_gone(by_tier) else view.bound
         return PodEntry(
             pod=name or source.descriptor.pod,
             dp_rank=source.descriptor.dp_rank,
@@ -394,7 +398,7 @@ class Lookup:
             prefix=PrefixTokens(views[0] * size, views[1] * size, views[2] * size, views[3] * size),
             score=score_of(by_tier, size, prompt_tokens, self._weights, factor),
             state=view.state,
-            bound=view.bound,
+            bound=bound,
             lag_ms=view.lag_ms,
             event_age_ms=view.event_age_ms,
             generation=view.generation,
@@ -497,6 +501,18 @@ def _more_expected_first(ranked: tuple[float, int, int, PodEntry | msgspec.Raw])
     """Of those that score alike. An encoded entry expects nothing."""
     worse, turn, listed, entry = ranked
     return worse, 0 if isinstance(entry, msgspec.Raw) else -entry.speculative_tokens, turn, listed
+
+
+def _may_be_gone(scene: Scene, prompt: Prompt) -> bool:
+    """Whether a match counts blocks in a tier whose producers announce no removals."""
+    if not scene.unannounced:
+        return False
+    listed, by_slot = scene.candidates.listed, scene.candidates.by_slot
+    return any(
+        listed[by_slot[slot]].source.may_be_gone(blocks_by_tier(held, runs, slot))
+        for slot, (held, runs, _) in prompt.matches.items()
+        if scene.unannounced >> slot & 1 and held.views[0] != held.matched
+    )
 
 
 def _never_reached(_: str) -> None:

@@ -48,10 +48,6 @@ SHORTFALLS: Final[Mapping[str, str]] = {
     "lookahead_changed": "it announced blocks whose hashes look further ahead than before",
 }
 """Reasons of `SourceFacts.shortfalls`."""
-UNRETRACTED: Final = (
-    "it stores in a tier whose producers announce no removals, where some may be gone (staleness.entry_ttl_s)"
-)
-"""`SourceFacts.unretracted`."""
 
 
 def reason_in_words(facts: SourceFacts, view: Prepared, *, followed: bool = False) -> str | None:
@@ -68,17 +64,9 @@ def reason_in_words(facts: SourceFacts, view: Prepared, *, followed: bool = Fals
         return "something claimed may be false: " + _told(facts.doubts | facts.suspicions, DOUBTS)
     if facts.rule_missing:
         return "the hit rule of one of its cache groups is not known"
-    return _why_not_exact(facts)
-
-
-def _why_not_exact(facts: SourceFacts) -> str | None:
-    """What made the bound of a source whose rules are known less than exact."""
-    reasons = [UNRETRACTED] if facts.unretracted else []
     if facts.shortfalls:
-        reasons.append("something held may be missing: " + _told(facts.shortfalls, SHORTFALLS))
-    elif not facts.complete:
-        reasons.append("its history before our first message is not known")
-    return "; ".join(reasons) or None
+        return "something held may be missing: " + _told(facts.shortfalls, SHORTFALLS)
+    return None if facts.complete else "its history before our first message is not known"
 
 
 def _why_stale(facts: SourceFacts, view: Prepared, *, followed: bool) -> str:
@@ -115,6 +103,11 @@ def _standing(source: SourceIndex, registry: Registry) -> dict[str, str]:
         out["capacity"] = (
             f"holds {gpu.pairs} blocks in GPU memory, more than its blocks_total of {told}: removals were not "
             "announced, or that is set too low"
+        )
+    if source.has_unannounced_ends:
+        out["unannounced"] = (
+            "it stores in a tier whose producers announce no removals (staleness.entry_ttl_s): what is matched there "
+            "may be gone, and has the bound `upper`"
         )
     if source.map.waiting:
         out["waiting"] = f"{source.map.waiting} blocks wait for a parent or for tokens"

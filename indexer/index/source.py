@@ -22,7 +22,7 @@ from indexer.index.states import SourceFacts
 from indexer.model import FULL_KINDS, WINDOW_KINDS, GroupInfo, Tier
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from indexer.index.mirror import Mirror
     from indexer.model import BlocksStored, Descriptor
@@ -279,6 +279,15 @@ class SourceIndex:
         told, gpu = self.descriptor.blocks_total, self.gpu_lane
         return told is not None and gpu is not None and gpu.pairs > told and self.ghosts is None
 
+    @property
+    def has_unannounced_ends(self) -> bool:
+        """Whether it ever stored in a tier whose producers announce no removals: there some may be gone."""
+        return any(tier in self._tier_ttls for _, tier in self.lane_table.lanes)
+
+    def may_be_gone(self, by_tier: Sequence[int]) -> bool:
+        """Whether some of these blocks, counted by tier, lie in such a tier."""
+        return any(by_tier[tier] for tier in self._tier_ttls)
+
     def lane(self, group: int, tier: Tier) -> Lane | None:
         """The lane, made on first use; None when the source has too many."""
         lane = self.map.lanes.get((group, tier))
@@ -287,7 +296,6 @@ class SourceIndex:
             if number is None:
                 return None
             lane = self.map.lanes[group, tier] = Lane(number, group, tier, self._tier_ttls.get(tier))
-            self.facts.unretracted |= lane.ttl_s is not None
         return lane
 
     def learn_lookahead(self, tokens: int, *, continues: bool) -> bool:

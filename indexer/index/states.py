@@ -45,8 +45,6 @@ class SourceFacts:
     """Announcements were missed in a kept gap: a named parent may be one of them."""
     rule_missing: bool = False
     """A group's hit rule is not known: bound `upper`."""
-    unretracted: bool = False
-    """It stores in a tier whose producers announce no removals: some of it may be gone, bound `upper`."""
     syncing: bool = False
     loading: bool = False
     """Its map is being read from the store: what is there already counts."""
@@ -89,7 +87,6 @@ class SourceFacts:
         self.shortfalls = set()
         self.doubts = set()
         self.missed_stores = False
-        self.unretracted = False
         self.proof_at = None
         self.clock_checked = False
 
@@ -100,12 +97,16 @@ def bound_of(facts: SourceFacts) -> Bound:
         return "estimate"
     may_be_false = facts.in_doubt
     may_miss = not facts.complete or bool(facts.shortfalls)
-    may_hold_less = facts.rule_missing or facts.unretracted
-    if may_be_false or (may_hold_less and may_miss):
+    if may_be_false or (facts.rule_missing and may_miss):
         return "estimate"
-    if may_hold_less:
+    if facts.rule_missing:
         return "upper"
     return "lower" if may_miss else "exact"
+
+
+def bound_with_unannounced_ends(bound: Bound) -> Bound:
+    """The bound of a claim in which there are blocks whose end nobody announces: some of these may be gone."""
+    return "upper" if bound in {"exact", "upper"} else "estimate"
 
 
 def state_of(facts: SourceFacts, now: float, limits: StateLimits) -> SourceState:

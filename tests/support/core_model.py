@@ -289,13 +289,18 @@ class ModelSource:
         """Whether blocks are held of which it is not known which they are."""
         return any(h not in self.placed for entries in self.lanes.values() for h in entries)
 
+    def bound_of(self, may_be_gone: bool) -> str:
+        """Of a match: with blocks whose end is never announced it is none from below."""
+        if not may_be_gone:
+            return self.bound
+        return "upper" if self.bound in {"exact", "upper"} else "estimate"
+
     @property
     def bound(self) -> str:
         may_miss = not self.complete or bool(self.shortfalls) or self.waiting
-        may_hold_less = self.rule_missing or any(tier in self.ttls for _, tier in self.lanes)
-        if self.doubts or (may_hold_less and may_miss):
+        if self.doubts or (self.rule_missing and may_miss):
             return "estimate"
-        if may_hold_less:
+        if self.rule_missing:
             return "upper"
         return "lower" if may_miss else "exact"
 

@@ -172,7 +172,7 @@ def test_entries_nobody_removes_live_for_a_set_time() -> None:
     core.tidy()
 
     assert (0, 0, 4, 0, 0) == tiers(core, 2)
-    assert "estimate" == core.ask(prompt(2))["pod"].bound
+    assert "estimate" == core.ask(prompt(2))["pod"].bound  # an end was not announced, and it may be held after all
     core.clock.at += 60.0
     core.tidy()
 
@@ -180,21 +180,21 @@ def test_entries_nobody_removes_live_for_a_set_time() -> None:
     assert (2, 0, 0) == (engine.source.counters["expired"], engine.source.pairs, engine.source.copies)
 
 
-def test_nothing_is_certain_where_removals_are_never_announced() -> None:
-    """What is stored in such a tier may be gone: bound `upper` until the source begins anew."""
+def test_nothing_is_certain_of_blocks_whose_end_is_never_announced() -> None:
+    """What is matched in such a tier may be gone: bound `upper`; what is matched in others is as certain as ever."""
     core = Core(tier_ttls={Tier.STORAGE: 100.0})
     engine = core.engine()
-    engine.say(stored([1], prompt(1)), placeholder([1], "CPU"))
-    assert "exact" == core.ask(prompt(1)).state
-    engine.say(placeholder([1], "STORAGE"))
+    engine.say(stored([1, 2], prompt(2)), placeholder([1, 2], "CPU"), placeholder([1, 2], "STORAGE"))
+    assert ("exact", "exact") == (core.ask(prompt(2)).state, core.ask(prompt(2))["pod"].bound)
+    engine.say(removed(2), removed(2, medium="CPU"))
 
-    answer = core.ask(prompt(1))
+    answer = core.ask(prompt(2))
     assert ("degraded", "live", "upper") == (answer.state, answer["pod"].state, answer["pod"].bound)
-    engine.say(CLEARED, stored([1], prompt(1)))
-    assert ("exact", 4) == (core.ask(prompt(1)).state, core.ask(prompt(1))["pod"].matched_tokens)
+    answer = core.ask(prompt(1))
+    assert ("exact", "exact") == (answer.state, answer["pod"].bound)
 
     core = Core()
-    core.engine().say(stored([1], prompt(1)), placeholder([1], "STORAGE"))
+    core.engine().say(stored([1], prompt(1)), placeholder([1], "STORAGE"), removed(1))
     assert "exact" == core.ask(prompt(1)).state
 
 
