@@ -51,6 +51,7 @@ from indexer.settings import masked, replica_name
 from indexer.slices import Slices
 from indexer.source_log import A_CALLER, SourceLog, named
 from indexer.source_views import block_views, source_status, source_view
+from indexer.source_words import listed_warnings
 from indexer.store.address import parse
 from indexer.store.breaker import BreakerOptions
 from indexer.store.client import Client, ClientOptions
@@ -313,9 +314,14 @@ class Node:
     async def add_source(self, descriptor: Descriptor, *, by: str = A_CALLER) -> SourceRegistered:
         """Register."""
         if self.replica is not None:
-            return await self.replica.orders.add(descriptor, by=by)
-        result = self.roster.add(descriptor, by=by)
-        return SourceRegistered(pod=descriptor.pod, dp_rank=descriptor.dp_rank, result=result)
+            answer = await self.replica.orders.add(descriptor, by=by)
+        else:
+            result = self.roster.add(descriptor, by=by)
+            answer = SourceRegistered(pod=descriptor.pod, dp_rank=descriptor.dp_rank, result=result)
+        source = self.registry.sources.get(descriptor.id)
+        if source is not None:  # else its owner has not come to it yet
+            answer.warnings = [*listed_warnings(source, self.registry).values()]
+        return answer
 
     async def replace_api_sources(
         self,

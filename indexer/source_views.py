@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from indexer.index.reverse_map import Orphan
 from indexer.model import TIER_NAMES
-from indexer.source_words import reason_in_words, warnings_of
+from indexer.source_words import listed_warnings, reason_in_words
 from indexer.telemetry import blocks_by_tier
 from schemas.rest import BlockView, GroupView, SourceView
 from schemas.watch import SourceStatus
@@ -69,7 +69,7 @@ def source_view(
         aliases=list(described.aliases),
         labels=dict(described.labels),
         cordoned=source.facts.cordoned,
-        warnings=[*warnings_of(source, registry).values(), *remarks],
+        warnings=[*listed_warnings(source, registry).values(), *remarks],
     )
 
 

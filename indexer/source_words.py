@@ -50,6 +50,9 @@ SHORTFALLS: Final[Mapping[str, str]] = {
 """Reasons of `SourceFacts.shortfalls`."""
 
 
+NO_REPLAY: Final = "no replay endpoint: lost batches cannot be fetched again, nor what was published before the start"
+
+
 def reason_in_words(facts: SourceFacts, view: Prepared, *, followed: bool = False) -> str | None:
     """What made the state or bound less than live and exact, in a sentence. `followed`: another replica owns it."""
     if facts.cordoned:
@@ -86,6 +89,13 @@ def warnings_of(source: SourceIndex, registry: Registry) -> dict[str, str]:
     return {**source.warnings, **_standing(source, registry)}
 
 
+def listed_warnings(source: SourceIndex, registry: Registry) -> dict[str, str]:
+    """The same as lists and the answer to a registration show them, before and wherever its sockets are opened."""
+    described = source.descriptor
+    unasked = described.endpoint is not None and described.replay_endpoint is None
+    return {**({"replay": NO_REPLAY} if unasked else {}), **warnings_of(source, registry)}
+
+
 def _standing(source: SourceIndex, registry: Registry) -> dict[str, str]:
     out = {}
     neighbours = registry.neighbours(source.descriptor)
@@ -93,6 +103,12 @@ def _standing(source: SourceIndex, registry: Registry) -> dict[str, str]:
         first, others = neighbours
         more = f" and of {others - 1} more" if others > 1 else ""
         out["endpoint_shared"] = f"its endpoint is also that of {first}{more}: one engine under several names"
+    if source.descriptor.model is None and registry.has_models(source.descriptor.tenant):
+        out["model"] = "no model, and others have one: it answers for none, and is never named; give it its model"
+    heard = registry.publishes_at(source.descriptor.replay_endpoint, source.descriptor.tenant)
+    if heard is not None:
+        whose = "its own" if heard == source.descriptor.id else f"that of {heard}"
+        out["replay_shared"] = f"its replay endpoint is the endpoint of events, {whose}: no engine binds one port twice"
     told, gpu = source.descriptor.blocks_total, source.gpu_lane
     if told is None:
         out["capacity"] = (

@@ -236,12 +236,16 @@ Effect = Literal["done", "accepted"]
 
 
 class SourceRegistered(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Answer of `POST /v1/sources`: `created` with 201, `same` (nothing changed) with 200; 202 if not in force yet."""
+    """Answer of `POST /v1/sources`: `created` with 201, `same` (nothing changed) with 200; 202 if not in force yet.
+
+    `warnings`: what should be looked at, as far as the registration tells; left out where there is nothing.
+    """
 
     pod: str
     dp_rank: int
     result: Literal["created", "same"]
     effect: Effect = "done"
+    warnings: list[str] = []
 
 
 class SourcesReplaced(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -117,6 +117,8 @@ def _print_done(arguments: argparse.Namespace, answer: bytes) -> None:
     late = f"; {LATE}" if facts.get("effect") == "accepted" else ""
     if "result" in facts:
         print(f"{facts.get('pod')} rank {facts.get('dp_rank')}: {facts['result']}{late}")
+        for warning in facts.get("warnings") or ():
+            print(f"kvindexer: warning: {facts.get('pod')} rank {facts.get('dp_rank')}: {warning}", file=sys.stderr)
     else:
         what = "accepted" if late else "done"
         print(f"{arguments.pod}: {arguments.action} {what}, sources reached: {facts.get('sources', '?')}{late}")

@@ -251,6 +251,8 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
         "dp_rank": _RANK,
         "result": "`created`, or `same`: nothing changed.",
         "effect": _EFFECT,
+        "warnings": "What should be looked at, in sentences, as far as the registration tells: no replay endpoint, "
+        "capacity unknown, an endpoint that another has, no model among others. Left out where there is nothing.",
     },
     "SourcesReplaced": {
         "added": "Sources that came, or came back changed.",

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from indexer import source_words
 from indexer.collect.commands import Warn
 
 SHOWN_MAX: Final = 100
 """Characters of a name that somebody else chose which are shown in a remark or a log line."""
-NO_REPLAY: Final = Warn(
-    "replay", "no replay endpoint: lost batches cannot be fetched again, nor what was published before the start"
-)
+NO_REPLAY: Final = Warn("replay", source_words.NO_REPLAY)
 REPLAY_SILENT: Final = Warn(
     "replay", "the replay endpoint does not answer in time: lost batches cannot be fetched for now"
 )

@@ -8,6 +8,7 @@ nothing stored.
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from indexer.errors import LimitReachedError, SourceConflictError, SourceUnknownError
@@ -102,6 +103,7 @@ class Registry:
         self._model_aliases = dict(aliases or {})
         self._names = NameBook()
         self._at: dict[str, dict[SourceId, None]] = {}
+        self._modelled: Counter[str] = Counter()
         self._sources_max = sources_max
 
     def check(self, new: Descriptor) -> None:
@@ -133,6 +135,8 @@ class Registry:
         self._names.enter(source.descriptor)
         if source.descriptor.endpoint is not None:
             self._at.setdefault(_place(source.descriptor.endpoint), {})[source.descriptor.id] = None
+        if source.descriptor.model is not None:
+            self._modelled[source.descriptor.tenant] += 1
         self.version += 1
 
     def remove(self, source_id: SourceId) -> SourceIndex | None:
@@ -145,6 +149,10 @@ class Registry:
                 self._at[place].pop(source_id)
                 if not self._at[place]:
                     del self._at[place]
+            if source.descriptor.model is not None:
+                self._modelled[source.descriptor.tenant] -= 1
+                if not self._modelled[source.descriptor.tenant]:
+                    del self._modelled[source.descriptor.tenant]
             self.version += 1
         return source
 
@@ -161,6 +169,15 @@ class Registry:
             if other != descriptor.id and self.sources[other].descriptor.tenant == descriptor.tenant
         ]
         return (there[0], len(there)) if there else None
+
+    def publishes_at(self, endpoint: str | None, tenant: str) -> SourceId | None:
+        """A source of that tenant whose events come from there."""
+        there = () if endpoint is None else self._at.get(_place(endpoint), ())
+        return next((key for key in there if self.sources[key].descriptor.tenant == tenant), None)
+
+    def has_models(self, tenant: str) -> bool:
+        """Whether any source of the tenant has a model: those without answer for none then."""
+        return self._modelled[tenant] > 0
 
     def named(self, name: str, dp_rank: int | None = None, tenant: str | None = None) -> list[SourceIndex]:
         """The sources that go by this name, by rank; raises where there is none. `tenant`: of that one alone."""

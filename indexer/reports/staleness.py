@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from indexer.model import TIER_NAMES
 from indexer.reports.windows import Ages
 from indexer.source_views import since_of
-from indexer.source_words import reason_in_words, warnings_of
+from indexer.source_words import listed_warnings, reason_in_words
 from schemas.reports import (
     AgePercentiles,
     AgeReport,
@@ -200,7 +200,7 @@ class Staleness:
             copies=None if untold else source.holdings.copies,
             owner=self._owner(key),
             journal_lag_ms=None if journal_s is None else int(journal_s * 1_000),
-            warnings=[*warnings_of(source, self._registry).values(), *self._remarks(source, watched, second)],
+            warnings=[*listed_warnings(source, self._registry).values(), *self._remarks(source, watched, second)],
         )
 
     def _tiers(self, source: SourceIndex, *, untold: bool) -> Iterator[tuple[str, TierReport]]:

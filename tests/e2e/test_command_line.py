@@ -153,6 +153,7 @@ def test_sources_come_and_go(deployment: Deployment) -> None:
     """Add a rank range, see it, cordon it, clear it, remove it."""
     added = deployment.command("sources", "add", "[fd00::1]:8000=tcp://127.0.0.1:9,ranks=0-1,model=m")
     assert ["[fd00::1]:8000 rank 0: created", "[fd00::1]:8000 rank 1: created"] == added.stdout.splitlines()
+    assert "kvindexer: warning: [fd00::1]:8000 rank 0: no replay endpoint: " in added.stderr
     again = deployment.command("sources", "add", "[fd00::1]:8000=tcp://127.0.0.1:9,ranks=0-1,model=m")
     assert "[fd00::1]:8000 rank 0: same" == again.stdout.splitlines()[0]
 

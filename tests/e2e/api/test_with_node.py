@@ -97,6 +97,23 @@ def test_a_source_is_registered_asked_about_and_forgotten(client: http.client.HT
     assert 200 == request(client, "GET", "/readyz")[0]
 
 
+def test_a_registration_is_answered_with_what_should_be_looked_at(client: http.client.HTTPConnection) -> None:
+    """As far as it tells by itself; where all is well the answer says nothing of it."""
+
+    def warnings(**source: object) -> list[str] | None:
+        body = request(client, "POST", "/v1/sources", json.dumps(source).encode(), content_type=JSON)[2]
+        return json.loads(body).get("warnings")  # type: ignore[no-any-return]  # JSON
+
+    bare = warnings(pod="a", endpoint="tcp://127.0.0.1:1", model="m")
+    whole = {"pod": "b", "endpoint": "tcp://127.0.0.1:2", "replay_endpoint": "tcp://127.0.0.1:3", "blocks_total": 9}
+    assert bare is not None
+    assert ["no replay endpoint", "capacity unknown (blocks_total)"] == [text.partition(":")[0] for text in bare]
+    assert None is warnings(**whole, model="m")
+    assert bare == warnings(pod="a", endpoint="tcp://127.0.0.1:1", model="m")
+    (modelless,) = warnings(**{**whole, "pod": "c", "endpoint": "tcp://127.0.0.1:4"}) or [""]
+    assert modelless.startswith("no model, and others have one")
+
+
 def _entries(answer: LookupAnswer) -> list[dict[str, object]]:
     return msgspec.json.decode(msgspec.json.encode(answer.pods))
 

@@ -11,7 +11,7 @@ import pytest
 from indexer.index.states import StateLimits
 from indexer.lookup_view import FleetView
 from indexer.ports import DoubtReason, SuspectReason
-from indexer.source_words import DOUBTS, SHORTFALLS, reason_in_words, warnings_of
+from indexer.source_words import DOUBTS, SHORTFALLS, listed_warnings, reason_in_words, warnings_of
 from tests.support.core import Core
 from tests.support.core_events import prompt, stored
 
@@ -52,6 +52,47 @@ def test_two_sources_at_one_endpoint_are_warned_of_on_both(other: str) -> None:
     for pod in ("d", "b"):
         core.registry.remove(next(key for key in core.registry.sources if key.pod == pod))
     assert "endpoint_shared" not in _warned(core, "a")
+
+
+def test_a_replay_endpoint_that_publishes_is_warned_of() -> None:
+    """Its own endpoint, or another's of its tenant: one of the two is a mistake."""
+    core = Core()
+    core.engine("a", endpoint="tcp://engine-1:5557", replay_endpoint="tcp://ENGINE-1:5557")
+    core.engine("b", endpoint="tcp://engine-2:5557", replay_endpoint="tcp://engine-1:5557")
+    core.engine("c", endpoint="tcp://engine-3:5557", replay_endpoint="tcp://engine-3:6557")
+    core.engine("d", endpoint="tcp://engine-4:5557", replay_endpoint="tcp://engine-3:5557", tenant="t")
+
+    assert "the endpoint of events, its own:" in _warned(core, "a")["replay_shared"]
+    assert "the endpoint of events, that of a:" in _warned(core, "b")["replay_shared"]
+    assert not any("replay_shared" in _warned(core, pod) for pod in ("c", "d"))
+
+
+def test_one_without_model_among_others_is_warned_of() -> None:
+    """As long as one of its tenant's has one."""
+    core = Core()
+    core.engine("a", model=None)
+    core.engine("b", model=None)
+    assert "model" not in _warned(core, "a")
+    core.engine("other", model="m", tenant="t")
+    assert "model" not in _warned(core, "a")
+    core.engine("c", model="m")
+    core.engine("d", model="n")
+    assert "it answers for none" in _warned(core, "a")["model"]
+    assert "model" not in _warned(core, "c")
+    for pod in ("c", "d"):
+        core.registry.remove(next(key for key in core.registry.sources if key.pod == pod))
+    assert "model" not in _warned(core, "a")
+
+
+def test_lists_say_that_replay_is_missing_before_any_socket_does() -> None:
+    """Not of one that comes by its topic: it is asked for nothing."""
+    core = Core()
+    core.engine("a", endpoint="tcp://engine-1:5557")
+    core.engine("b", endpoint=None)
+    sources = {key.pod: source for key, source in core.registry.sources.items()}
+
+    assert "no replay endpoint" in listed_warnings(sources["a"], core.registry)["replay"]
+    assert "replay" not in listed_warnings(sources["b"], core.registry)
 
 
 def test_a_capacity_that_is_too_small_is_warned_of() -> None:
