@@ -28,7 +28,9 @@ from indexer.errors import (
     SourceUnknownError,
     TooManyRemovalsError,
 )
+from indexer.log_lines import about
 from indexer.store.failures import StoreFailure
+from indexer.tracing import trace_id_of
 from schemas.rest import Problem, ProblemItem
 
 PROBLEM_TYPE: Final = b"application/problem+json"
@@ -64,8 +66,13 @@ class RequestRefused(IndexerError):
         self.headers = tuple(headers)
 
 
-def refusal_of(error: Exception) -> RequestRefused:
-    """The HTTP form of an error. What is not in this table is our own fault: 500, and its place in the log."""
+def refusal_of(
+    error: Exception, request_id: str | None = None, traceparent: bytes | str | None = None
+) -> RequestRefused:
+    """The HTTP form of an error. What is not in this table is our own fault: 500, and its place in the log.
+
+    There with the request's id and the caller's trace, where these are told.
+    """
     match error:
         case RequestRefused():
             return error
@@ -93,7 +100,7 @@ def refusal_of(error: Exception) -> RequestRefused:
                 HTTPStatus.SERVICE_UNAVAILABLE, "store.unavailable", str(error), headers=[(b"retry-after", b"1")]
             )
         case _:
-            log_fault(error)
+            log_fault(error, request_id, traceparent)
             return fault()
 
 
@@ -156,7 +163,8 @@ def problem_of(refusal: RequestRefused, request_id: str) -> Problem:
     )
 
 
-def log_fault(error: BaseException) -> None:
+def log_fault(error: BaseException, request_id: str | None = None, traceparent: bytes | str | None = None) -> None:
     """Log where a fault of ours happened. Not its message: that may quote a request."""
+    extra = about("request_failed", request_id=request_id, trace_id=trace_id_of(traceparent))
     places = traceback.format_list(traceback.extract_tb(error.__traceback__))
-    _log.error("a request failed with %s at\n%s", type(error).__name__, "".join(places).rstrip())
+    _log.error("a request failed with %s at\n%s", type(error).__name__, "".join(places).rstrip(), extra=extra)

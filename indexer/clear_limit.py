@@ -11,6 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from indexer.errors import LimitReachedError
+from indexer.log_lines import about
 
 if TYPE_CHECKING:
     from indexer.ports import Clock
@@ -64,6 +65,7 @@ class ClearLimit:
         if not self._refused or now - self._told_at < WINDOW_S:
             return
         self._log.say(
+            about("clears_refused"),
             "%s = %d is reached, pods not cleared or removed: %d. Has the discovery that registers sources gone wrong? "
             "If it is meant: PUT /v1/sources?max_removals=N, or wait",
             NAME,

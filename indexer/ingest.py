@@ -23,6 +23,7 @@ from indexer.happenings import Happening
 from indexer.index.changes import Changes
 from indexer.index.plan import HEALED_IN_A_SLICE, Planner
 from indexer.index.source import SourceIndex
+from indexer.log_lines import about
 from indexer.model import EventBatch, Tier
 from indexer.under_way import UnderWay
 
@@ -562,7 +563,13 @@ def _events_of(source: SourceIndex) -> int:
 def _log_fault(error: Exception) -> None:
     """Where it happened, and nothing of what the event held."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    log.error("an event was skipped: %s in %s, line %s", type(error).__name__, frame.name, frame.lineno)
+    log.error(
+        "an event was skipped: %s in %s, line %s",
+        type(error).__name__,
+        frame.name,
+        frame.lineno,
+        extra=about("event_skipped"),
+    )
 
 
 def _ignore(_: SourceIndex) -> None:

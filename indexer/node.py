@@ -33,6 +33,7 @@ from indexer.index.registry import Registry
 from indexer.index.removals import Removals
 from indexer.index.states import StateLimits
 from indexer.ingest import Ingest
+from indexer.log_lines import about
 from indexer.lookup import Lookup, hash_block_size
 from indexer.model import DEFAULT_TENANT, TOKEN_BYTES, Descriptor, SourceId, Tier
 from indexer.otlp.sending import Sending
@@ -514,13 +515,13 @@ class Node:
     async def drain_replica(self, name: str, *, by: str = A_CALLER) -> ReplicaDrained:
         """Have a replica give up all that it owns."""
         drained = await self._draining().drain(name)
-        self.source_log.say("replica %s: drained by %s", named(name), by)
+        self.source_log.say(about("replica_drained"), "replica %s: drained by %s", named(name), by)
         return drained
 
     async def undrain_replica(self, name: str, *, by: str = A_CALLER) -> ReplicaDrained:
         """It may own again."""
         undrained = await self._draining().undrain(name)
-        self.source_log.say("replica %s: let own again by %s", named(name), by)
+        self.source_log.say(about("replica_undrained"), "replica %s: let own again by %s", named(name), by)
         return undrained
 
     def _draining(self) -> Draining:
@@ -785,8 +786,8 @@ class Node:
     def _say_refused(self) -> None:
         """One line of all since the last, with nothing of what was sent."""
         if self._refused:
-            told = ", ".join(f"{status} {code} ({times})" for (status, code), times in sorted(self._refused.items()))
-            _access_log.warning("requests refused for who asked: %s", told)
+            counts = ", ".join(f"{status} {code} ({times})" for (status, code), times in sorted(self._refused.items()))
+            _access_log.warning("requests refused for who asked: %s", counts, extra=about("requests_refused"))
             self._refused.clear()
 
     async def _keep_house(self, stop: asyncio.Event) -> None:

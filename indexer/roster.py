@@ -15,6 +15,7 @@ from indexer.clear_limit import ClearLimit
 from indexer.errors import LimitReachedError, SourceConflictError, TooManyRemovalsError
 from indexer.happenings import Happening
 from indexer.index.registry import taken
+from indexer.log_lines import about
 from indexer.model import Descriptor, SourceId
 from indexer.source_log import A_CALLER, named, names
 from schemas.rest import SourcesReplaced
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from indexer.demands import SequenceWaits
     from indexer.index.registry import Registry
     from indexer.ingest import Ingest, SourceSink
+    from indexer.log_lines import Event
     from indexer.lookup_view import FleetView
     from indexer.model import Origin
     from indexer.ports import Clock, Collector, EventSink
@@ -32,6 +34,13 @@ if TYPE_CHECKING:
     from indexer.source_log import SourceLog
     from indexer.telemetry import Telemetry
 
+_DONE: Final[dict[Event, str]] = {
+    "source_removed": "removed",
+    "source_cleared": "cleared",
+    "source_cordoned": "cordoned",
+    "source_uncordoned": "uncordoned",
+}
+"""By a command."""
 _LOCKED_ORIGINS: Final[tuple[Origin, ...]] = ("flag", "config")
 
 
@@ -138,11 +147,14 @@ class Roster:
         """For the operator."""
         if descriptor.origin == "api":
             key, at = named(descriptor.id), named(descriptor.endpoint)
-            self._log.say("source %s: registered by %s, events at %s", key, by, at)
+            extra = about("source_registered", source=descriptor.id, model=descriptor.model)
+            self._log.say(extra, "source %s: registered by %s, events at %s", key, by, at)
 
-    def say_done(self, keys: Iterable[SourceId], what: str, by: str) -> None:
+    def say_done(self, keys: Iterable[SourceId], what: Event, by: str) -> None:
         """For the operator: a command, in one line, however many sources it reached."""
-        self._log.say("source %s: %s by %s", names(keys), what, by)
+        reached = list(keys)
+        extra = about(what, source=reached[0]) if len(reached) == 1 else about(what)
+        self._log.say(extra, "source %s: %s by %s", names(reached), _DONE[what], by)
 
     def replace_api(
         self,
@@ -197,6 +209,7 @@ class Roster:
         """For the operator."""
         if exchange.gone or exchange.fresh:
             self._log.say(
+                about("sources_replaced"),
                 "list of sources by %s: %d added or changed%s, %d removed%s",
                 by,
                 len(exchange.fresh),
@@ -210,7 +223,7 @@ class Roster:
         keys = self.may_remove(pod, dp_rank, tenant).keys
         for key in keys:
             self._close(key)
-        self.say_done(keys, "removed", by)
+        self.say_done(keys, "source_removed", by)
         return len(keys)
 
     def may_remove(self, pod: str, dp_rank: int | None, tenant: str | None = None) -> Touched:
@@ -231,7 +244,7 @@ class Roster:
         keys = self.may_clear(pod, dp_rank, tenant).keys
         for key in keys:
             self.clear_one(key)
-        self.say_done(keys, "cleared", by)
+        self.say_done(keys, "source_cleared", by)
         return len(keys)
 
     def may_clear(self, pod: str, dp_rank: int | None, tenant: str | None = None) -> Touched:
@@ -263,7 +276,7 @@ class Roster:
         sources = self._registry.named(pod, dp_rank, tenant)
         for source in sources:
             self.cordon_one(source.descriptor.id, cordoned=cordoned)
-        self.say_done((source.descriptor.id for source in sources), cordon_word(cordoned=cordoned), by)
+        self.say_done((source.descriptor.id for source in sources), cordon_event(cordoned=cordoned), by)
         return len(sources)
 
     def cordon_one(self, key: SourceId, *, cordoned: bool) -> None:
@@ -292,7 +305,8 @@ class Roster:
         if known is not None:
             self._close(known.descriptor.id)
         sink = self._enter(descriptor)
-        self._log.say("source %s: appeared by its topic", named(descriptor.id))
+        extra = about("source_appeared", source=descriptor.id, model=descriptor.model)
+        self._log.say(extra, "source %s: appeared by its topic", named(descriptor.id))
         sink.source.facts.cordoned = known is not None and known.source.facts.cordoned
         self.appeared(sink)
         return sink
@@ -340,7 +354,8 @@ class Roster:
             if lost and source.descriptor.origin == "topic":
                 self._close(key)
                 self.gone_for_good(key)
-                self._log.say("source %s: removed, gone for staleness.retain_s", named(key))
+                extra = about("source_removed", source=key, model=source.descriptor.model)
+                self._log.say(extra, "source %s: removed, gone for staleness.retain_s", named(key))
 
     def _check(self, descriptor: Descriptor) -> None:
         try:
@@ -429,6 +444,11 @@ def _ignore_happening(_: SourceId, _happening: Happening) -> None:
 def registered_as(descriptor: Descriptor, generation: int) -> Happening:
     """For the history of a source."""
     return Happening(what="registered", cause=descriptor.origin, generation=generation)
+
+
+def cordon_event(*, cordoned: bool) -> Event:
+    """For the log."""
+    return "source_cordoned" if cordoned else "source_uncordoned"
 
 
 def cordon_word(*, cordoned: bool) -> Literal["cordoned", "uncordoned"]:

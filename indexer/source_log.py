@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from indexer.log_lines import about
 from indexer.source_words import reason_in_words, warnings_of
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from indexer.index.registry import Registry
     from indexer.index.source import SourceIndex
+    from indexer.log_lines import Extra
     from indexer.lookup_view import FleetView, Prepared
     from indexer.model import SourceId
     from indexer.ports import Clock
@@ -69,19 +71,20 @@ class SourceLog:
         self._shown: dict[SourceId, tuple[str, str]] = {}
         self._told: dict[SourceId, dict[str, Told]] = {}
 
-    def say(self, text: str, *arguments: object, level: int = logging.INFO) -> None:
+    def say(self, extra: Extra, text: str, *arguments: object, level: int = logging.INFO) -> None:
         """One line, unless there were too many in this second: then it is counted."""
         self._turn()
         if self._written[level] >= LINES_A_SECOND:
             self._left_out[level] += 1
             return
         self._written[level] += 1
-        log.log(level, text, *arguments)
+        log.log(level, text, *arguments, extra=extra)
 
     def restarted(self, source: SourceIndex, reason: str, before: int) -> None:
         """A new life of an engine, with the generation it had before."""
         key, now = named(source.descriptor.id), source.facts.generation
-        self.say("source %s: the engine restarted (%s), generation %x after %x", key, reason, now, before)
+        extra = about("source_restarted", source=source.descriptor.id, model=source.descriptor.model)
+        self.say(extra, "source %s: the engine restarted (%s), generation %x after %x", key, reason, now, before)
 
     def look(self) -> Generator[None, None, None]:
         """Log what is another than at the last look: states, bounds, and warnings that are new."""
@@ -99,7 +102,8 @@ class SourceLog:
             self._told.pop(key, None)
         for (_, text), keys in fresh.items():
             yield
-            self.say("source %s: %s", names(keys), text, level=logging.WARNING)
+            extra = about("source_warning", source=keys[0]) if len(keys) == 1 else about("source_warning")
+            self.say(extra, "source %s: %s", names(keys), text, level=logging.WARNING)
 
     def _look_at(self, key: SourceId, source: SourceIndex) -> None:
         view: Prepared = self._view.prepared(source, self._clock.now())
@@ -109,7 +113,8 @@ class SourceLog:
             why = reason_in_words(source.facts, view, followed=self._follows(key))
             level = logging.WARNING if view.state in LOUD and view.state != before[0] else logging.INFO
             tail = f" ({why})" if why else ""
-            self.say("source %s: %s, bound %s%s", named(key), view.state, view.bound, tail, level=level)
+            extra = about("source_state", source=key, model=source.descriptor.model)
+            self.say(extra, "source %s: %s, bound %s%s", named(key), view.state, view.bound, tail, level=level)
 
     def _new_warnings(self, key: SourceId, source: SourceIndex) -> list[tuple[str, str]]:
         """Those that were not there at the last look, or say something else. Of a number alone it is not told."""
@@ -133,7 +138,13 @@ class SourceLog:
         if now - self._second < 1.0:
             return
         for level, lines in self._left_out.items():
-            log.log(level, "%d more such lines were left out: at most %d a second", lines, LINES_A_SECOND)
+            log.log(
+                level,
+                "%d more such lines were left out: at most %d a second",
+                lines,
+                LINES_A_SECOND,
+                extra=about("lines_left_out"),
+            )
         self._second = now
         self._written.clear()
         self._left_out.clear()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from api.access.files import FileUnusable, content, marks
 from indexer.errors import SettingsError
+from indexer.log_lines import about
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,9 +66,13 @@ class Certificates:
         try:
             self._loaded = _load(self._tls)
         except FileUnusable as error:
-            _log.error("auth.tls: the new files cannot be used, the old certificate stays: %s", error)
+            _log.error(
+                "auth.tls: the new files cannot be used, the old certificate stays: %s",
+                error,
+                extra=about("certificate_unusable"),
+            )
             return False
-        _log.info("auth.tls: the certificate was read anew")
+        _log.info("auth.tls: the certificate was read anew", extra=about("certificate_read"))
         return True
 
 

@@ -21,6 +21,7 @@ from api.access.entries import callers_by_digest
 from api.access.files import FileUnusable, content, marks
 from api.problems import RequestRefused
 from indexer.errors import SettingsError
+from indexer.log_lines import about
 
 LOOK_EVERY_S: Final = 1.0
 _BEARER: Final = b"bearer "
@@ -78,10 +79,14 @@ class TokenAccess:
         try:
             self._callers = callers_by_digest(content(self._path))
         except FileUnusable as error:
-            _log.error("auth.tokens_file: the tokens of before stay in force: %s", _of_file(self._path, error))
+            _log.error(
+                "auth.tokens_file: the tokens of before stay in force: %s",
+                _of_file(self._path, error),
+                extra=about("tokens_unusable"),
+            )
             self._read(False)  # noqa: FBT003 - as it is called
         else:
-            _log.info("auth.tokens_file: read anew, %d tokens", len(self._callers))
+            _log.info("auth.tokens_file: read anew, %d tokens", len(self._callers), extra=about("tokens_read"))
             self._read(True)  # noqa: FBT003
 
 

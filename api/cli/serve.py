@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import sys
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,10 @@ from api.rpc.limits import RpcLimits
 from api.server import ServerSettings, serve
 from indexer.clock import SystemClock
 from indexer.errors import LimitReachedError, SettingsError, SourceConflictError
+from indexer.log_format import CONSOLE, JsonLines
+from indexer.log_lines import about
 from indexer.node import Node
-from indexer.settings import BadSettings, check_files, refuse_what_is_not_there, remarks, unread_variables
+from indexer.settings import BadSettings, check_files, refuse_what_is_not_there, remarks, replica_name, unread_variables
 from indexer.store.address import parse
 
 if TYPE_CHECKING:
@@ -38,9 +41,9 @@ def run(settings: Settings, stop_on_signal: Callable[[asyncio.Event], None]) -> 
     refuse_what_is_not_there(settings)
     check_files(settings)
     gates_of(settings)  # before anything is started: what is wrong with its files is told at once
+    log_from(settings.telemetry.log_level, json_of=_json_of(settings))
     for remark in (*remarks(settings), *access_remarks(settings), *unread_variables(os.environ)):
-        print(f"kvindexer: warning: {remark}", file=sys.stderr)
-    log_from(settings.telemetry.log_level)
+        _tell_remark(remark, settings)
 
     async def until_stopped() -> None:
         stop = asyncio.Event()
@@ -52,11 +55,32 @@ def run(settings: Settings, stop_on_signal: Callable[[asyncio.Event], None]) -> 
     return 0
 
 
-def log_from(level: str) -> None:
-    """Log what is of that level or above. What a library says of each request to an engine is below all of them."""
-    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+def log_from(level: str, json_of: JsonLines | None = None) -> None:
+    """Log what is of that level or above: lines for people, or objects.
+
+    What a library says of each request to an engine is below all of them.
+    """
+    handler = logging.StreamHandler()
+    handler.setFormatter(json_of or logging.Formatter(CONSOLE))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+    logging.captureWarnings(json_of is not None)
     for library in ("httpx", "httpcore"):
         logging.getLogger(library).setLevel(logging.WARNING)
+
+
+def _json_of(settings: Settings) -> JsonLines | None:
+    """What writes objects, where these are wanted; each names this replica, where there may be others."""
+    if settings.telemetry.log_format == "console":
+        return None
+    alone = settings.redis.url is None
+    return JsonLines(None if alone else replica_name(settings, socket.gethostname(), os.getpid()))
+
+
+def _tell_remark(remark: str, settings: Settings) -> None:
+    if settings.telemetry.log_format == "console":
+        print(f"kvindexer: warning: {remark}", file=sys.stderr)
+    else:
+        _log.warning("%s", remark, extra=about("settings_remark"))
 
 
 async def run_service(
@@ -94,7 +118,7 @@ async def run_service(
             tasks.create_task(_tell_stop(stop, settings), name="tell-stop")
     except* SettingsError as group:
         raise BadSettings(_leaves(group)) from None
-    _log.info("stopped")
+    _log.info("stopped", extra=about("stopped"))
 
 
 async def _tell_stop(stop: asyncio.Event, settings: Settings) -> None:
@@ -102,7 +126,8 @@ async def _tell_stop(stop: asyncio.Event, settings: Settings) -> None:
     await stop.wait()
     within_s = settings.server.lame_duck_s + settings.server.drain_s
     hands_over = "" if settings.redis.url is None else "; what it owns is handed over"
-    _log.info("told to stop: draining, what is under way may end within %g s%s", within_s, hands_over)
+    text = "told to stop: draining, what is under way may end within %g s%s"
+    _log.info(text, within_s, hands_over, extra=about("stopping"))
 
 
 async def _unless_stopped(stop: asyncio.Event, work: Coroutine[None, None, None]) -> None:
@@ -143,4 +168,7 @@ def _announce(addresses: Sequence[str], settings: Settings) -> None:
     if settings.redis.url is not None:
         roles = ", ".join(settings.server.roles)
         told += f"; roles: {roles}; store: {parse(settings.redis.url).place}, namespace {settings.redis.namespace}"
+    if settings.telemetry.log_format == "json":
+        record = _log.makeRecord(_log.name, logging.INFO, __file__, 0, told, (), None, extra=dict(about("listening")))
+        told = JsonLines(None).format(record)
     print(told, flush=True)

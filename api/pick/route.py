@@ -116,7 +116,7 @@ class PickRoute:
         except CallerGone:
             raise
         except Exception as error:  # noqa: BLE001 - the client's request is worth more than our fault
-            log_fault(error)
+            log_fault(error, reply.request_id, dict(request.headers.raw).get(b"traceparent"))
             refusal = fault()
             reply.code = refusal.status.value
             reply.headers[REASON_HEADER] = refusal.code

@@ -164,7 +164,7 @@ class BatchRoute:
             out.took_us = int((time.perf_counter() - started) * 1e6)
             state = out.state
         except Exception as error:  # noqa: BLE001 - as in reading
-            refusal = refusal_of(error)
+            refusal = refusal_of(error, item.request_id, headers.get(b"traceparent"))
             count_limit(refusal, self._node.limit_reached)
             count_denial(refusal, self._node.access_refused)
             out = problem_of(refusal, item.request_id)

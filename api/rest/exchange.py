@@ -74,10 +74,11 @@ class Exchange:
 
     def refuse(self, request: Request, error: Exception) -> Response:
         """The problem that says why not."""
-        refusal = refusal_of(error)
+        request_id = self.request_id(request)
+        refusal = refusal_of(error, request_id, dict(request.headers.raw).get(b"traceparent"))
         count_limit(refusal, self._reached)
         count_denial(refusal, self._denied)
-        status, headers, body = problem_response(refusal, self.request_id(request))
+        status, headers, body = problem_response(refusal, request_id)
         return Response(body, status, {name.decode(): value.decode() for name, value in headers})
 
 

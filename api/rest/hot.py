@@ -162,7 +162,8 @@ class LookupRoute:
         return (200, [_TYPE_HEADERS[encoding], (b"content-length", b"%d" % len(content))], content), answer
 
     def _refusal(self, error: Exception, headers: Mapping[bytes, bytes]) -> Reply:
-        refusal = refusal_of(error)
+        request_id = self._request_ids.of(headers.get(b"x-request-id"))
+        refusal = refusal_of(error, request_id, headers.get(b"traceparent"))
         count_limit(refusal, self._node.limit_reached)
         count_denial(refusal, self._node.access_refused)
-        return problem_response(refusal, self._request_ids.of(headers.get(b"x-request-id")))
+        return problem_response(refusal, request_id)

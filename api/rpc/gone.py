@@ -10,6 +10,8 @@ from typing import Final
 
 import grpc
 
+from indexer.log_lines import about
+
 _log = logging.getLogger(__name__)
 _THEIRS: Final = logging.getLogger("grpc._cython.cygrpc")
 _NOT_SENT: Final = 'Failed "execute_batch"'
@@ -25,5 +27,5 @@ def _worth_telling(record: logging.LogRecord) -> bool:
     error = record.exc_info[1] if record.exc_info else None
     if not isinstance(error, grpc.aio.InternalError) or not str(error).startswith(_NOT_SENT):
         return True
-    _log.debug("a caller went before what was sent to it")
+    _log.debug("a caller went before what was sent to it", extra=about("caller_gone"))
     return False

@@ -244,7 +244,7 @@ class Lookups:
             answer.took_us = int((time.perf_counter() - started) * 1e6)
             content = answer_bytes(answer)
         except Exception as error:  # noqa: BLE001 - as above
-            refusal = refusal_of(error)
+            refusal = refusal_of(error, None if question.query is None else question.query.request_id)
             count_limit(refusal, self._node.limit_reached)
             self._observe(question, refusal.status.value, None)
             raise refusal from None

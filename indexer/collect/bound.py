@@ -28,6 +28,7 @@ from indexer.collect.telling import left_off, tell_core
 from indexer.decode.envelope import peek_rank
 from indexer.decode.topic import parse_topic
 from indexer.errors import SettingsError
+from indexer.log_lines import about
 from indexer.model import RawBatch, SourceId
 from indexer.ports import EventSink, TopicRegistrar
 
@@ -314,6 +315,7 @@ class BoundSocket:
                 "no room, or the name is another's: events of new topics are dropped, first %s rank %d",
                 _shown(publisher),
                 publisher[1],
+                extra=about("topics_refused"),
             )
         self.counts.refused += 1
         self._refused.add(publisher, now)

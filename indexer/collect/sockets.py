@@ -12,6 +12,7 @@ from typing import Final
 import zmq
 
 from indexer.collect.options import CollectOptions
+from indexer.log_lines import about
 
 log = logging.getLogger(__name__)
 
@@ -57,9 +58,8 @@ def allow_files(sources: int, options: CollectOptions) -> bool:
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
     if allowed < wanted:
-        log.warning(
-            "%d sources want %d open files, the hard limit allows %d: raise `ulimit -Hn`", sources, wanted, hard
-        )
+        text = "%d sources want %d open files, the hard limit allows %d: raise `ulimit -Hn`"
+        log.warning(text, sources, wanted, hard, extra=about("files_limited"))
     return allowed >= wanted
 
 

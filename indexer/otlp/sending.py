@@ -12,12 +12,13 @@ import contextlib
 import logging
 from collections import Counter, deque
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import httpx
 from google.protobuf.message import DecodeError
 from opentelemetry.sdk.trace import SpanProcessor
 
+from indexer.log_lines import about
 from indexer.otlp.writing import not_taken, request_of
 from indexer.slices import Slices
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import ReadableSpan, Span
 
+    from indexer.log_lines import Say
     from indexer.ports import Clock, SpanResult
 
 KEPT: Final = 2_048
@@ -51,14 +53,6 @@ class Times(NamedTuple):
     rest_max_s: float = 30.0
     flush_s: float = 2.0
     """At the stop, for what is left."""
-
-
-class Say(Protocol):
-    """A line of the log, or one of too many."""
-
-    def __call__(self, text: str, *arguments: object, level: int = logging.INFO) -> None:
-        """As `Logger.log` has it."""
-        ...
 
 
 _TIMES: Final = Times()
@@ -159,9 +153,10 @@ class Sending(SpanProcessor):
             return
         self._trouble = trouble
         if trouble is None:
-            self._say("traces: the collector takes them again")
+            self._say(about("traces_taken"), "traces: the collector takes them again")
         else:
-            self._say("traces: the collector at telemetry.otlp_endpoint: %s", trouble, level=logging.WARNING)
+            text = "traces: the collector at telemetry.otlp_endpoint: %s"
+            self._say(about("traces_failing"), text, trouble, level=logging.WARNING)
 
 
 def traces_url(endpoint: str) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from indexer.log_lines import about
 from indexer.partitions.commanding import CONTENDED, TRIES, answered, as_it_stands, command
 from indexer.store.commands import Commanded, OtherRegistration
 from indexer.store.failures import StoreFailure
@@ -131,7 +132,9 @@ async def remove_unnamed(parts: Parts, keys: PartitionKeys, registered: Iterable
         if each.descriptor.origin in LOCKED and source not in parts.configured and parts.agrees():
             reply = await _give(parts, keys, "remove", each, expected=pack_registered(each))
             if isinstance(reply, Commanded):
-                log.info("source %s: no longer configured, removed", source)
+                log.info(
+                    "source %s: no longer configured, removed", source, extra=about("source_removed", source=source)
+                )
                 removed.append(source)
     return removed
 

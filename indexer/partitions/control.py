@@ -12,6 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from indexer.happenings import Happening
+from indexer.log_lines import about
 from indexer.partitions.configuring import LOCKED
 from indexer.partitions.news import in_use
 from indexer.partitions.owned import OwnedSource
@@ -93,7 +94,8 @@ class Control:
             if failure.detail != WRONG_TYPE:
                 raise
             if key not in self._wrong_keys:
-                log.error("the store: no commands of its partition are heard: %s", in_use(key))  # noqa: TRY400  no trace
+                extra = about("store_key_taken")
+                log.error("the store: no commands of its partition are heard: %s", in_use(key), extra=extra)  # noqa: TRY400  no trace
             self._wrong_keys.add(key)
             return []
         self._wrong_keys.discard(key)
@@ -108,7 +110,12 @@ class Control:
                 self._parts.roster.clears.note()
             self._obey(owner, given)
         except DamagedValue as damaged:
-            log.warning("partition %d: a command is not in this version's form: %s", owner.number, damaged)
+            log.warning(
+                "partition %d: a command is not in this version's form: %s",
+                owner.number,
+                damaged,
+                extra=about("command_unreadable", partition=owner.number),
+            )
 
     def _obey(self, owner: Owner, given: Given) -> None:
         roster, sink = self._parts.roster, self._parts.roster.sink(given.source)

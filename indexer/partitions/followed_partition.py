@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from indexer.log_lines import about
 from indexer.partitions.followed_sources import AT_ONCE, FollowedSources
 from indexer.partitions.options import PartitionProgress
 from indexer.partitions.reading import Place
@@ -87,7 +88,12 @@ class FollowedPartition:
             self.reloads[why] += 1
             self.lost_in_a_row += 1
             self.follower = None
-            log.info("partition %d is read anew: %s", self.number, why)
+            log.info(
+                "partition %d is read anew: %s",
+                self.number,
+                why,
+                extra=about("partition_reread", partition=self.number),
+            )
 
     def look(self, head: bytes | None, asked_at: Position, *, is_missing: bool) -> None:
         """Did the store lose something?

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from indexer.history import of_process
+from indexer.log_lines import about
 from indexer.partitions.news import in_use
 from indexer.slices import Slices
 from indexer.store.failures import StoreFailure
@@ -126,7 +127,11 @@ class Histories:
             self._posted.set()
         for source in set(wrong) - self._wrong:
             self._wrong.add(source)
-            log.error("the store: %s", in_use(self._keys[number].history(source)))
+            log.error(
+                "the store: %s",
+                in_use(self._keys[number].history(source)),
+                extra=about("store_key_taken", source=source),
+            )
         return True
 
     # -- reading ------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Final
 
+from indexer.log_lines import about
 from indexer.sharding.members import Members
 from indexer.sharding.outages import OUTAGE_LEASES, Outages
 from indexer.sharding.rendezvous import share_out_in_steps
@@ -179,6 +180,7 @@ class Membership:
                 "replicas: %s configured with other sources than this one: what only some name is taken up by all, and"
                 " nothing that nobody names any more is removed until all agree",
                 ", ".join(sorted(came)),
+                extra=about("replicas_differ"),
             )
 
     def _has_silent(self, reading: Reading) -> bool:
@@ -198,10 +200,15 @@ class Membership:
         self._candidates = candidates
         for partition in [each for each in self._waits if before[each : each + 1] != self.shares[each : each + 1]]:
             self._waits.pop(partition).set()
+        extra = about("replicas_changed")
         for level, words, names in self._why_gone(went, now) if self.is_known else ():
-            log.log(level, "replicas: %s %s, partitions are shared out among %d", names, words, len(candidates))
+            log.log(
+                level, "replicas: %s %s, partitions are shared out among %d", names, words, len(candidates), extra=extra
+            )
         if self.is_known and came:
-            log.info("replicas: %s came, partitions are shared out among %d", ", ".join(came), len(candidates))
+            log.info(
+                "replicas: %s came, partitions are shared out among %d", ", ".join(came), len(candidates), extra=extra
+            )
 
     def _why_gone(self, went: Iterable[str], now: float) -> list[tuple[int, str, str]]:
         """What is said of those among whom partitions are no longer shared out: level, words, names."""

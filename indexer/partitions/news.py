@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from indexer.log_lines import about
+
+if TYPE_CHECKING:
+    from indexer.log_lines import Event
 
 log = logging.getLogger("kvindexer.store")
 
@@ -16,12 +21,12 @@ class News:
     """One a process."""
 
     def __init__(self) -> None:
-        self._told: dict[tuple[int, str], list[int]] = {}
+        self._told: dict[tuple[Event, int, str], list[int]] = {}
         self._stirred = asyncio.Event()
 
-    def tell(self, partition: int, what: str, level: int = logging.WARNING) -> None:
+    def tell(self, event: Event, partition: int, what: str, level: int = logging.WARNING) -> None:
         """Something that happened to a partition; what was planned is no warning."""
-        self._told.setdefault((level, what), []).append(partition)
+        self._told.setdefault((event, level, what), []).append(partition)
         self._stirred.set()
 
     async def run(self) -> None:
@@ -31,8 +36,10 @@ class News:
             await asyncio.sleep(GATHER_S)
             self._stirred.clear()
             told, self._told = self._told, {}
-            for (level, what), partitions in told.items():
-                log.log(level, "%s: %s", _named(sorted(set(partitions))), what)
+            for (event, level, what), partitions in told.items():
+                numbers = sorted(set(partitions))
+                extra = about(event, partition=numbers[0]) if len(numbers) == 1 else about(event)
+                log.log(level, "%s: %s", _named(numbers), what, extra=extra)
 
 
 def in_use(key: bytes) -> str:

@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from indexer.happenings import Happening
+from indexer.log_lines import about
 from indexer.partitions.configuring import put_configured, remove_unnamed
 from indexer.partitions.owned import OwnedSource
 from indexer.ports import Resume
@@ -137,7 +138,11 @@ class Opening:
         facts.loading = False
         self._parts.ingest.resume(sink.source)
         if not whole:
-            log.error("source %s: a part of its map was gone from the store: what is there counts, bound lower", source)
+            log.error(
+                "source %s: a part of its map was gone from the store: what is there counts, bound lower",
+                source,
+                extra=about("source_damaged", source=source),
+            )
             facts.shortfalls.add("store")
         if state.cursor is not None:
             self._resume(sink, state.cursor, unpack_facts(state.facts), last_seen_us)
@@ -187,7 +192,11 @@ class Opening:
 
     def _damaged(self, source: SourceId, registered: Registered | None) -> Opened | None:
         """What the store has of it cannot be read: another generation begins."""
-        log.error("source %s: what the store has of it is not in this version's form: begun anew", source)
+        log.error(
+            "source %s: what the store has of it is not in this version's form: begun anew",
+            source,
+            extra=about("source_damaged", source=source),
+        )
         if registered is None or source in self._alone:
             return self._as_alone(source)
         sink = self._open(registered, None)
@@ -253,7 +262,11 @@ class Opening:
             else:
                 found[registered.descriptor.id] = registered
         for name in unreadable - self._unreadable:
-            log.error("source %r: its registration is not in this version's form: left out", name)
+            log.error(
+                "source %r: its registration is not in this version's form: left out",
+                name,
+                extra=about("source_damaged"),
+            )
         self._unreadable |= unreadable
         return found
 

@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from indexer.partitions.commanding import CONTENDED, TRIES, answered, as_it_stands, command, command_store
-from indexer.roster import cordon_word, differs, same_but_origin
+from indexer.roster import cordon_event, differs, same_but_origin
 from indexer.store.commands import Command, Commanded, NoSuchSource, OtherRegistration
 from indexer.store.entries import START, Position
 from indexer.store.failures import StoreFailure
@@ -97,7 +97,7 @@ class Orders:
         touched = self._parts.roster.may_remove(pod, dp_rank, tenant)
         given = {key: await self._give("remove", key, counts=key in touched.counted) for key in touched.keys}
         effect = await self._in_force(given, lambda: all(map(self._has_read, given, given.values())))
-        self._parts.roster.say_done(touched.keys, "removed", by)
+        self._parts.roster.say_done(touched.keys, "source_removed", by)
         return SourcesTouched(pod=pod, sources=len(given), effect=effect)
 
     async def clear(self, pod: str, dp_rank: int | None, *, tenant: str | None = None, by: str) -> SourcesTouched:
@@ -105,7 +105,7 @@ class Orders:
         touched = self._parts.roster.may_clear(pod, dp_rank, tenant)
         given = {key: await self._give("clear", key, counts=key in touched.counted) for key in touched.keys}
         effect = await self._in_force(given, lambda: all(map(self._has_read, given, given.values())))
-        self._parts.roster.say_done(touched.keys, "cleared", by)
+        self._parts.roster.say_done(touched.keys, "source_cleared", by)
         return SourcesTouched(pod=pod, sources=len(given), effect=effect)
 
     async def cordon(
@@ -115,7 +115,7 @@ class Orders:
         sources = self._parts.registry.named(pod, dp_rank, tenant)
         given = {source.descriptor.id: await self._cordon(source, cordoned=cordoned) for source in sources}
         effect = await self._in_force(given, lambda: all(self._is_cordoned(key) in {cordoned, None} for key in given))
-        self._parts.roster.say_done(given, cordon_word(cordoned=cordoned), by)
+        self._parts.roster.say_done(given, cordon_event(cordoned=cordoned), by)
         return SourcesTouched(pod=pod, sources=len(sources), effect=effect)
 
     async def doubt(self, source: SourceId, generation: int) -> None:

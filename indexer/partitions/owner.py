@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from indexer.errors import first_of
 from indexer.happenings import Happening
+from indexer.log_lines import about
 from indexer.partitions.acquiring import RETRY_MAX_S, RETRY_S, UNKNOWN, Acquiring, replica_of
 from indexer.partitions.calls import EpochOver
 from indexer.partitions.configuring import configured_in
@@ -156,7 +157,11 @@ class Owner:
         owned.take_in(parts.mirror, parts.clock.now(), parts.wall_ahead_s)
         is_too_much = parts.unwritten.bytes > parts.options.pending_bytes or owned.is_too_much
         if is_too_much and owned.wish != "lost":
-            log.warning("source %s: too much waits for the store: its map will be written anew", owned.id)
+            log.warning(
+                "source %s: too much waits for the store: its map will be written anew",
+                owned.id,
+                extra=about("source_rewritten", source=owned.id),
+            )
             owned.lose("too_much_waited")
         if self._writing is not None:
             self._writing.touch(owned)
@@ -230,7 +235,7 @@ class Owner:
             try:
                 await self._write(self._writing)
             except EpochOver as over:
-                self._news.tell(self.number, _in_words(over.why, self._parts))
+                self._news.tell("partition_lost", self.number, _in_words(over.why, self._parts))
             self.role = "waiting"
 
     async def _write(self, writing: Writing) -> None:
@@ -268,7 +273,9 @@ class Owner:
             self.role = "loading"
             await self._load()
         elif due == "assert":
-            self._news.tell(self.number, "the store is not as it was left: written anew from memory")
+            self._news.tell(
+                "partition_asserted", self.number, "the store is not as it was left: written anew from memory"
+            )
             await as_known(self._parts, self._keys, self.owned.values(), self.removed, self.control_after)
             for owned in self.owned.values():
                 owned.lose("store_went_back")
@@ -334,7 +341,7 @@ class Owner:
             await asyncio.sleep(RETRY_S)
         reply = await writing.release(to)
         if not isinstance(reply, Done):
-            self._news.tell(self.number, "it was not ours any more when it was to be given up")
+            self._news.tell("partition_lost", self.number, "it was not ours any more when it was to be given up")
         return reply
 
     # -- how ----------------------------------------------------------------------------------------------------------
@@ -352,7 +359,7 @@ class Owner:
         """Once, however often it is tried again."""
         if why != self._trouble:
             self._trouble = why
-            self._news.tell(self.number, why)
+            self._news.tell("partition_trouble", self.number, why)
 
     def _is_not_ours(self) -> None:
         """For now, as far as the store says."""

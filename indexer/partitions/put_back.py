@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from indexer.log_lines import about
 from indexer.partitions.commanding import command, command_store
 from indexer.store.commands import CONTROL_ENTRIES
 from indexer.store.failures import DamagedValue
@@ -52,7 +53,11 @@ async def as_known(
     for source, generation in removed.items():
         name = source_name(source)
         if name in registry and name not in later_about and await _is_before(parts, keys, source, generation):
-            log.info("source %s: it is back in a store that went back: removed again", source)
+            log.info(
+                "source %s: it is back in a store that went back: removed again",
+                source,
+                extra=about("source_removed", source=source),
+            )
             order = command(parts, "remove", source, known_generation=generation)
             await command_store(parts, keys, order)
 
@@ -72,7 +77,11 @@ async def put_back_missing(parts: Parts, keys: PartitionKeys, owned: Iterable[Ow
     await put_back(parts, keys, [each for each in owned if each.name not in registry])
     for each in list(owned):
         if each.name in registry and not _is_readable(each.name, registry[each.name]):
-            log.error("source %s: its registration was damaged in the store: written anew", each.id)
+            log.error(
+                "source %s: its registration was damaged in the store: written anew",
+                each.id,
+                extra=about("source_rewritten", source=each.id),
+            )
             await _give("edit", parts, keys, each)
 
 

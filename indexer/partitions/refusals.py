@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from indexer.log_lines import about
 from indexer.partitions.calls import EpochOver
 from indexer.partitions.news import in_use
 from indexer.store.outcomes import Fenced, Lost, OtherCursor, OtherGeneration, WrongType
@@ -48,7 +49,11 @@ class Refusals:
             case Lost(what="source", nth=nth):
                 self.lose(owned[nth])
             case OtherCursor(nth=nth):
-                log.error("source %s: its cursor in the store is not where it was left: written anew", owned[nth].id)
+                source = owned[nth].id
+                extra = about("source_rewritten", source=source)
+                log.error(
+                    "source %s: its cursor in the store is not where it was left: written anew", source, extra=extra
+                )
                 self.lose(owned[nth])
             case OtherGeneration(stored=stored, nth=nth):
                 self._adopt(owned[nth], stored)
@@ -93,4 +98,4 @@ class Refusals:
             self._copies_due.set()
         if key not in self._wrong_keys:
             self._wrong_keys.add(key)
-            log.error("the store: %s", in_use(key))
+            log.error("the store: %s", in_use(key), extra=about("store_key_taken"))

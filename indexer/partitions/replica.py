@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from indexer.happenings import Happening
 from indexer.hashing.chain import SCHEME
+from indexer.log_lines import about
 from indexer.partitions.acquiring import replica_of
 from indexer.partitions.configuring import Configuring
 from indexer.partitions.control import Control
@@ -193,9 +194,15 @@ class Replica:
             ]
         left = sum(not end.result() for end in ends)
         if left:
-            log.warning("the store: what waited for it in %d partitions was not written", left)
+            log.warning(
+                "the store: what waited for it in %d partitions was not written", left, extra=about("store_unwritten")
+            )
         if self.watch.agreed.is_set() and not await self.histories.flush(until):
-            log.warning("the store: %d entries of histories were not written", self.histories.waiting)
+            log.warning(
+                "the store: %d entries of histories were not written",
+                self.histories.waiting,
+                extra=about("store_unwritten"),
+            )
 
     async def _write_histories(self) -> None:
         await self.watch.agreed.wait()
@@ -273,7 +280,7 @@ class Replica:
         self.sharing.takeovers[cause] += 1
         if cause in {"lease_expired", "handed_over"}:
             level = logging.INFO if cause == "handed_over" else logging.WARNING
-            self._news.tell(owner.number, f"owned here now: {cause.replace('_', ' ')}", level)
+            self._news.tell("partition_owned", owner.number, f"owned here now: {cause.replace('_', ' ')}", level)
 
 
 async def _cancelled(running: Iterable[asyncio.Task[None]]) -> None:

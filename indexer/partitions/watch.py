@@ -8,6 +8,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Final
 
 from indexer.errors import SettingsError
+from indexer.log_lines import about
 from indexer.store.deployment import agree
 from indexer.store.failures import FailureKind, StoreFailure
 from indexer.store.fitness import judge
@@ -85,7 +86,7 @@ class Watch:
                 self._say(failure)
             else:
                 if self.trouble:
-                    log.info("the store: it answers again")
+                    log.info("the store: it answers again", extra=about("store_answers"))
                 self.trouble = ""
             await asyncio.sleep(LOOK_S)
 
@@ -94,7 +95,8 @@ class Watch:
         fitness = judge(await client.reports(), as_cluster=client.is_cluster)
         await agree(client, self._namespace, self._facts)
         self.agreed.set()
-        log.info("the store: %s %s, %d partitions", fitness.kind, fitness.version, self._parts.partitions)
+        found = about("store_ready")
+        log.info("the store: %s %s, %d partitions", fitness.kind, fitness.version, self._parts.partitions, extra=found)
         self.trouble = ""
 
     def _look_at_refusals(self) -> None:
@@ -123,5 +125,5 @@ class Watch:
         if failure.kind == "circuit_open" and self.trouble:
             return  # why it is not asked is known already
         if text != self.trouble:
-            log.warning("%s", text)
+            log.warning("%s", text, extra=about("store_failing"))
             self.trouble = text

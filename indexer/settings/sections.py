@@ -318,6 +318,9 @@ class Telemetry(Section, frozen=True):
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least that is logged."""
+    log_format: Literal["console", "json"] = "console"
+    """json: each line is an object of `ts`, `level`, `event`, what applies of `source`, `model`, `replica`,
+    `partition`, `request_id` and `trace_id`, and the sentence as `message`."""
     otlp_endpoint: Text | None = None
     """Where traces go: a collector that takes OTLP over HTTP, `http://HOST:4318`. null: nothing is traced."""
     trace_ratio: Weight = 0.01

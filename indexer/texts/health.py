@@ -9,11 +9,14 @@ import logging
 import os
 import socket
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import httpx
 
+from indexer.log_lines import about
+
 if TYPE_CHECKING:
+    from indexer.log_lines import Say
     from indexer.ports import Clock
 
 AGAIN_AFTER_S: Final = 60.0
@@ -21,14 +24,6 @@ AGAIN_AFTER_S: Final = 60.0
 SHOWN_MAX: Final = 100
 ENGINES_MAX: Final = 4_096
 """That are remembered; beyond, those that failed first are forgotten."""
-
-
-class Say(Protocol):
-    """A line of the log, or one of too many."""
-
-    def __call__(self, text: str, *arguments: object, level: int = logging.INFO) -> None:
-        """As `Logger.log` has it."""
-        ...
 
 
 @dataclass(slots=True)
@@ -62,7 +57,13 @@ class Health:
         if engine.told or (engine.told_at is not None and self._clock.now() - engine.told_at < AGAIN_AFTER_S):
             return
         engine.told, engine.told_at = True, self._clock.now()
-        self._say("engine %s: POST /tokenize fails: %s", url[:SHOWN_MAX], cause, level=logging.WARNING)
+        self._say(
+            about("tokenizer_failing"),
+            "engine %s: POST /tokenize fails: %s",
+            url[:SHOWN_MAX],
+            cause,
+            level=logging.WARNING,
+        )
 
     def worked(self, url: str) -> None:
         """It was asked and answered."""
@@ -72,7 +73,7 @@ class Health:
         engine.cause = None
         if engine.told:
             engine.told = False
-            self._say("engine %s: POST /tokenize works again", url[:SHOWN_MAX])
+            self._say(about("tokenizer_works"), "engine %s: POST /tokenize works again", url[:SHOWN_MAX])
         if engine.told_at is None or self._clock.now() - engine.told_at >= AGAIN_AFTER_S:
             del self._engines[url]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import grpc
@@ -10,6 +13,7 @@ import httpx
 import pytest
 
 from api.demo.engine import EngineSimulator
+from indexer.log_lines import EVENTS
 from schemas.rpc.kvindexer.v1.kvindexer_pb2 import LookupRequest
 from schemas.rpc.kvindexer.v1.kvindexer_pb2_grpc import KvIndexerStub
 from tests.support import planted
@@ -20,11 +24,16 @@ from tests.support.redis_servers import own_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from schemas.rpc.otlp.v1.otlp_pb2 import Span
 
 TRACES: Final = {api: f"{number:032x}" for number, api in enumerate(("rest", "batch", "pick", "mooncake", "grpc"), 1)}
 """Of callers, by the door they come through."""
+FIELDS: Final = {
+    *("ts", "level", "event", "source", "model", "replica", "partition", "request_id", "trace_id"),
+    *("message", "logger"),
+}
 NOT_SAMPLED: Final = "f" * 32
 CALLERS_SPAN: Final = "b7ad6b7169203331"
 DONE: Final = "d0" * 16
@@ -148,3 +157,40 @@ def test_what_was_sent_is_counted(story: Told) -> None:
 
     assert len(story.collector.spans) >= sent >= 9
     assert not any("spans" in name and "dropped" in name for name in story.service.metrics())
+
+
+def test_all_that_a_service_writes_are_objects(tmp_path: Path) -> None:
+    """From its first line to its last, on both streams: what applies of a few fields, and a sentence."""
+    config = tmp_path / "kvindexer.json"
+    with EngineSimulator() as engine:
+        config.write_text(
+            json.dumps(
+                {
+                    "server": {"port": 0, "grpc_port": 0},
+                    "compat": {"anonymous": True},  # which a remark is about
+                    "telemetry": {"log_format": "json"},
+                    "sources": [{"pod": "pod", "endpoint": engine.endpoint, "model": "m"}],
+                }
+            )
+        )
+        words = [sys.executable, "-m", "indexer", "serve", "--config", str(config)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            banner = json.loads(process.stdout.readline())
+            engine.publish(payload(stored([1], prompt(1))))
+            lines = []
+            for written in process.stderr:
+                lines.append(json.loads(written))
+                if lines[-1]["event"] == "source_state":
+                    process.terminate()
+        assert 0 == process.returncode
+    by_event = {line["event"]: line for line in lines}
+
+    assert "listening" == banner["event"]
+    assert {"settings_remark", "source_state", "stopping", "stopped"} <= set(by_event)
+    assert ("pod", "m", "info") == tuple(by_event["source_state"][key] for key in ("source", "model", "level"))
+    for line in (banner, *lines):
+        assert FIELDS >= set(line) >= {"ts", "level", "event", "message"}, line
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["ts"])
+        assert line["event"] in EVENTS

@@ -386,6 +386,7 @@ def test_the_log_tells_how_a_replica_went(store: Store, caplog: pytest.LogCaptur
         await first.until(lambda: ("WARNING", "replicas: r4 is silent, partitions are shared out among 1") in told())
         handed = {level for level, text in told() if text.endswith("owned here now: handed over")}
         assert {"INFO"} == handed
+        await first.node.undrain_replica("r2")
         await drained.stop()
         await first.stop()
 

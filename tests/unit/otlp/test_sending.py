@@ -148,6 +148,7 @@ def test_a_collector_in_trouble_is_asked_again_and_told_of_once(collector: OtlpC
         ("WARNING", f"{where} it answers 429"),
         ("INFO", "traces: the collector takes them again"),
     ] == sent.said.lines
+    assert ["traces_failing", "traces_failing", "traces_taken"] == sent.said.events
 
 
 def test_what_would_be_refused_again_is_not_sent_again(collector: OtlpCollector) -> None:
