@@ -135,6 +135,10 @@ schemas: setup ## generate the modules of the protos anew
 settings: setup ## write SETTINGS.md anew, out of the sections of settings and their docstrings
 	$(PY) -m tests.repo.settings_reference
 
+.PHONY: metrics
+metrics: setup ## write METRICS.md anew, out of the lists of metrics and of events of the log
+	$(PY) -m tests.repo.metrics_reference
+
 .PHONY: released-protos
 released-protos: setup ## take the protos as they are for released: from then on no change may break who calls
 	$(BUF) build $(PROTOS) --exclude-source-info -o $(PROTOS)/released.binpb
