@@ -192,6 +192,8 @@ def _never(facts: Facts) -> Finding:
         why += ", or went: removals are not kept here (limits.removals_kept)"
     elif known_s is not None:
         why += f", or went more than {_span(known_s)} ago: removals of before are not known (limits.removals_kept)"
+    if facts.followed:
+        why += "; another replica applies its events, and its journal tells only of what was placed"
     return _finding("never_stored", why)
 
 

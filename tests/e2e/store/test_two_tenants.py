@@ -250,6 +250,7 @@ def _told_over_rest(caller: Caller) -> Iterator[tuple[str, bytes]]:
     questions = list(_questions(str(caller.mark)))
     for question in questions:
         yield f"lookup {question}", _ok(caller.rest("POST", "/v1/lookup", question))
+        yield f"explain {question}", _ok(caller.rest("POST", "/v1/explain", question))
     yield "batch", _ok(caller.rest("POST", "/v1/lookup/batch", {"items": questions}))
     for path in ("/v1/partitions", "/v1/config"):
         refused = caller.rest("GET", path)
@@ -346,6 +347,7 @@ def _assert_not_there(caller: Caller) -> None:
         same("PATCH", f"/v1/sources/{name}", {"cordoned": True})
         same("POST", f"/v1/sources/{name}/clear")
         same("POST", "/v1/lookup", {"token_ids": SHARED, "pods": [name]})
+        same("POST", "/v1/explain", {"token_ids": SHARED, "pod": name})
         same("POST", "/v1/lookup", {"token_ids": SHARED, "model": MODEL, "pods": [name, *_pods(mark)]})
         same("POST", "/v1/lookup", {"token_ids": SHARED, "min_sequence": {name: 0}, "timeout_ms": 1})
         same("POST", "/v1/pick", {"model": MODEL, "prompt": TEXT}, x_kvindexer_pods=name)

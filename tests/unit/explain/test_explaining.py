@@ -110,8 +110,27 @@ def test_a_journal_tells_that_a_block_went_and_not_why() -> None:
     third = core.hashes(TOKENS)[2]
     core.mirror.remove(engine.source.slot, lanes.number(0, Tier.STORAGE) or 0, [int(third)])
     assert "expired" == core.why(TOKENS).code
+    assert "its journal tells only of what was placed" in core.why(prompt(2, 700)).why
     core.mirror.remove(engine.source.slot, lanes.number(0, Tier.GPU) or 0, [int(core.hashes(TOKENS)[1])])
     assert "evicted" == core.why(TOKENS).code
+
+
+def test_windows_that_hold_too_little_of_the_end_are_told() -> None:
+    """All blocks are held where they must be; and where a group's rule is not known, that."""
+    full, window = {"kv_cache_spec_kind": "full_attention"}, {"kv_cache_spec_kind": "sliding_window"}
+    core = AskedCore()
+    engine = core.engine("a")
+    engine.say(
+        stored([1, 2, 3, 4], TOKENS, **full),
+        stored([11], prompt(1), group_idx=1, kv_cache_spec_sliding_window=9, **window),
+    )
+    told = core.why([*TOKENS, 7])
+    assert ("hybrid_group", None, 16) == (told.code, told.missing, told.matched_tokens)
+    assert f"all 4 whole blocks are held, and {told.reusable_tokens} tokens of them can be used" in told.why
+
+    engine.say(stored([21], prompt(1), group_idx=2, kv_cache_spec_kind="mamba"))
+    beside = {each.code: each.why for each in core.why(prompt(5)).further}
+    assert "the hit rule of one of its cache groups is not known" in beside["hybrid_group"]
 
 
 def test_ranks_are_entries_of_their_own() -> None:
