@@ -21,7 +21,7 @@ from api.problems import RequestRefused
 from indexer.errors import BadRequestError, FieldIssue
 from indexer.model import TOKEN_BYTES
 from schemas.rest import TEXT_MAX
-from schemas.rpc.kvindexer.v1.kvindexer_pb2 import LookupRequest, RoutedReport
+from schemas.rpc.kvindexer.v1.kvindexer_pb2 import LookupRequest, ReuseReport, RoutedReport
 
 if TYPE_CHECKING:
     from api.rest.lookup_request import LookupRequests
@@ -106,7 +106,7 @@ def parsed(kind: type[Parsed], data: bytes) -> Parsed:
         raise RequestRefused(HTTPStatus.BAD_REQUEST, "body.not_protobuf", f"the message is no {what}") from None
 
 
-def image_of(message: LookupRequest | RoutedReport) -> tuple[str, bytes | None]:
+def image_of(message: LookupRequest | RoutedReport | ReuseReport) -> tuple[str, bytes | None]:
     """The tokens and the label of their form; None where they are not told by ids, or twice."""
     if message.HasField("token_bytes"):
         return "bytes", None if message.token_ids else message.token_bytes

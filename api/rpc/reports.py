@@ -23,6 +23,7 @@ from schemas.rpc.kvindexer.v1.kvindexer_pb2 import (
     RefusedReport,
     ReportRoutedRequest,
     ReportRoutedResponse,
+    ReuseReport,
     RoutedReport,
 )
 
@@ -34,9 +35,10 @@ if TYPE_CHECKING:
     from api.rpc.limits import RpcLimits
     from api.rpc.statuses import Context
 
-_SCALARS: Final = tuple(
-    field.name for field in RoutedReport.DESCRIPTOR.fields if field.has_presence and field.name != "token_bytes"
-)
+_SCALARS: Final = {
+    kind: tuple(field.name for field in kind.DESCRIPTOR.fields if field.has_presence and field.name != "token_bytes")
+    for kind in (RoutedReport, ReuseReport)
+}
 _pack: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -67,7 +69,7 @@ class Reports:
         name = self._calls.request_ids.of(None)
         for index, item in enumerate(message.items):
             try:
-                report = routed_report(self._requests, "msgpack", _pack(_body(item)), caller, tokens_left)
+                report = routed_report(self._requests, "msgpack", _pack(body_of(item)), caller, tokens_left)
                 tokens_left -= len(report.query.tokens or b"") // TOKEN_BYTES
                 await self._node.report_routed(report)
             except Exception as error:  # noqa: BLE001 - a fault of ours, too, is this report's alone
@@ -83,9 +85,11 @@ class Reports:
         return RefusedReport(index=index, problem=problem_of(refusal, request_id))
 
 
-def _body(message: RoutedReport) -> dict[str, object]:
-    """The message as REST has its bodies."""
-    body: dict[str, object] = {name: getattr(message, name) for name in _SCALARS if message.HasField(name)}
+def body_of(message: RoutedReport | ReuseReport) -> dict[str, object]:
+    """The message as REST has its bodies. Raises `BadRequestError`."""
+    body: dict[str, object] = {
+        name: getattr(message, name) for name in _SCALARS[type(message)] if message.HasField(name)
+    }
     body["pod"] = message.pod
     if items := message.mm_items:
         body["mm_items"] = [{"hash": item.hash, "offset": item.offset, "length": item.length} for item in items]

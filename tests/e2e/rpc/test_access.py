@@ -28,6 +28,7 @@ def _methods(stub: object, names: set[str], **shown: object) -> dict[str, object
         "LookupBatch": pb.LookupBatchRequest(items=[QUESTION]),
         "ReportRouted": pb.ReportRoutedRequest(items=[pb.RoutedReport(pod="a", of="r")]),
         "ListSources": pb.ListSourcesRequest(),
+        "ReportReuse": pb.ReportReuseRequest(),
         "WatchSources": pb.WatchSourcesRequest(),
     }
     calls = {name: getattr(stub, name)(message, **shown) for name, message in asked.items() if name in names}

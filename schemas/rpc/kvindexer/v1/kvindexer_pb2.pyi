@@ -285,6 +285,58 @@ class ReportRoutedResponse(_message.Message):
     refused: _containers.RepeatedCompositeFieldContainer[RefusedReport]
     def __init__(self, accepted: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[RefusedReport, _Mapping]]] = ...) -> None: ...
 
+class ReuseReport(_message.Message):
+    __slots__ = ("pod", "dp_rank", "request_id", "prompt_tokens", "cached_tokens", "ok", "model", "lora_name", "cache_salt", "tenant", "mm_items", "token_ids", "token_bytes", "block_hashes", "block_size", "scheme")
+    POD_FIELD_NUMBER: _ClassVar[int]
+    DP_RANK_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    OK_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    LORA_NAME_FIELD_NUMBER: _ClassVar[int]
+    CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    MM_ITEMS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_HASHES_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
+    SCHEME_FIELD_NUMBER: _ClassVar[int]
+    pod: str
+    dp_rank: int
+    request_id: str
+    prompt_tokens: int
+    cached_tokens: int
+    ok: bool
+    model: str
+    lora_name: str
+    cache_salt: str
+    tenant: str
+    mm_items: _containers.RepeatedCompositeFieldContainer[MmItem]
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    token_bytes: bytes
+    block_hashes: _containers.RepeatedScalarFieldContainer[int]
+    block_size: int
+    scheme: str
+    def __init__(self, pod: _Optional[str] = ..., dp_rank: _Optional[int] = ..., request_id: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., ok: _Optional[bool] = ..., model: _Optional[str] = ..., lora_name: _Optional[str] = ..., cache_salt: _Optional[str] = ..., tenant: _Optional[str] = ..., mm_items: _Optional[_Iterable[_Union[MmItem, _Mapping]]] = ..., token_ids: _Optional[_Iterable[int]] = ..., token_bytes: _Optional[bytes] = ..., block_hashes: _Optional[_Iterable[int]] = ..., block_size: _Optional[int] = ..., scheme: _Optional[str] = ...) -> None: ...
+
+class ReportReuseRequest(_message.Message):
+    __slots__ = ("items",)
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[ReuseReport]
+    def __init__(self, items: _Optional[_Iterable[_Union[ReuseReport, _Mapping]]] = ...) -> None: ...
+
+class ReportReuseResponse(_message.Message):
+    __slots__ = ("accepted", "joined", "refused")
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    JOINED_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    accepted: int
+    joined: int
+    refused: _containers.RepeatedCompositeFieldContainer[RefusedReport]
+    def __init__(self, accepted: _Optional[int] = ..., joined: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[RefusedReport, _Mapping]]] = ...) -> None: ...
+
 class RefusedReport(_message.Message):
     __slots__ = ("index", "problem")
     INDEX_FIELD_NUMBER: _ClassVar[int]

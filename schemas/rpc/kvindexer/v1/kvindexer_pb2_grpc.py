@@ -59,6 +59,11 @@ class KvIndexerStub:
                 request_serializer=schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.ReportRoutedRequest.SerializeToString,
                 response_deserializer=schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.ReportRoutedResponse.FromString,
                 _registered_method=True)
+        self.ReportReuse = channel.unary_unary(
+                '/kvindexer.v1.KvIndexer/ReportReuse',
+                request_serializer=schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.ReportReuseRequest.SerializeToString,
+                response_deserializer=schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.ReportReuseResponse.FromString,
+                _registered_method=True)
         self.ListSources = channel.unary_unary(
                 '/kvindexer.v1.KvIndexer/ListSources',
                 request_serializer=schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.ListSourcesRequest.SerializeToString,
@@ -108,6 +113,14 @@ class KvIndexerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReportReuse(self, request, context):
+        """What engines really reused of prompts, up to 1,000 at once: each is compared with what was answered, or refused by
+        itself. For tokens of scope `report`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListSources(self, request, context):
         """All that is known of each source, ordered by pod and rank.
         """
@@ -144,6 +157,11 @@ def add_KvIndexerServicer_to_server(servicer, server):
                     servicer.ReportRouted,
                     request_deserializer=schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.ReportRoutedRequest.FromString,
                     response_serializer=schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.ReportRoutedResponse.SerializeToString,
+            ),
+            'ReportReuse': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportReuse,
+                    request_deserializer=schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.ReportReuseRequest.FromString,
+                    response_serializer=schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.ReportReuseResponse.SerializeToString,
             ),
             'ListSources': grpc.unary_unary_rpc_method_handler(
                     servicer.ListSources,
@@ -269,6 +287,33 @@ class KvIndexer:
             '/kvindexer.v1.KvIndexer/ReportRouted',
             schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.ReportRoutedRequest.SerializeToString,
             schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.ReportRoutedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportReuse(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kvindexer.v1.KvIndexer/ReportReuse',
+            schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.ReportReuseRequest.SerializeToString,
+            schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.ReportReuseResponse.FromString,
             options,
             channel_credentials,
             insecure,
