@@ -9,7 +9,7 @@ Where an engine's words themselves are not true, what it said decides whether an
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -126,3 +126,11 @@ class Figures:
     def lost_share(self) -> float:
         """Hit tokens not told, of the true ones."""
         return self.lost_tokens / max(self.true_tokens, NO_TOKENS)
+
+
+class Outcome(NamedTuple):
+    """Of one fault: figures, and what a report of the service should say of it. `off`: by how much it does not."""
+
+    figures: Figures
+    report: str | None = None
+    off: int = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from loadtest.trust.caches import Caches, Moment
+from loadtest.trust.judging import Outcome
 from loadtest.trust.playing import Play
 from loadtest.trust.recordings import recorded
 from loadtest.trust.serving import Served
@@ -38,10 +39,10 @@ def block_size(when: str) -> Figures:
         return play.figures
 
 
-def no_removals(*, capacity: bool) -> tuple[Figures, bool]:
+def no_removals(*, capacity: bool) -> Outcome:
     """One engine never says what it evicts. With its `capacity` told, it is known to lie once it holds more than that.
 
-    Also whether the report remarks on it at the end.
+    The staleness report remarks on it at the end.
     """
     recording = recorded("eviction")
     messages = altered(recording.messages, {LIAR}, without_removals)
@@ -57,10 +58,10 @@ def no_removals(*, capacity: bool) -> tuple[Figures, bool]:
         if not capacity:
             flags = [flag.replace(f",blocks={blocks}", "") for flag in flags]
         remarks = _ask_all(play, flags)
-        return play.figures, any("no removals seen in tier gpu" in each for each in remarks)
+        return _remarked(play, remarks, "gpu")
 
 
-def no_removals_of(tier: str) -> tuple[Figures, bool]:
+def no_removals_of(tier: str) -> Outcome:
     """The same of an engine whose blocks lie in another tier, of which no capacity is ever told.
 
     That nobody takes blocks of the storage tier back is known: it has a time to live by default.
@@ -70,7 +71,12 @@ def no_removals_of(tier: str) -> tuple[Figures, bool]:
     heard = recording.caches if tier == "storage" else Caches(messages)
     with Play(recording, replay=True, messages=messages, said=heard.held) as play:
         remarks = _ask_all(play, play.fleet.source_flags())
-        return play.figures, any(f"no removals seen in tier {tier}" in each for each in remarks)
+        return _remarked(play, remarks, tier)
+
+
+def _remarked(play: Play, remarks: Sequence[str], tier: str) -> Outcome:
+    is_told = any(f"no removals seen in tier {tier}" in each for each in remarks)
+    return Outcome(play.figures, "remarks on it", int(not is_told))
 
 
 def _ask_all(play: Play, flags: Sequence[str]) -> list[str]:

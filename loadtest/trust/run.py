@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from loadtest.report import Result, Target, begin
-from loadtest.trust import lies, losses, replicas, restarts, silences
+from loadtest.trust import lies, losses, replicas, reported, restarts, silences
+from loadtest.trust.judging import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,7 +37,7 @@ class Fault(NamedTuple):
 
     name: str
     replay: str
-    play: Callable[[], Figures | tuple[Figures, bool]]
+    play: Callable[[], Figures | Outcome]
     noticed_max_s: float | None = None
     whole: bool = False
 
@@ -48,12 +49,12 @@ def run(*, names: Sequence[str] = NAMES, rates: Sequence[float] = RATES, turns: 
     rows: list[Row] = []
     for fault in faults:
         told = fault.play()
-        figures, remarked = told if isinstance(told, tuple) else (told, None)
-        rows.append(_row(fault, figures, remarked))
+        outcome = told if isinstance(told, Outcome) else Outcome(told)
+        rows.append(_row(fault, outcome))
         print(f"  {rows[-1]}", flush=True)
-        for example in figures.examples:
+        for example in outcome.figures.examples:
             print(f"    VIOLATION {example}", flush=True)
-        result.targets += _targets(fault, figures, remarked)
+        result.targets += _targets(fault, outcome)
     result.tables["Answers while parts fail"] = rows
     violations = sum(int(row["violations"] or 0) for row in rows)
     result.targets.insert(0, Target("violations: certain and wrong", violations, 0.0, at_least=False))
@@ -120,10 +121,12 @@ def _lies() -> list[Fault]:
         Fault("no removals told, capacity unknown", "yes", lambda: lies.no_removals(capacity=False)),
         Fault("no removals told of the cpu tier", "yes", lambda: lies.no_removals_of("cpu")),
         Fault("no removals told of the storage tier", "yes", lambda: lies.no_removals_of("storage")),
+        Fault("1 % of messages lost, real reuse reported", "no", reported.reuse_reported),
     ]
 
 
-def _row(fault: Fault, figures: Figures, remarked: bool | None) -> Row:  # noqa: FBT001  what was found
+def _row(fault: Fault, outcome: Outcome) -> Row:
+    figures = outcome.figures
     return {
         "what fails": fault.name,
         "replay": fault.replay,
@@ -135,7 +138,7 @@ def _row(fault: Fault, figures: Figures, remarked: bool | None) -> Row:  # noqa:
         "invented hit tokens %": round(100 * figures.false_share, 3),
         "lost hit tokens %": round(100 * figures.lost_share, 3),
         "healed within s": _longest(figures.healed_s),
-        "the report remarks on it": None if remarked is None else ("yes" if remarked else "no"),
+        "report": f"off by {outcome.off}" if outcome.off else outcome.report,
     }
 
 
@@ -143,7 +146,8 @@ def _longest(seconds: Sequence[float]) -> float | None:
     return round(max(seconds), 2) if seconds else None
 
 
-def _targets(fault: Fault, figures: Figures, remarked: bool | None) -> list[Target]:  # noqa: FBT001  what was found
+def _targets(fault: Fault, outcome: Outcome) -> list[Target]:
+    figures = outcome.figures
     name = f"{fault.name}, {'with' if fault.replay == 'yes' else 'without'} replay"
     targets = []
     if fault.whole:
@@ -151,6 +155,6 @@ def _targets(fault: Fault, figures: Figures, remarked: bool | None) -> list[Targ
     if fault.noticed_max_s is not None and figures.noticed_s:
         noticed = max(figures.noticed_s)
         targets.append(Target(f"{name}: noticed within s", noticed, fault.noticed_max_s, at_least=False))
-    if remarked is not None:
-        targets.append(Target(f"{name}: the report remarks on it", float(remarked), 1.0))
+    if outcome.report is not None:
+        targets.append(Target(f"{name}: the report {outcome.report}, off by", outcome.off, 0.0, at_least=False))
     return targets
