@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Final, Self
 
 from api.demo.fleet import TraceFleet
+from api.demo.publisher import ReplayFault
 from loadtest.trust.asking import WAIT_MAX_S, Answer, Asker
 from loadtest.trust.caches import Moment
 from loadtest.trust.judging import Figures, Told, Truth
@@ -29,7 +30,8 @@ class Play:
 
     `messages`: what is sent in place of the recorded ones; `said`: what an engine's words come to, where they are not
     true; `lost`: places of messages that no subscriber gets; `listeners`: how many have to listen to an engine;
-    `fed`: what engines hold is reported back for each settled answer.
+    `fed`: what engines hold is reported back for each settled answer; `replay_loses`: what got lost is lost in a
+    replay once more.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Play:
         lost: frozenset[int] = frozenset(),
         listeners: int = 1,
         fed: bool = False,
+        replay_loses: bool = False,
     ) -> None:
         self.recorded = recorded
         self.figures = Figures()
@@ -52,7 +55,7 @@ class Play:
         self.position = 0
         self.published = {pod.pod: Moment(0, -1) for pod in recorded.header.pods}
         self.listeners = listeners
-        self._fed = fed
+        self._fed, self._replay_loses = fed, replay_loses
         self._messages = recorded.messages if messages is None else messages
         self._said = recorded.caches.held if said is None else said
         self._delivered = dict(self.published)
@@ -103,15 +106,23 @@ class Play:
         self.position = max(self.position, until)
 
     def _publish(self, message: TraceMessage, *, lost: bool) -> None:
+        if lost and self._replay_loses:
+            fault = ReplayFault(omit=frozenset({message.sequence}))
+            self.fleet.engines[message.pod].fault_next_replay(fault)
         self.fleet.publish(message, lost=lost)
         self._empty.discard(message.pod)
         moment = self.published[message.pod] = Moment(message.life, message.sequence)
         if lost:
-            self._tail_lost_at[message.pod] = time.monotonic()
+            self._tail_lost_at.setdefault(message.pod, time.monotonic())
             self.ails()
         else:
             self._delivered[message.pod] = moment
-            self._tail_lost_at.pop(message.pod, None)
+            self._forget_tail(message.pod)
+
+    def _forget_tail(self, pod: int) -> None:
+        """What is lost is not the last any more."""
+        self._tail_lost_at.pop(pod, None)
+        self._relied_on.pop(pod, None)
 
     def _begin_anew(self, message: TraceMessage) -> None:
         self.settle()
@@ -123,7 +134,7 @@ class Play:
         self.fleet.enter_life(message)
         self._lives[message.pod].append((newest, message.life))
         self.published[message.pod] = self._delivered[message.pod] = Moment(message.life, -1)
-        self._tail_lost_at.pop(message.pod, None)
+        self._forget_tail(message.pod)
         engine.wait_subscribers(self.listeners, WAIT_MAX_S)
         told = self._telling_prompt(message.pod)
         self.ask([told], settled=False)

@@ -63,7 +63,7 @@ def run(*, names: Sequence[str] = NAMES, rates: Sequence[float] = RATES, turns: 
 
 def _losses(names: Sequence[str], rates: Sequence[float]) -> list[Fault]:
     limit = losses.PROBE_S + NOTICED_MAX_S
-    return [
+    dropped = [
         Fault(
             f"{rate:.1%} of messages lost" if rate else "nothing lost",
             "yes" if replay else "no",
@@ -74,6 +74,9 @@ def _losses(names: Sequence[str], rates: Sequence[float]) -> list[Fault]:
         for rate in rates
         for replay in (True, False)
     ]
+    worst = max(rates)
+    twice = Fault(f"{worst:.1%} lost, in replays again", "lossy", lambda: losses.lossy_replay(names, worst))
+    return [*dropped, twice]
 
 
 def _restarts() -> list[Fault]:
