@@ -220,15 +220,13 @@ class Routed:
                 continue
             if receipt is None:
                 receipt = self._speculation.expect(slot, now, ttl_s, None if silent else about)
-                if receipt is None:
-                    break
             self._speculation.add(receipt, piece)
             missing += piece
             yield
         if receipt is not None and silent:
             self._silent[slot] = source
         elif receipt is not None:
-            self._speculation.watch(receipt, missing[-1])
+            self._speculation.watch(receipt)
         return missing
 
     def _expired(self) -> None:

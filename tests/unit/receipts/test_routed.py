@@ -344,13 +344,32 @@ def test_of_a_very_long_prompt_the_beginning_is_expected(monkeypatch: pytest.Mon
     assert 1 == core.limits_reached[routed.BLOCKS_LIMIT]
 
 
-def test_of_too_many_receipts_those_due_next_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And it is counted."""
-    monkeypatch.setattr(speculation, "RECEIPTS_MAX", 2)
+def test_of_too_many_receipts_the_latest_end_by_their_deadlines_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their events are not looked for, and that is counted."""
+    monkeypatch.setattr(speculation, "RECEIPTS_MAX", 1)
     core = core_of("a")
-    for number in range(3):
-        core.route([number, *TOKENS], "a")
+    for number in range(2):
+        core.route([number, 1, 2, 3], "a")
+    core.speaker("a").say(stored([1], [0, 1, 2, 3]), stored([2], [1, 1, 2, 3]))
     core.tidy_receipts()
 
-    assert [0, 16, 16] == [expected(core, [number, *TOKENS])["a"] for number in range(3)]
-    assert 1 == core.limits_reached[speculation.RECEIPTS_LIMIT]
+    assert (1, 1) == (core.speculation.blocks, core.limits_reached[speculation.RECEIPTS_LIMIT])
+    core.clock.at += 11
+    core.tidy_receipts()
+    assert core.speculation.is_empty
+
+
+def test_a_block_that_is_named_again_and_again_takes_no_more_room() -> None:
+    """Its deadline moves; it outlives what was named once, and goes when nobody names it any more."""
+    core = core_of("a")
+    core.route([7, *TOKENS], "a")
+    for _ in range(40):
+        core.route(TOKENS, "a")
+        core.clock.at += 1
+        core.tidy_receipts()
+    core.alive()
+    assert (4, 16) == (core.speculation.blocks, expected(core)["a"])
+    assert 0 == core.limits_reached.total()
+    core.clock.at += 11
+    core.tidy_receipts()
+    assert core.speculation.is_empty
