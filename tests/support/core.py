@@ -136,6 +136,7 @@ class Core:
         aliases: dict[str, str] | None = None,
         limits: StateLimits | None = None,
         shift: int = 0,
+        silent_ttl_s: float = 300.0,
         **options: Unpack[CoreOptions],
     ) -> None:
         self.clock = ManualClock()
@@ -164,7 +165,7 @@ class Core:
             clock=self.clock,
             reached=self._reached,
             ended=lambda result: self.receipts_ended.update([result]),
-            silent_ttls_s=dict.fromkeys(options.get("silent_block_sizes", {}), 300.0),
+            silent_ttls_s=dict.fromkeys(options.get("silent_block_sizes", {}), silent_ttl_s),
         )
         self.ingest.touched = self.lookup.view.touch
         self.ingest.reshaped = self._reshaped
@@ -230,7 +231,7 @@ class Core:
 
     def route(
         self,
-        token_ids: Iterable[int] | None,
+        token_ids: Iterable[int] | bytes | None,
         pod: str,
         *,
         dp_rank: int | None = None,
@@ -239,7 +240,8 @@ class Core:
         **query: Any,  # noqa: ANN401  passed on as it is
     ) -> str:
         """A prompt is said to be routed there; what came of that."""
-        asked = LookupQuery(tokens=None if token_ids is None else u32(token_ids), **query)
+        tokens = token_ids if token_ids is None or isinstance(token_ids, bytes) else u32(token_ids)
+        asked = LookupQuery(tokens=tokens, **query)
         report = RoutedReport(pod=pod, dp_rank=dp_rank, request_id=request_id, of=of, query=asked)
         return run_through(self.routed.take(report))
 
