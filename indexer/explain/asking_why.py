@@ -158,6 +158,8 @@ class Explainer:
             doubts=frozenset(of.doubts | of.suspicions),
             shortfalls=frozenset(of.shortfalls),
             rule_missing=of.rule_missing,
+            begins_salted=source.begins_salted,
+            begins_plain=source.begins_plain,
             lost=life.lost,
             began=life.began,
             followed=self._follows(source.descriptor.id),

@@ -57,7 +57,8 @@ CODES: Final[Mapping[Code, str]] = {
     "expired": "the block's time to live was over, in a tier whose producer announces no removals",
     "given_up": "this service gave the block up: after a loss it could not be told from a block that is gone",
     "other_adapter": "the same tokens are held under another adapter, or under none",
-    "other_salt": "the same tokens are held without the cache salt that was asked with",
+    "other_salt": "the same tokens are held without the cache salt that was asked with; or what is held begins with "
+    "other salts than the question, and it cannot be known whether that is the same prompt",
     "waiting": "the block was announced and cannot be placed: the block before it, or its own tokens, never came",
     "syncing": "a replay, a probe or a load from the store is under way: more may be known in a moment",
     "stale": "nothing was heard of the engine for a while: what it stored since is not known",

@@ -151,6 +151,8 @@ def _possible(facts: Facts) -> Iterator[Finding]:
     if miss is None or miss.gone is not None or miss.groups is not None or miss.elsewhere is not None or miss.waits:
         return
     yield from _missed(facts)
+    if miss.block == 0 and facts.begins_salted and not facts.begins_plain:
+        yield _finding("other_salt", "all prompts that it was heard to hold begin with a cache salt, and not with this")
     yield from _before(facts)
     others = sorted(facts.shortfalls - _TOLD_BY_ITSELF)
     if others:
@@ -210,6 +212,8 @@ def _start(facts: Facts, miss: Miss) -> Iterator[Finding]:
     if miss.block or miss.gone is not None or miss.groups is not None or miss.elsewhere is not None:
         return
     held = facts.blocks_held
+    if facts.begins_salted and facts.begins_plain:
+        yield _finding("other_salt", "some of the prompts that it holds begin with a cache salt, and not with this")
     if held < MANY_HELD and not miss.starts_held_by:
         return
     if miss.starts_held_by:

@@ -86,6 +86,9 @@ class Facts:
     doubts: AbstractSet[str] = field(default_factory=frozenset)
     shortfalls: AbstractSet[str] = field(default_factory=frozenset)
     rule_missing: bool = False
+    begins_salted: bool = False
+    begins_plain: bool = False
+    """Beginnings of prompts were announced with a cache salt, and without."""
     lost: Lost = NOTHING_LOST
     began: Began | None = None
     followed: bool = False

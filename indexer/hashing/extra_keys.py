@@ -59,6 +59,15 @@ def event_extras(
     return out
 
 
+def is_salted(extra_keys: Sequence[Any] | None, lora_name: str | None) -> bool:
+    """Whether what an event says of its first block, that at token 0, has a cache salt in it."""
+    keys = extra_keys[0] if extra_keys else None
+    if not isinstance(keys, list | tuple):
+        return False
+    rest = keys[1:] if keys and lora_name is not None and keys[0] == lora_name else keys
+    return any(isinstance(key, str) for key in rest)
+
+
 def query_extras(
     *,
     tokens: bytes,

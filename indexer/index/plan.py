@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
 from indexer.hashing.chain import chained, local_hashes, root_seed
-from indexer.hashing.extra_keys import event_extras
+from indexer.hashing.extra_keys import event_extras, is_salted
 from indexer.index.lane import SHARDS
 from indexer.index.removals import Why
 from indexer.index.source import ADAPTER_NAME_MAX, ADAPTERS_MAX
@@ -220,6 +220,7 @@ class Planner:
         locals_ = local_hashes(event.tokens, event.block_size, lora_name, extras)
         if event.parent is None:
             before, seed = 0, root_seed(event.block_size, self._secret)
+            source.note_beginning(salted=is_salted(event.extra_keys, event.lora_name))
         else:
             known = source.map.resolve(event.parent, lane)
             if known is None:

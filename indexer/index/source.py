@@ -128,6 +128,8 @@ class SourceIndex:
         """In GPU memory, while nothing was in doubt."""
         self.evicted = False
         """The engine removed blocks of this generation from GPU memory: it is full."""
+        self.begins_salted = self.begins_plain = False
+        """Beginnings of prompts were announced in this generation with a cache salt, and without."""
         self._orphans_max = orphans_max
         self._tier_ttls = tier_ttls
         self.map = ReverseMap(orphans_max=orphans_max)
@@ -192,6 +194,7 @@ class SourceIndex:
         self.ghosts = None
         self.most_copies = 0
         self.evicted = False
+        self.begins_salted = self.begins_plain = False
         return old
 
     def leave(self, mirror: Mirror) -> ReverseMap:
@@ -256,6 +259,13 @@ class SourceIndex:
             self.ghosts = Ghosts(gpu)
         self.facts.doubts.add("gap")
         self.facts.missed_stores = True
+
+    def note_beginning(self, *, salted: bool) -> None:
+        """A prompt's first block was announced."""
+        if salted:
+            self.begins_salted = True
+        else:
+            self.begins_plain = True
 
     def note_copies(self) -> None:
         """Remember the most that was held while nothing was in doubt: an engine that evicts is full."""

@@ -133,6 +133,21 @@ def test_windows_that_hold_too_little_of_the_end_are_told() -> None:
     assert "the hit rule of one of its cache groups is not known" in beside["hybrid_group"]
 
 
+def test_prompts_that_begin_with_other_salts_are_told_of() -> None:
+    """Whether the same prompt is among them cannot be known; nor does it decide where others begin without."""
+    core = AskedCore()
+    engine = core.engine("a")
+    engine.say(stored([1, 2], prompt(2), extra_keys=[["s"], None]))
+    for query in ({}, {"cache_salt": "t"}):
+        assert ["other_salt"] == codes(core.why(TOKENS, **query))
+    assert "never_stored" == core.why(TOKENS, cache_salt="s").code, "the rest of it"
+
+    engine.say(stored([3], prompt(1, 50)), stored([4], prompt(1, 60), lora_name="ad", extra_keys=[["ad"]]))
+    assert ["never_stored", "other_salt"] == codes(core.why(TOKENS))
+    engine.say(CLEARED, stored([5], prompt(1, 70), lora_name="ad", extra_keys=[["ad", ["image", 0]]]))
+    assert "other_salt" not in codes(core.why(TOKENS))
+
+
 def test_ranks_are_entries_of_their_own() -> None:
     """One of them alone where it is named, and none that is not there."""
     core = AskedCore()
