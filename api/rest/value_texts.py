@@ -136,6 +136,7 @@ MISMATCHES: Final[Mapping[MismatchCause, str]] = {
     "clear": "what it held was cleared between answer and request",
     "gap": "messages were lost for good, before or since: what is claimed may be false",
     "tier": "it reused what lay in GPU memory, and not what lay in other tiers",
+    "unannounced": "some of it lay in a tier whose producers announce no removals, and was gone",
     "stale": "the source was stale or syncing when it was answered, which the answer said",
     "incomplete": "the beginning of its history was not known (bound `lower`): it held more",
     "hybrid_rule": "the hit rule of one of its groups is not known (bound `upper`): it reused less",

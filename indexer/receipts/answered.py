@@ -23,8 +23,10 @@ from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from indexer.candidates import lineup_of
 from indexer.hashing.memo import CHUNK_TOKENS, chunk_digest
+from indexer.index.states import bound_with_unannounced_ends
 from indexer.model import DEFAULT_TENANT, TOKEN_BYTES
 from indexer.reuse import reusable_tokens
+from indexer.score.prefix import blocks_by_tier
 from indexer.trust import Trust, in_words
 
 if TYPE_CHECKING:
@@ -50,8 +52,8 @@ WAITING_MAX: Final = 4_096
 WAITING_MATCHES_MAX: Final = 262_144
 SLICE_S: Final = 0.0005
 OLD_A_SLICE: Final = 512
-GROUP: Final = 4
-_NOTHING: Final = (0, 0, 0, 0)
+GROUP: Final = 5
+_NOTHING: Final = (0, 0, 0, 0, 0)
 FED_MAX: Final = 64
 """Reports remembered of one answer: only prompts that are named without a request have more than one or two."""
 LOOKED_AT_MAX: Final = 128
@@ -68,6 +70,8 @@ class Predicted(NamedTuple):
     best_tokens: int
     block_size: int | None
     generation: int
+    unannounced: bool
+    """Some of it lies where ends are not announced."""
     trust: Trust
 
 
@@ -91,7 +95,8 @@ class Answered(msgspec.Struct, gc=False):
     lineup: Lineup
     size: int
     groups: tuple[int, ...] = ()
-    """Sources of which it said the same, `GROUP` numbers each: matched, reusable, matched in GPU memory, slots."""
+    """Sources of which it said the same, `GROUP` numbers each: matched, reusable, in GPU memory, whether some of it
+    may be gone unannounced, slots."""
     salt: int = 0
     """A digest of the prompt's salt; 0: it had none."""
     open_end: bool = False
@@ -124,7 +129,8 @@ class Answered(msgspec.Struct, gc=False):
         if not self.usable & bit:
             return None
         said = (self.groups[at : at + GROUP] for at in range(0, len(self.groups), GROUP))
-        matched, reusable, gpu, _ = next((each for each in said if each[-1] & bit), _NOTHING)
+        matched, reusable, gpu, unannounced, _ = next((each for each in said if each[-1] & bit), _NOTHING)
+        trust = in_words(self.trust[index])
         return Predicted(
             matched_tokens=matched,
             reusable_tokens=reusable,
@@ -132,7 +138,8 @@ class Answered(msgspec.Struct, gc=False):
             best_tokens=max(self.groups[1::GROUP], default=0),
             block_size=lineup.block_sizes[index],
             generation=self.generations[index],
-            trust=in_words(self.trust[index]),
+            unannounced=bool(unannounced),
+            trust=trust._replace(bound=bound_with_unannounced_ends(trust.bound)) if unannounced else trust,
         )
 
 
@@ -192,7 +199,8 @@ class Answers:
         if lineup is None:
             lineup = candidates.lineup = lineup_of(candidates)
             size += SEAT_BYTES * len(trust)
-        plain = len(matches) <= AT_ONCE_MAX and not scene.hybrid and len(candidates.variants) <= 1
+        special = scene.hybrid | scene.unannounced
+        plain = len(matches) <= AT_ONCE_MAX and not special and len(candidates.variants) <= 1
         record = Answered(
             self._clock.now(),
             query.tenant or DEFAULT_TENANT,
@@ -331,7 +339,7 @@ class Answers:
 
 
 def _plain_groups(candidates: Candidates, prompt: Prompt, *, partial: bool) -> tuple[int, ...]:
-    """As `_groups`, where all are of one block size and whatever is held is reused."""
+    """As `_groups`, where all are of one block size, and whatever is held is reused and its end announced."""
     size = next(iter(candidates.variants))[0]
     by_held: dict[tuple[int, int], int] = {}
     for slot, (held, _, _) in prompt.matches.items():
@@ -340,17 +348,19 @@ def _plain_groups(candidates: Candidates, prompt: Prompt, *, partial: bool) -> t
     most = prompt.tokens if partial else max(0, prompt.tokens - 1) // size * size
     groups: tuple[int, ...] = ()
     for (matched, gpu), slots in by_held.items():
-        groups += (matched * size, min(matched * size, most), gpu * size, slots)
+        groups += (matched * size, min(matched * size, most), gpu * size, 0, slots)
     return groups
 
 
 def _groups(matches: dict[int, Match], candidates: Candidates, record: Answered) -> tuple[int, ...]:
-    groups: dict[tuple[int, int, int], int] = {}
+    groups: dict[tuple[int, int, int, int], int] = {}
     for slot, match in matches.items():
         index = candidates.by_slot[slot]
         source, size = candidates.listed[index].source, record.lineup.block_sizes[index] or 1
         reusable = reusable_tokens(source, size, match, record.prompt_tokens, partial=record.partial)
-        said = match.held.matched * size, reusable, match.held.views[0] * size
+        held = match.held
+        gone = held.views[0] != held.matched and source.may_be_gone(blocks_by_tier(held, match.runs, slot))
+        said = held.matched * size, reusable, held.views[0] * size, int(gone)
         groups[said] = groups.get(said, 0) | 1 << slot
     return tuple(number for said, slots in groups.items() for number in (*said, slots))
 

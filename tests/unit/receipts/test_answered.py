@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import pytest
 
+from indexer.model import Tier
 from indexer.receipts.answered import AT_ONCE_MAX, RECORD_BYTES, AnswerOptions, Answers
 from indexer.trust import AGE_CLASSES, BOUNDS, STATES, Trust, in_words, trust_of
 from schemas.lookup import LookupQuery
@@ -125,6 +126,22 @@ def test_hybrid_rules_count() -> None:
     answer = core.ask(prompt(5), request_id="r")
 
     assert 8 == answer["a"].reusable_tokens == told.reusable("r", "a")
+
+
+def test_what_may_be_gone_unannounced_is_an_upper_bound() -> None:
+    """As the entry says; a match of the same source that lies in GPU memory alone is as certain as ever."""
+    told = Remembering(core := Core(tier_ttls={Tier.STORAGE: 60.0}))
+    engine = core.engine("a")
+    engine.say(stored([1, 2], prompt(2)), stored([3], prompt(1, start=2 * BLOCK), 2, medium="STORAGE"))
+
+    for name, blocks in (("disk", 3), ("gpu", 2)):
+        entry = core.ask(prompt(blocks + 1) if name == "disk" else [*prompt(2), 9], request_id=name)["a"]
+        found = told.answers.find(name, None)
+        assert found is not None
+        predicted = found.predicted(b"a#0")
+        assert predicted is not None
+        assert (name == "disk", entry.bound) == (predicted.unannounced, predicted.trust.bound)
+        assert entry.reusable_tokens == predicted.reusable_tokens == blocks * BLOCK
 
 
 def test_answers_are_forgotten_after_their_time() -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from indexer.model import Tier
 from indexer.receipts.answered import AnswerOptions, Answers
 from indexer.reports.causes import CAUSES
 from indexer.reports.drift import DriftLimits
@@ -66,6 +67,10 @@ def _in_two_tiers(engine: Speaker) -> None:
     engine.say(stored([1, 2], prompt(2)), stored([3, 4], prompt(2, start=2 * BLOCK), 2, medium="CPU"))
 
 
+def _on_disk(engine: Speaker) -> None:
+    engine.say(stored([1, 2], prompt(2)), stored([3, 4], prompt(2, start=2 * BLOCK), 2, medium="STORAGE"))
+
+
 def _in_the_middle(engine: Speaker) -> None:
     engine.next_sequence = 5
     engine.say(stored([1], prompt(1)))
@@ -98,6 +103,7 @@ CASES: Final[dict[str, Callable[[], Case]]] = {
     "clear": lambda: Case(cached=0, after=lambda engine: engine.say(CLEARED)),
     "gap": lambda: Case(cached=0, after=_lose_one),
     "tier": lambda: Case(before=_in_two_tiers, cached=2 * BLOCK),
+    "unannounced": lambda: Case(core=Core(tier_ttls={Tier.STORAGE: 3_600.0}), before=_on_disk, cached=BLOCK),
     "stale": lambda: Case(before=_silent_for_long, cached=0),
     "incomplete": lambda: Case(before=_in_the_middle),
     "hybrid_rule": lambda: Case(before=_of_an_unknown_rule, cached=2 * BLOCK),

@@ -27,6 +27,7 @@ def compared(
             best_tokens=160,
             block_size=16,
             generation=generation,
+            unannounced=False,
             trust=Trust(state, bound, "under_1s"),
         ),
         real_tokens=real,
