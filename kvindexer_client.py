@@ -327,9 +327,13 @@ def _plain(value: Any) -> object:  # noqa: ANN401
     return value.tolist() if hasattr(value, "tolist") else list(value)
 
 
+def _given(items: Iterable[Mapping[str, Any]]) -> list[Json]:
+    """Each without what is None."""
+    return [{name: value for name, value in item.items() if value is not None} for item in items]
+
+
 def _batch(items: Iterable[Mapping[str, Any]]) -> _Call:
-    listed = [{name: value for name, value in item.items() if value is not None} for item in items]
-    return _Call("POST", "/v1/lookup/batch", _json({"items": listed}), _JSON, tells_deadline=True)
+    return _Call("POST", "/v1/lookup/batch", _json({"items": _given(items)}), _JSON, tells_deadline=True)
 
 
 def _pick(body: bytes | Mapping[str, Any], pods: Sequence[str] | None, truncated: bool) -> _Call:  # noqa: FBT001
@@ -882,6 +886,13 @@ class AsyncClient:
         """Where to send an OpenAI request, given as its client sent it. `truncated`: the body was cut."""
         return _picked(await self._ask(_pick(body, pods, truncated), timeout_s))
 
+    async def feedback(self, reports: Iterable[Mapping[str, Any]], *, timeout_s: float | None = None) -> Json:
+        """What engines really reused, up to 1,000 requests: `request_id` of the lookup, `pod`, `cached_tokens`, ….
+
+        One that is refused stands in `items` of the answer, with its `index`, and takes none of the others with it.
+        """
+        return _object(await self._ask(_Call("POST", "/v1/feedback", _json(_given(reports)), _JSON), timeout_s))
+
     async def hash(
         self,
         tokens: TokenIds | None = None,
@@ -1105,6 +1116,10 @@ class Client:
     ) -> Picked:
         """As `AsyncClient.pick`."""
         return self._run(self._current().pick(body, pods=pods, truncated=truncated, timeout_s=timeout_s), timeout_s)
+
+    def feedback(self, reports: Iterable[Mapping[str, Any]], *, timeout_s: float | None = None) -> Json:
+        """As `AsyncClient.feedback`."""
+        return self._run(self._current().feedback(reports, timeout_s=timeout_s), timeout_s)
 
     def hash(
         self,

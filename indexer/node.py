@@ -717,6 +717,7 @@ class Node:
             self.clock,
             resolve=lambda model, tenant: self._lookup.candidates(LookupQuery(model=model, tenant=tenant)).resolved,
             limits=DriftLimits(settings.drift_min_samples, settings.drift_limit),
+            follows=self._follows,
         )
         consistency = Consistency(self.registry, self._lookup.view, feedback, self.answers, self.clock)
         return consistency, Distrust(self.roster, clears=settings.drift_policy == "clear")

@@ -140,8 +140,8 @@ MISMATCHES: Final[Mapping[MismatchCause, str]] = {
     "stale": "the source was stale or syncing when it was answered, which the answer said",
     "incomplete": "the beginning of its history was not known (bound `lower`): it held more",
     "hybrid_rule": "the hit rule of one of its groups is not known (bound `upper`): it reused less",
-    "eviction_in_flight": "it gave up blocks between answer and report",
-    "store_in_flight": "it stored blocks between answer and report",
+    "eviction_in_flight": "it gave up blocks between answer and report (at a mere follower of it: messages came)",
+    "store_in_flight": "it stored blocks between answer and report (at a mere follower of it: messages came)",
     "unknown": "nothing that is known explains it",
 }
 

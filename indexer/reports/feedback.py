@@ -64,6 +64,14 @@ class Mark(NamedTuple):
     what: str
 
 
+class Since(NamedTuple):
+    """What happened to a source since an answer."""
+
+    marks: frozenset[str]
+    evicted: bool
+    stored: bool
+
+
 class Judged:
     """What is kept of one source."""
 
@@ -84,7 +92,10 @@ class Judged:
 
 
 class Feedback:
-    """One a process. `resolve`: what a model's name means to a tenant; `limits`: when a source drifts."""
+    """One a process. `resolve`: what a model's name means to a tenant; `limits`: when a source drifts.
+
+    `follows`: whether another replica applies a source's events.
+    """
 
     def __init__(
         self,
@@ -94,12 +105,14 @@ class Feedback:
         *,
         resolve: Callable[[str | None, str], Resolved],
         limits: DriftLimits,
+        follows: Callable[[SourceId], bool] = lambda _: False,
     ) -> None:
         self._registry = registry
         self._answers = answers
         self._clock = clock
         self._resolve = resolve
         self._limits = limits
+        self._follows = follows
         self.judged: dict[SourceId, Judged] = {}
         self.results: Counter[str] = Counter()
         self.false_tokens = 0
@@ -182,7 +195,7 @@ class Feedback:
     def _compared(
         self, report: FeedbackReport, source: SourceIndex, answered: Answered, predicted: Predicted, judged: Judged
     ) -> Compared:
-        query, events = report.query, source.tier_events
+        query, since = report.query, self._since(answered.at, source, judged)
         return Compared(
             predicted=predicted,
             real_tokens=report.cached_tokens,
@@ -192,9 +205,25 @@ class Feedback:
             other_adapter=self._is_other_adapter(query, answered),
             other_salt=query.cache_salt is not None and self._answers.salt_digest(query.cache_salt) != answered.salt,
             generation=source.facts.generation,
-            marks=frozenset(mark.what for mark in judged.marks if mark.at >= answered.at),
-            evicted=any(tier.removed_at >= answered.at for tier in events),
-            stored=any(tier.stored_at >= answered.at for tier in events),
+            marks=since.marks,
+            evicted=since.evicted,
+            stored=since.stored,
+        )
+
+    def _since(self, at: float, source: SourceIndex, judged: Judged) -> Since:
+        """What happened to it since then.
+
+        Where another replica applies its events, it is known that there were some, and not what they said.
+        """
+        if self._follows(source.descriptor.id):
+            facts = source.facts
+            came = facts.message_at is not None and facts.message_at >= at
+            return Since(frozenset({"gap"} & facts.doubts), evicted=came, stored=came)
+        events = source.tier_events
+        return Since(
+            frozenset(mark.what for mark in judged.marks if mark.at >= at),
+            evicted=any(tier.removed_at >= at for tier in events),
+            stored=any(tier.stored_at >= at for tier in events),
         )
 
     def _is_other_adapter(self, query: LookupQuery, answered: Answered) -> bool:

@@ -59,16 +59,15 @@ def test_the_report_compares_what_was_said_with_what_was_done(service: RunningSe
     report = service.call("GET", f"{PATH}?window=10m").json()
 
     told = {row["pod"]: row["windows"]["10m"] for row in report["sources"]}
-    assert (1.0, 40, 40) == tuple(told["right"][name] for name in ("exact_share", "predicted_tokens", "real_tokens"))
+    right = told["right"]
+    assert (1.0, right["real_tokens"]) == (right["exact_share"], right["predicted_tokens"])
+    assert right["real_tokens"] >= 40
     assert (0.0, 40, {"unknown": {"samples": 5, "tokens": 40}}) == tuple(
         told["wrong"][name] for name in ("exact_share", "false_hit_tokens", "causes")
     )
     (total,) = report["totals"]
-    assert ("m", 10, 40) == (
-        total["model"],
-        total["windows"]["10m"]["samples"],
-        total["windows"]["10m"]["false_hit_tokens"],
-    )
+    assert ("m", 40) == (total["model"], total["windows"]["10m"]["false_hit_tokens"])
+    assert sum(of["samples"] for of in told.values()) == total["windows"]["10m"]["samples"]
     assert report["answers"]["count"] >= 10
 
 
@@ -112,12 +111,23 @@ def test_metrics_count_all_that_was_reported(service: RunningService) -> None:
 
     assert (40, 0) == (metrics["kvindexer_false_hit_tokens_total"], metrics["kvindexer_lost_hit_tokens_total"])
     results = {result: metrics[f'kvindexer_feedback_total{{result="{result}"}}'] for result in ("joined", "unjoined")}
-    assert {"joined": 10, "unjoined": 1} == results
+    assert results["joined"] >= 10
+    assert 1 == results["unjoined"]
     for result in ("repeated", "failed", "refused"):
         assert 1 == metrics[f'kvindexer_feedback_total{{result="{result}"}}']
     assert metrics["kvindexer_answers"] >= 10
     assert metrics["kvindexer_answers_bytes"] > 0
     assert 0 == metrics["kvindexer_answers_forgotten_total"]
+
+
+def test_what_came_of_a_pick_is_reported_by_the_id_that_it_was_answered_under(service: RunningService) -> None:
+    """Gateways that ask in a client's words are told an id, and may have none of their own."""
+    picked = service.call("POST", "/v1/pick", {"model": "m", "prompt": list(prompt(3))})
+    name = picked.headers["x-kvindexer-request-id"]
+
+    told = service.call("POST", "/v1/feedback", {"request_id": name, "pod": "right", "cached_tokens": 8})
+
+    assert (202, 1) == (told.status_code, told.json()["joined"])
 
 
 def test_where_it_shall_a_source_that_drifts_is_cleared() -> None:

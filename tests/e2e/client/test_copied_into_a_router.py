@@ -44,6 +44,9 @@ with k.Client(url, "unused") as index:
     out["batch"] = [many[0] and held(many[0]), many[1].code, len(many[2].pods)]
     picked = index.pick({"model": asked["model"], "prompt": ids, "stream": True}, pods=asked["pods"])
     out["pick"] = [picked.state, [(pod.pod, pod.matched_tokens) for pod in picked.pods]]
+    asked_by = index.lookup(ids, request_id="reported", **options)
+    told = [{"request_id": "reported", "pod": pod, "cached_tokens": held(asked_by)[pod]} for pod in held(asked_by)]
+    out["feedback"] = index.feedback([*told, {"pod": "nobody", "token_ids": image, "cached_tokens": 0}])
     try:
         index.lookup(prompt="Once", model=asked["model"])
     except k.Refused as refused:
@@ -68,6 +71,7 @@ async def asynchronously():
         many = await asyncio.gather(*(index.lookup(ids, **options, timeout_s=20.0) for _ in range(100)))
         out["async"] = [held(answer) for answer in many]
         out["ranked"] = (await index.rank(asked["pods"], image, model=asked["model"], timeout_s=20.0)).pods
+        out["again"] = await index.feedback(told)
         out["default"] = many[0].pods_or(["elsewhere"])[-1]
 
 asyncio.run(asynchronously())
@@ -103,6 +107,9 @@ def test_it_asks_in_every_form_and_gets_the_same_answer(fleet: ServedFleet, bare
     assert [409, "source.conflict"] == out["conflict"]
     assert [cached, "token_ids.not_u32", len(PODS)] == out["batch"]
     assert "prompt.no_tokenizer" == out["text"]
+    assert len(PODS) == out["feedback"]["joined"] == out["feedback"]["accepted"] == out["again"]["accepted"]
+    assert [(len(PODS), "source.unknown")] == [(each["index"], each["code"]) for each in out["feedback"]["items"]]
+    assert 0 == out["again"]["joined"]
     state, lines = out["pick"]
     assert "exact" == state
     assert lines[0][0] in by_tokens

@@ -206,6 +206,26 @@ def test_tenants_report_of_their_own(reporting: Reporting) -> None:
     assert ["a"] == [row.pod for row in reporting.report(tenant="one").sources]
 
 
+def test_of_a_source_that_another_replica_applies_less_is_known(reporting: Reporting) -> None:
+    """That messages came, or were lost, since it was answered; where nothing came, nothing explains it here either."""
+    core, feedback = reporting.core, reporting.feedback
+    feedback._follows = lambda _: True
+    engine = core.engine("a")
+    engine.say(stored([1, 2], prompt(2)))
+    for name in ("quiet", "busy", "lost"):
+        core.clock.at += 1.0
+        core.ask(prompt(5), request_id=name)
+        if name == "busy":
+            engine.say()
+        elif name == "lost":
+            engine.source.facts.doubts.add("gap")
+        reporting.told(4, name)
+
+    causes = {name: cause.samples for name, cause in reporting.figures().causes.items()}
+
+    assert {"unknown": 1, "eviction_in_flight": 1, "gap": 1} == causes
+
+
 def test_the_report_is_of_windows_and_of_models(reporting: Reporting) -> None:
     """Filtered as asked; sums of a model are those of its sources."""
     for pod, model in (("a", "m"), ("b", "m"), ("c", "n")):
