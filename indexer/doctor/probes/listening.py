@@ -9,10 +9,12 @@ from zmq.utils.monitor import recv_monitor_message
 
 from indexer.collect.messages import parse_message
 from indexer.collect.options import CollectOptions
+from indexer.collect.replay import Malformed, parse_reply, request_frames
 from indexer.collect.sockets import attach, open_dealer, open_subscriber
 from indexer.decode.envelope import peek_ts, stamp
 from indexer.decode.vllm import decode
 from indexer.doctor.facts import First, Heard
+from indexer.doctor.probes.replaying import NEWER_THAN_ALL
 from indexer.model import BlocksStored, Tier
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ DECODED_MAX: Final = 32
 TURN_MAX: Final = 256
 """Messages of one endpoint before the next has its turn."""
 TOPICS_MAX: Final = 16
-REPLAY_SHAKE_S: Final = 1.0
+_REPLAY_SHAKE_MS: Final = 1_000
 _DONE: Final = zmq.EVENT_HANDSHAKE_SUCCEEDED
 _FAILED: Final = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -172,11 +174,19 @@ def _run(ears: Sequence[_Ear], seconds: float, clock: Clock, stop: Event, done: 
 
 
 def _speaks_replay(context: zmq.Context[zmq.Socket[bytes]], endpoint: str, options: CollectOptions) -> bool:
+    """It answers a question as one: that a connection stands says little, as any server looks like an old ZMQ's."""
     try:
         socket = open_dealer(context, endpoint, options)
     except zmq.ZMQError:
         return False
     try:
-        return bool(socket.poll(int(REPLAY_SHAKE_S * 1_000), zmq.POLLOUT))
+        if not socket.poll(_REPLAY_SHAKE_MS, zmq.POLLOUT):
+            return False
+        socket.send_multipart(request_frames(NEWER_THAN_ALL), zmq.NOBLOCK)
+        if not socket.poll(_REPLAY_SHAKE_MS, zmq.POLLIN):
+            return False
+        return not isinstance(parse_reply(socket.recv_multipart(zmq.NOBLOCK)), Malformed)
+    except zmq.Again:
+        return False
     finally:
         socket.close()

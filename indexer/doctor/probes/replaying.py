@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import zmq
 
 from indexer.collect.options import CollectOptions
-from indexer.collect.replay import END_MARKER, parse_reply, request_frames
+from indexer.collect.replay import Malformed, parse_reply, request_frames
 from indexer.collect.sockets import open_dealer
 from indexer.decode.envelope import peek_ts, stamp
 from indexer.doctor.facts import First, Replayed
@@ -71,7 +71,7 @@ class Asking:
             if not self._ready(socket, zmq.POLLIN):
                 return True, None
             reply = parse_reply(socket.recv_multipart(zmq.NOBLOCK))
-            return True, reply if isinstance(reply, RawBatch) or reply == END_MARKER else None
+            return True, None if isinstance(reply, Malformed) else reply
         except zmq.Again:
             return True, None
         finally:

@@ -134,11 +134,37 @@ def test_another_server_is_no_publisher(
 ) -> None:
     """An HTTP server, for one."""
     monkeypatch.setattr(listening, "SHAKE_S", 0.2)
-    monkeypatch.setattr(listening, "REPLAY_SHAKE_S", 0.2)
+    monkeypatch.setattr(listening, "_REPLAY_SHAKE_MS", 200)
     with telling({}) as address:
         heard = hear(context, f"tcp://{address}", 0.1)
 
     assert (False, False) == (heard.connected, heard.is_replay)
+
+
+def test_a_server_that_keeps_the_line_is_no_replay_socket(
+    context: zmq.Context[zmq.Socket[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it says is taken for an old ZMQ's greeting; only an answer counts."""
+    monkeypatch.setattr(listening, "SHAKE_S", 0.2)
+    monkeypatch.setattr(listening, "_REPLAY_SHAKE_MS", 200)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        lines: list[socket.socket] = []
+
+        def chatter() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    lines.append(server.accept()[0])
+                    lines[-1].sendall(b"HTTP/1.1 400 Bad Request\r\nconnection: keep-alive\r\n\r\n")
+
+        thread = threading.Thread(target=chatter)
+        thread.start()
+        heard = hear(context, f"tcp://127.0.0.1:{server.getsockname()[1]}", 0.1)
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        for each in lines:
+            each.close()
+
+    assert not heard.is_replay
 
 
 def test_nothing_and_what_is_no_address_are_told_apart(tmp_path: Path) -> None:
@@ -310,7 +336,7 @@ def test_who_takes_connections_and_is_silent(
 ) -> None:
     """Waited for as long as a handshake may take, and no longer."""
     monkeypatch.setattr(listening, "SHAKE_S", 0.2)
-    monkeypatch.setattr(listening, "REPLAY_SHAKE_S", 0.2)
+    monkeypatch.setattr(listening, "_REPLAY_SHAKE_MS", 200)
     with socket.create_server(("127.0.0.1", 0)) as server:
         heard = hear(context, f"tcp://127.0.0.1:{server.getsockname()[1]}", 0.1)
 
