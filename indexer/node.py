@@ -23,6 +23,7 @@ from indexer.collect.fleet import Fleet
 from indexer.collect.options import CollectOptions
 from indexer.demands import SequenceWaits, tell_unmet
 from indexer.distrust import Distrust
+from indexer.engine_watch import EngineWatch
 from indexer.errors import DrainRefusedError, SourceElsewhereError
 from indexer.explain.asking_why import Explainer
 from indexer.hashing.chain import SCHEME
@@ -236,6 +237,7 @@ class Node:
             end, quiet = asyncio.Event(), asyncio.Event()
             fleet = tasks.create_task(self.fleet.run(end), name="fleet")
             tasks.create_task(self._keep_house(end), name="housekeeping")
+            tasks.create_task(self._watching_engines().run(end), name="engines' metrics")
             tasks.create_task(self._making.run(answered or stop), name="texts")
             following = tasks.create_task(self.roster.follow(), name="follow")
             if self.replica is not None:
@@ -616,6 +618,10 @@ class Node:
         return VersionAnswer(version=version("kvindexer"), hash_scheme=SCHEME, layout=LAYOUT)
 
     # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _watching_engines(self) -> EngineWatch:
+        every_s = self.settings.events.engine_metrics_s
+        return EngineWatch(self.registry, self.clock, every_s=every_s, follows=self._follows)
 
     def _follows(self, source: SourceId) -> bool:
         return self.replica is not None and self.replica.follows(source)

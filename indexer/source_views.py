@@ -53,7 +53,7 @@ def source_view(
         counters=dict(sorted(source.counters.items())),
         blocks={} if untold else blocks_by_tier(source),
         copies=None if untold else source.holdings.copies,
-        blocks_total=described.blocks_total,
+        blocks_total=source.engine_blocks if described.blocks_total is None else described.blocks_total,
         owner=owner,
         origin=described.origin,
         endpoint=described.endpoint,

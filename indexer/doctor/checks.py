@@ -215,7 +215,8 @@ _SOURCES: Final[dict[str, Check]] = {
         {
             "warning": Says(
                 "after messages are lost for good, blocks that are gone cannot be told from blocks that are held",
-                "give blocks=N or blocks_total: vLLM logs it as num_gpu_blocks, and has it on /metrics",
+                "give blocks=N or blocks_total (vLLM logs it as num_gpu_blocks), or set events.engine_metrics_s: then "
+                "the service reads it from the engine",
             )
         },
     ),

@@ -86,6 +86,9 @@ class TierEvents:
 class SourceIndex:
     """All the core knows about one registered source."""
 
+    engine_blocks: int | None = None
+    """What the engine itself says that its cache has, where it was asked; counts where nobody gave it."""
+
     def __init__(
         self,
         descriptor: Descriptor,
@@ -278,6 +281,8 @@ class SourceIndex:
         """Blocks the engine can hold: told, or seen in this generation once it had to evict; None where neither."""
         if self.descriptor.blocks_total is not None:
             return self.descriptor.blocks_total
+        if self.engine_blocks is not None:
+            return self.engine_blocks
         return self.most_copies if self.most_copies and self.evicted else None
 
     @property

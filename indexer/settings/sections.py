@@ -139,6 +139,9 @@ class Events(Section, frozen=True):
     """Longest pause between two tries."""
     heartbeat_ms: Annotated[int, Meta(ge=100, le=600_000)] = 1_000
     """Interval of ZMQ heartbeats, by which a dead peer on an idle connection is noticed."""
+    engine_metrics_s: Annotated[float, Meta(ge=1, le=YEAR_S)] | None = None
+    """Read an engine's `/metrics`, at its source's `address`, so often: fills in `blocks_total` where it was not given,
+    and remarks on prefix caching that is off, another block size or capacity. null: never."""
 
 
 class TierTtls(Section, frozen=True):

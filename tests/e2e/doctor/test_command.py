@@ -51,23 +51,26 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """The first engine has spoken, and tells of itself."""
+    """The first engine has spoken, and tells of itself: the service reads its capacity there."""
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(own_server(tmp_path_factory.mktemp("store"), "--requirepass", PASSWORD))
         good = stack.enter_context(EngineSimulator())
         bare = stack.enter_context(EngineSimulator(replay_endpoint=None))
         address = stack.enter_context(telling(tells(block_size=4)))
-        flag = f"good={good.endpoint},replay={good.replay_endpoint},model=m,address={address},blocks=500"
+        flag = f"good={good.endpoint},replay={good.replay_endpoint},model=m,address={address}"
         sources = [
             flag,
             f"10.0.0.2:8000={bare.endpoint},address=127.0.0.1:{free_port()}",
             f"gone=tcp://127.0.0.1:{free_port()},model=m",
         ]
         url = f"redis://:{PASSWORD}@127.0.0.1:{store.port}"
-        service = stack.enter_context(RunningService(sources, redis__url=url, redis__partitions="2"))
+        service = stack.enter_context(
+            RunningService(sources, redis__url=url, redis__partitions="2", events__engine_metrics_s="1")
+        )
         good.wait_subscribers(1)
         good.publish(payload(stored([1], prompt(1)), ts=CLOCK.wall_us() / 1e6))
         service.wait_for(lambda: applied(service, "good", 0), "the first batch")
+        service.wait_for(lambda: service.sources()["good"]["blocks_total"] == 500, "the engine's own word")
         yield Place(service, store, good, flag)
 
 

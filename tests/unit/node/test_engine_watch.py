@@ -1,0 +1,130 @@
+"""What engines' metrics say, read by a node on real sockets: what it fills in, what it remarks on, what it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from indexer import engine_watch
+from indexer.clock import SystemClock
+from indexer.doctor.cache_config import CacheConfig
+from indexer.engine_watch import EngineWatch, contradictions
+from indexer.model import GroupInfo
+from tests.support.collecting import until
+from tests.support.core import Core
+from tests.support.core_events import prompt, stored
+from tests.support.redis_servers import free_port
+from tests.support.telling_engine import NO_END, telling, tells
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from indexer.index.source import SourceIndex
+
+
+@contextlib.asynccontextmanager
+async def watching(core: Core, *, every_s: float | None = 1.0, follows: str = "") -> AsyncIterator[None]:
+    """It asks until the block ends. `follows`: that pod's events are applied elsewhere."""
+    watch = EngineWatch(core.registry, SystemClock(), every_s=every_s, follows=lambda key: key.pod == follows)
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(watch.run(stop))
+        yield
+        stop.set()
+
+
+def source_of(core: Core, pod: str) -> SourceIndex:
+    """As the registry has it."""
+    return next(source for key, source in core.registry.sources.items() if key.pod == pod)
+
+
+def test_a_capacity_that_nobody_gave_is_filled_in() -> None:
+    """And one that was given wins; without an address nobody is asked, nor where another replica applies the events."""
+
+    async def story() -> None:
+        core = Core()
+        with telling(tells(blocks=500)) as address, telling(tells(blocks=500)) as other:
+            core.engine("a", address=address)
+            core.engine("b")
+            core.engine("c", address=other)
+            async with watching(core, follows="c"):
+                await until(lambda: source_of(core, "a").engine_blocks is not None, "the engine's word")
+                assert 500 == source_of(core, "a").capacity
+
+        assert [None, None] == [source_of(core, pod).engine_blocks for pod in ("b", "c")]
+        assert {} == source_of(core, "a").warnings
+
+    asyncio.run(story())
+
+
+def test_what_it_says_is_read_again_and_again() -> None:
+    """A remark stands as long as its cause does."""
+
+    async def story() -> None:
+        core = Core()
+        answers = tells(caching=False)
+        with telling(answers) as address:
+            source = core.engine("a", address=address, blocks_total=400).source
+            async with watching(core):
+                await until(lambda: bool(source.warnings), "a remark")
+                assert {"engine_caching", "engine_blocks"} == set(source.warnings)
+                assert 400 == source.capacity
+                answers.update(tells(blocks=400))
+                await until(lambda: not source.warnings, "the remarks to go")
+                answers.clear()
+                await until(lambda: bool(source.warnings), "another remark")
+
+        assert {"engine_metrics": f"its metrics at {address} could not be read: status 404"} == source.warnings
+
+    asyncio.run(story())
+
+
+def test_engines_that_do_not_answer_hold_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody there, an answer without end, a redirect: each is told with its cause, and all are asked at once."""
+
+    async def story() -> None:
+        monkeypatch.setattr(engine_watch, "ANSWER_BYTES_MAX", 100_000)
+        core = Core()
+        with telling({"/metrics": NO_END}) as endless, telling({"/metrics": "http://127.0.0.1:1/"}) as moved:
+            for pod, address in (("gone", f"127.0.0.1:{free_port()}"), ("endless", endless), ("moved", moved)):
+                core.engine(pod, address=address)
+            sources = [source_of(core, pod) for pod in ("gone", "endless", "moved")]
+            async with watching(core):
+                await until(lambda: all(source.warnings for source in sources), "a remark on each")
+
+        causes = [source.warnings["engine_metrics"].rpartition(": ")[2] for source in sources]
+        assert ["connection refused", "more than 100000 bytes", "status 302"] == causes
+
+    asyncio.run(story())
+
+
+def test_nobody_is_asked_unless_it_is_set() -> None:
+    """The default."""
+
+    async def story() -> None:
+        core = Core()
+        with telling(tells()) as address:
+            core.engine("a", address=address)
+            async with watching(core, every_s=None):
+                pass
+
+        assert None is source_of(core, "a").engine_blocks
+
+    asyncio.run(story())
+
+
+def test_a_block_size_is_compared_where_there_is_one() -> None:
+    """Of several cache groups the metric is that of the smallest."""
+    core = Core()
+    engine = core.engine("a")
+    assert {} == contradictions(engine.source, CacheConfig(block_size=16))
+    engine.say(stored([1], prompt(1)))
+
+    (remark,) = contradictions(engine.source, CacheConfig(block_size=16)).values()
+    assert "its events have blocks of 4 tokens, its metrics say 16" in remark
+    assert {} == contradictions(engine.source, CacheConfig(block_size=4))
+    engine.source.groups[1] = GroupInfo("mamba", None, 16)
+    assert {} == contradictions(engine.source, CacheConfig(block_size=16))
