@@ -57,8 +57,8 @@ def reason_in_words(facts: SourceFacts, view: Prepared, *, followed: bool = Fals
     """What made the state or bound less than live and exact, in a sentence. `followed`: another replica owns it."""
     if facts.cordoned:
         return "cordoned by an operator"
-    if view.state == "new":
-        return "connected, and no message yet" if facts.connected else "not connected yet"
+    if view.state == "new" or facts.is_approximate:
+        return _why_silent(facts)
     if view.state == "syncing":
         return "its map is being read from the store" if facts.loading else "a replay or probe is under way"
     if view.state in {"stale", "down"}:
@@ -70,6 +70,12 @@ def reason_in_words(facts: SourceFacts, view: Prepared, *, followed: bool = Fals
     if facts.shortfalls:
         return "something held may be missing: " + _told(facts.shortfalls, SHORTFALLS)
     return None if facts.complete else "its history before our first message is not known"
+
+
+def _why_silent(facts: SourceFacts) -> str:
+    if facts.is_approximate:
+        return "its engine never announced anything (models.approximate): what was routed to it is all that is known"
+    return "connected, and no message yet" if facts.connected else "not connected yet"
 
 
 def _why_stale(facts: SourceFacts, view: Prepared, *, followed: bool) -> str:

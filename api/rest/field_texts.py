@@ -279,7 +279,7 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
         "blocks_total": "The engine's capacity in blocks, where known.",
         "owner": "Replica that applies its events; null in memory mode.",
         "origin": "Who registered it: `flag`, `config`, `api`, `discovery`, `topic`.",
-        "endpoint": "Where its events come from; null = from a bound socket.",
+        "endpoint": "Where its events come from; null = from a bound socket, or nowhere (`models.approximate`).",
         "replay_endpoint": "Where they are replayed.",
         "model": "What it serves.",
         "lora_name": "Adapter it serves.",

@@ -46,7 +46,7 @@ REASONS: Final[Mapping[Reason, str]] = {
     "cordoned": "an operator has taken it out of the scores",
     "filtered": "`pod_roles`, or an empty `pods`, leaves it out",
     "pod_unknown": "no source goes by the name in `pods`",
-    "approximate": "known by receipts only; not given in this version",
+    "approximate": "its engine announces nothing (`models.approximate`): what was routed there is all that is known",
     "deadline": "before the deadline the sequence in `min_sequence` was not applied, or a prompt told as text had no "
     "tokens: its engines could not be asked, failed or were late (their sources' `warnings` say how), or its turn in a "
     "batch did not come",

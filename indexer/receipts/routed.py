@@ -119,10 +119,9 @@ class Routed:
             hint = "hashes are of whole blocks: ask /v1/hash for those of that size, or send token_ids"
             raise BadRequestError("block_size.other", [FieldIssue("block_size", f"{size}, the pod's", str(told), hint)])
         hashes = self._prompts.routed_hashes(self._cut(query, size or 1), source)
-        result = yield from self._expect(source, hashes[:BLOCKS_MAX], len(hashes))
         if key is not None:
-            self._told[key] = None
-        return result
+            self._told[key] = None  # nothing is refused from here on, and others have turns
+        return (yield from self._expect(source, hashes[:BLOCKS_MAX], len(hashes)))
 
     def hear(self, hint: Hint) -> Generator[None, None, bool]:
         """Another replica was told. False where its source is not the one known here."""

@@ -107,6 +107,8 @@ class Speculation:
         self._blocks_max = blocks_max
         self._reached = reached
         self._lives: dict[int, Life] = {}
+        self._slot_of: dict[int, int] = {}
+        """By mark, of lives that are not over."""
         self._marks_taken = 0
         self._masks: list[dict[int, int]] = [{} for _ in range(PARTS)]
         """Block to the marks of the lives that it is expected of, in parts."""
@@ -132,6 +134,7 @@ class Speculation:
             mark = ~self._marks_taken & (self._marks_taken + 1)
             self._marks_taken |= mark
             life = self._lives[slot] = Life(slot, mark)
+            self._slot_of[mark] = slot
         return Receipt(life, now, now + ttl_s, about)
 
     def add(self, receipt: Receipt, hashes: Sequence[int]) -> None:
@@ -181,6 +184,7 @@ class Speculation:
         life = self._lives.pop(slot, None)
         if life is not None:
             life.over = True
+            del self._slot_of[life.mark]
             self.slots &= ~(1 << slot)
             self.blocks -= life.blocks
             self._ending.append(_Ending(life, None, 0))
@@ -200,14 +204,26 @@ class Speculation:
 
         In one unbroken run of what is expected or held. Slots without any are absent.
         """
-        begins: dict[int, list[Life]] = {}
-        for slot, life in self._lives.items():
-            if slots >> slot & 1:
-                begins.setdefault(held[slot].matched if slot in held else 0, []).append(life)
         out: dict[int, int] = {}
-        for begin, lives in begins.items():
-            self._run(hashes[begin : begin + WALKED_MAX].tolist(), {life.mark: life.slot for life in lives}, out)
+        for begin in {0, *(each.matched for each in held.values())}:
+            lives = self._expecting(hashes.item(begin), slots) if begin < len(hashes) else {}
+            for mark, slot in list(lives.items()):
+                if begin != (held[slot].matched if slot in held else 0):
+                    del lives[mark]
+            if lives:
+                self._run(hashes[begin : begin + WALKED_MAX].tolist(), lives, out)
         return out
+
+    def _expecting(self, token_hash: int, slots: int) -> dict[int, int]:
+        """The slots of the bit set that a block is expected of, by their marks."""
+        marks, found = self._masks[token_hash % PARTS].get(token_hash, 0), dict[int, int]()
+        while marks:
+            mark = marks & -marks
+            marks ^= mark
+            slot = self._slot_of.get(mark)  # none where that life is over
+            if slot is not None and slots >> slot & 1:
+                found[mark] = slot
+        return found
 
     def _run(self, hashes: Sequence[int], lives: dict[int, int], out: dict[int, int]) -> None:
         """From where all these slots hold nothing more."""

@@ -8,6 +8,7 @@ import pytest
 
 from indexer.errors import BadRequestError, SourceUnknownError
 from indexer.receipts import routed, speculation
+from indexer.source_words import reason_in_words
 from schemas.lookup import LookupQuery
 from tests.support.core import Core
 from tests.support.core_events import CLEARED, prompt, removed, stored, u32
@@ -373,3 +374,81 @@ def test_a_block_that_is_named_again_and_again_takes_no_more_room() -> None:
     core.clock.at += 11
     core.tidy_receipts()
     assert core.speculation.is_empty
+
+
+# -- engines that may never speak -------------------------------------------------------------------------------------
+
+
+def test_an_engine_that_need_not_speak_is_live_on_what_was_routed() -> None:
+    """By estimate, for its model's time, whatever events other engines take."""
+    core = Core(silent_block_sizes={"m": 4}, silent_ttl_s=100.0)
+    core.engine("a", model="m", connected=False)
+    core.engine("b", model="m").say(stored([99], KNOWN))
+    assert "expected" == core.route(TOKENS, "a", model="m")
+    core.clock.at += 99
+    core.alive()
+    core.tidy_receipts()
+    answer = core.ask(TOKENS, model="m")
+    entry = answer["a"]
+
+    assert ("degraded", "no_match", ["a", "b"]) == (answer.state, answer.reason, answer.order)
+    assert ("live", "estimate", "approximate", 4, 16, 0.0, None) == (
+        entry.state,
+        entry.bound,
+        entry.reason,
+        entry.block_size,
+        entry.speculative_tokens,
+        entry.score,
+        entry.sequence,
+    )
+    assert ("live", "exact", "no_match") == (answer["b"].state, answer["b"].bound, answer["b"].reason)
+    core.clock.at += 1.2
+    core.alive()
+    core.tidy_receipts()
+    assert {"a": 0, "b": 0} == expected(core, model="m")
+    assert core.receipts_ended.total() == 0
+
+
+def test_one_that_speaks_after_all_is_known_by_that_alone() -> None:
+    """Also after a restart; hints of before are gone."""
+    core = Core(silent_block_sizes={"m": 8})
+    engine = core.engine("a", model="m")
+    core.route(TOKENS, "a", model="m")
+    assert {"a": 16} == expected(core, model="m")
+    engine.say(stored([99], KNOWN))
+    core.tidy_receipts()
+    entry = core.ask(TOKENS, model="m")["a"]
+    assert ("live", "exact", "no_match", 4, 0) == (
+        entry.state,
+        entry.bound,
+        entry.reason,
+        entry.block_size,
+        entry.speculative_tokens,
+    )
+    assert 0 == core.speculation.blocks
+    engine.restart()
+    assert ("new", "no_events_yet") == (core.ask(TOKENS, model="m")["a"].state, core.ask(TOKENS, model="m")["a"].reason)
+
+
+def test_a_clear_of_one_that_never_spoke_forgets_what_was_routed() -> None:
+    """It stays what it is; so does one that is cordoned, which does not count."""
+    core = Core(silent_block_sizes={"m": 4})
+    engine = core.engine("a", model="m", connected=False)
+    core.route(TOKENS, "a", model="m")
+    core.ingest.clear(engine.sink)
+    assert {"a": 0} == expected(core, model="m")
+    assert "approximate" == core.ask(TOKENS, model="m")["a"].reason
+    core.route(TOKENS, "a", model="m")
+    core.cordon("a", cordoned=True)
+    entry = core.ask(TOKENS, model="m")["a"]
+    assert ("cordoned", 0) == (entry.reason, entry.speculative_tokens)
+
+
+def test_an_operator_reads_why_it_is_an_estimate() -> None:
+    """In a sentence."""
+    core = Core(silent_block_sizes={"m": 4})
+    source = core.engine("a", model="m").source
+    told = reason_in_words(source.facts, core.lookup.view.prepared(source, core.clock.now()))
+
+    assert told is not None
+    assert "models.approximate" in told
