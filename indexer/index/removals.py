@@ -24,15 +24,15 @@ REMOVALS_KEPT: Final = 262_144
 GATHERED: Final = 1_024
 """Written into the ring together: 0.1 ms where they went one by one."""
 _TICKS_A_SECOND: Final = 10
-_AT_BITS, _WHY_BITS, _LANE_BITS, _LIFE_BITS = 30, 2, 4, 28
+_WHY_BITS, _LANE_BITS, _AT_BITS, _LIFE_BITS = 2, 4, 30, 28
 """Of the word, from its low end. Tenths of a second for three years, then they begin anew; lives after 268 million."""
 _AT: Final = (1 << _AT_BITS) - 1
 _WHY: Final = (1 << _WHY_BITS) - 1
 _LANE: Final = (1 << _LANE_BITS) - 1
 _LIFE: Final = (1 << _LIFE_BITS) - 1
-_WHY_SHIFT: Final = _AT_BITS
-_LANE_SHIFT: Final = _WHY_SHIFT + _WHY_BITS
-_LIFE_SHIFT: Final = _LANE_SHIFT + _LANE_BITS
+_LANE_SHIFT: Final = _WHY_BITS
+_AT_SHIFT: Final = _LANE_SHIFT + _LANE_BITS
+_LIFE_SHIFT: Final = _AT_SHIFT + _AT_BITS
 
 
 class Why(IntEnum):
@@ -100,7 +100,7 @@ class Removals:
     def note(self, slot: int, lane: int, hashes: Sequence[int], why: Why) -> None:
         """These went from a lane of the slot."""
         if why and self._kept:
-            self._runs += (self._lives.get(slot, 0) | lane << _LANE_SHIFT | why << _WHY_SHIFT, self.now, len(hashes))
+            self._runs += (self._lives.get(slot, 0) | lane << _LANE_SHIFT | why, self.now, len(hashes))
             self._gathered += hashes
             if len(self._gathered) >= GATHERED:
                 self._settle()
@@ -115,7 +115,7 @@ class Removals:
         hashes = np.frombuffer(pack(f"={count}Q", *self._gathered[-count:]), np.uint64)
         ticks = (np.array(self._runs[1::3]) * _TICKS_A_SECOND).astype(np.uint64) & np.uint64(_AT)
         lengths = np.array(self._runs[2::3], np.int64)
-        words = np.repeat(np.array(self._runs[::3], np.uint64) | ticks, lengths)[-count:]
+        words = np.repeat(np.array(self._runs[::3], np.uint64) | ticks << np.uint64(_AT_SHIFT), lengths)[-count:]
         begin = (self._noted - count) % kept
         first = min(count, kept - begin)
         for ring, new in ((self._hashes, hashes), (self._words, words)):
@@ -136,7 +136,7 @@ class Removals:
             return None
         turn = (of_life - self._noted) % self._kept  # the newest lies right before where the next one will
         word = int(self._words[of_life[turn.argmax()]])
-        return Removal(word >> _LANE_SHIFT & _LANE, Why(word >> _WHY_SHIFT & _WHY), self._moment(word & _AT))
+        return Removal(word >> _LANE_SHIFT & _LANE, Why(word & _WHY), self._moment(word))
 
     def known_since(self, slot: int) -> float:
         """From which moment on every removal of the slot's present life is known."""
@@ -147,9 +147,10 @@ class Removals:
         begun = self._begun.get(slot, self.now)
         if self._noted <= self._kept:
             return begun
-        return max(begun, self._moment(int(self._words[self._noted % self._kept]) & _AT))
+        return max(begun, self._moment(int(self._words[self._noted % self._kept])))
 
-    def _moment(self, tick: int) -> float:
-        """The latest moment of that tick that is not in the future."""
+    def _moment(self, word: int) -> float:
+        """The latest moment that a word can mean and that is not in the future."""
+        tick = word >> _AT_SHIFT & _AT
         now = int(self.now * _TICKS_A_SECOND)
         return (now - ((now - tick) & _AT)) / _TICKS_A_SECOND
