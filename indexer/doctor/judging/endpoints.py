@@ -13,10 +13,14 @@ from indexer.model import Descriptor
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from indexer.doctor.facts import Engine, Heard, Probed, Replayed
+    from indexer.doctor.facts import Engine, First, Heard, Probed, Replayed
 
 SKEW_MAX_S: Final = 5.0
 """Batches are stamped when they are made, a step of the engine before they arrive."""
+KEPT_BY_DEFAULT: Final = 10_000
+"""Batches that vLLM keeps for replay unless told otherwise (`buffer_steps`)."""
+PACE_FROM: Final = 5
+"""Batches from which on a pace is told: fewer say little."""
 ENOUGH: Final = 2.0
 """Times what is needed."""
 _NAMES_A_POD: Final = b"kv@"
@@ -106,21 +110,42 @@ def _replay(engine: Engine, probed: Probed, need: Need, now_s: float) -> Iterato
         yield found("replay.same_engine", "unknown", "", name)
     else:
         yield found_if(not replayed.same, "replay.same_engine", "problem", str(place), name)
-    yield _reach(name, replayed, probed.heard, need, now_s)
+    yield _reach(name, replayed, probed, need, now_s)
 
 
-def _reach(name: str, replayed: Replayed, heard: Heard | None, need: Need, now_s: float) -> Finding:
-    """By the engine's own stamps: from its oldest batch to its newest where that was heard, else to now."""
+def _reach(name: str, replayed: Replayed, probed: Probed, need: Need, now_s: float) -> Finding:
+    """The shorter of two: the time from its oldest batch to now, and what it keeps at the pace that was heard."""
     oldest = replayed.oldest
     if oldest is None:
         return found("replay.reach", "unknown", "it keeps nothing", name)
-    if oldest.sequence == 0:
-        return found("replay.reach", "ok", "back to the engine's start", name)
-    newest_s = heard.last.ts if heard is not None and heard.last is not None else now_s
-    if oldest.ts is None or newest_s is None:
+    spans = [*_span(oldest, probed.heard, now_s), *_at_pace(oldest, probed)]
+    if not spans and oldest.sequence:
         return found("replay.reach", "unknown", f"back to batch {oldest.sequence}, whose time it does not say", name)
-    reach_s = newest_s - oldest.ts
-    seen = f"back to batch {oldest.sequence}, {reach_s:.0f} s; {need.seconds:.0f} s are needed ({need.why})"
+    back = f"back to batch {oldest.sequence}" if oldest.sequence else "back to the engine's start"
+    if not spans:
+        return found("replay.reach", "ok", back, name)
+    reach_s, how = min(spans)
+    seen = f"{back}, {reach_s:.0f} s{how}; {need.seconds:.0f} s are needed ({need.why})"
     if reach_s < need.seconds:
         return found("replay.reach", "problem", seen, name)
     return found_if(reach_s < ENOUGH * need.seconds, "replay.reach", "warning", seen, name)
+
+
+def _span(oldest: First, heard: Heard | None, now_s: float) -> Iterator[tuple[float, str]]:
+    """By the engine's own stamps, to its newest batch where one was heard. Says nothing where nothing is gone."""
+    newest_s = heard.last.ts if heard is not None and heard.last is not None else now_s
+    if oldest.sequence and oldest.ts is not None and newest_s is not None:
+        yield newest_s - oldest.ts, ""
+
+
+def _at_pace(oldest: First, probed: Probed) -> Iterator[tuple[float, str]]:
+    """An hour ago it may have idled: what matters is how long what it keeps lasts now."""
+    heard, said = probed.heard, None if probed.http is None else probed.http.events
+    if heard is None or heard.last is None or heard.batches < PACE_FROM or heard.listened_s <= 0:
+        return
+    kept = heard.last.sequence - oldest.sequence + 1
+    if not oldest.sequence:  # nothing is gone yet: how much it will keep is its own word, or vLLM's default
+        steps = None if said is None else said.buffer_steps
+        kept = max(kept, KEPT_BY_DEFAULT) if steps is None else steps
+    pace = heard.batches / heard.listened_s
+    yield kept / pace, f" at {pace:.0f} batches a second"

@@ -215,7 +215,7 @@ MADE: Final[tuple[Made, ...]] = (
     ("replay.reach", "problem", partial(replayed, oldest=oldest(14))),
     ("replay.reach", "warning", partial(replayed, oldest=oldest(29))),
     ("replay.reach", "unknown", partial(replayed, oldest=None)),
-    ("replay.reach", "unknown", partial(replayed, oldest=First(7, None, -1.0))),
+    ("replay.reach", "unknown", partial(replayed, live=None, oldest=First(7, None, -1.0))),
     ("engine.reachable", "warning", partial(http, trouble="no HTTP server answers there")),
     ("engine.reachable", "unknown", lambda: judge_engine(ENGINE, None, None)),
     ("engine.version", "warning", partial(http, version="0.32.1")),
@@ -310,14 +310,44 @@ def test_what_the_service_remarks_is_told_once() -> None:
     assert ["ok"] == [each.level for each in found if each.check == "sources.remarks"]
 
 
+def reach(probed: Probed) -> Finding:
+    """How far replay reaches."""
+    (found,) = [each for each in judge_endpoints(ENGINE, probed, NEED, NOW_S) if each.check == "replay.reach"]
+    return found
+
+
 def test_reach_is_measured_on_the_engines_own_clock() -> None:
     """From its oldest batch to its newest, however far off its clock is; to now where it is idle."""
-    ahead = but(HEARD, last=First(95, NOW_S + 1_000, NOW_S + 1_000))
-    (busy,) = [each for each in replayed(live=ahead, oldest=First(7, NOW_S + 986, 0.0)) if each.check == "replay.reach"]
-    (idle,) = [each for each in replayed(live=None, oldest=oldest(100)) if each.check == "replay.reach"]
+    ahead = but(HEARD, batches=2, last=First(95, NOW_S + 1_000, NOW_S + 1_000))
+    busy = reach(but(PROBED, heard=ahead, replayed=but(REPLAYED, oldest=First(7, NOW_S + 986, 0.0))))
+    idle = reach(but(PROBED, heard=None, replayed=but(REPLAYED, oldest=oldest(100))))
 
     assert ("problem", "ok") == (busy.level, idle.level)
     assert "back to batch 7, 14 s; 15 s are needed (lease 10 s and takeover)" == busy.seen
+
+
+def test_reach_is_what_lasts_at_the_pace_of_now() -> None:
+    """Though the oldest batch is hours old: 100 batches, 10 a second, are 10 s."""
+    working = but(HEARD, batches=30, last=First(106, NOW_S, NOW_S))
+    told = reach(but(PROBED, heard=working, replayed=but(REPLAYED, oldest=oldest(7_200))))
+
+    assert ("problem", "back to batch 7, 10 s at 10 batches a second; 15 s are needed (lease 10 s and takeover)") == (
+        told.level,
+        told.seen,
+    )
+
+
+def test_reach_before_anything_is_gone() -> None:
+    """By what the engine says that it keeps, else vLLM's default; of a few batches no pace is told."""
+    fast = but(HEARD, batches=3_000)
+    said = but(HTTP, events=EventsConfig(enabled=True, buffer_steps=20_000))
+    unknown = reach(but(PROBED, heard=fast))
+    known = reach(but(PROBED, heard=fast, http=said))
+    quiet = reach(but(PROBED, heard=but(HEARD, batches=4)))
+
+    assert ("problem", "warning", "ok") == (unknown.level, known.level, quiet.level)
+    assert "back to the engine's start, 10 s at 1000 batches a second" in unknown.seen
+    assert "back to the engine's start" == quiet.seen
 
 
 @pytest.mark.parametrize(
