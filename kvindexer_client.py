@@ -886,6 +886,13 @@ class AsyncClient:
         """Where to send an OpenAI request, given as its client sent it. `truncated`: the body was cut."""
         return _picked(await self._ask(_pick(body, pods, truncated), timeout_s))
 
+    async def routed(self, reports: Iterable[Mapping[str, Any]], *, timeout_s: float | None = None) -> Json:
+        """Where requests were sent, up to 1,000: `pod`, and `of` (a lookup's `request_id`), or tokens or block hashes.
+
+        One that is refused stands in `items` of the answer, with its `index`, and takes none of the others with it.
+        """
+        return _object(await self._ask(_Call("POST", "/v1/routed", _json(_given(reports)), _JSON), timeout_s))
+
     async def feedback(self, reports: Iterable[Mapping[str, Any]], *, timeout_s: float | None = None) -> Json:
         """What engines really reused, up to 1,000 requests: `request_id` of the lookup, `pod`, `cached_tokens`, ….
 
@@ -1116,6 +1123,10 @@ class Client:
     ) -> Picked:
         """As `AsyncClient.pick`."""
         return self._run(self._current().pick(body, pods=pods, truncated=truncated, timeout_s=timeout_s), timeout_s)
+
+    def routed(self, reports: Iterable[Mapping[str, Any]], *, timeout_s: float | None = None) -> Json:
+        """As `AsyncClient.routed`."""
+        return self._run(self._current().routed(reports, timeout_s=timeout_s), timeout_s)
 
     def feedback(self, reports: Iterable[Mapping[str, Any]], *, timeout_s: float | None = None) -> Json:
         """As `AsyncClient.feedback`."""

@@ -190,6 +190,7 @@ class Node:
             owner=lambda source: None if self.replica is None else self.replica.owner_of(source),
             follows=self._follows,
             journal_age_s=lambda source: None if self.replica is None else self.replica.journal_age_s(source),
+            expected_s=self.routed.ttl_s,
         )
         self.consistency, self._distrust = self._on_feedback()
         self._was_ready = False

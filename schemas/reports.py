@@ -126,6 +126,7 @@ class StalenessRow(msgspec.Struct, kw_only=True):
     copies: int | None
     owner: str | None
     journal_lag_ms: int | None
+    expected_for_ms: int
     warnings: list[str]
 
 

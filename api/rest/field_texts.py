@@ -401,6 +401,7 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
         "copies": "Copies announced and not taken back, over all tiers; null where another replica has not told yet.",
         "owner": "The replica that applies its events; null in memory mode.",
         "journal_lag_ms": "Age of the newest journal entry of its partition here; null in memory mode.",
+        "expected_for_ms": "What is routed to it is expected for so long: twice the time that its events take.",
         "warnings": "What an operator should look at.",
     },
     "AgeReport": {

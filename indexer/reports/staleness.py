@@ -97,6 +97,7 @@ class Staleness:
         owner: Callable[[SourceId], str | None],
         follows: Callable[[SourceId], bool],
         journal_age_s: Callable[[SourceId], float | None],
+        expected_s: Callable[[SourceIndex], float],
     ) -> None:
         self._registry = registry
         self._view = view
@@ -104,6 +105,7 @@ class Staleness:
         self._owner = owner
         self._follows = follows
         self._journal_age_s = journal_age_s
+        self._expected_s = expected_s
         self._watched: dict[SourceId, Watched] = {}
         self._began = clock.now()
 
@@ -200,6 +202,7 @@ class Staleness:
             copies=None if untold else source.holdings.copies,
             owner=self._owner(key),
             journal_lag_ms=None if journal_s is None else int(journal_s * 1_000),
+            expected_for_ms=int(self._expected_s(source) * 1_000),
             warnings=[*listed_warnings(source, self._registry).values(), *self._remarks(source, watched, second)],
         )
 

@@ -63,6 +63,7 @@ def staleness_row(view: SourceView) -> StalenessRow:
         copies=view.copies,
         owner=view.owner,
         journal_lag_ms=None,
+        expected_for_ms=10_000,
         warnings=["one", "two"],
     )
 

@@ -47,6 +47,8 @@ with k.Client(url, "unused") as index:
     asked_by = index.lookup(ids, request_id="reported", **options)
     told = [{"request_id": "reported", "pod": pod, "cached_tokens": held(asked_by)[pod]} for pod in held(asked_by)]
     out["feedback"] = index.feedback([*told, {"pod": "nobody", "token_ids": image, "cached_tokens": 0}])
+    sent = [{"pod": asked["pods"][1], "token_ids": [7] * 64}, {"pod": "nobody", "of": "reported", "dp_rank": None}]
+    out["routed"] = index.routed(sent)
     try:
         index.lookup(prompt="Once", model=asked["model"])
     except k.Refused as refused:
@@ -72,6 +74,7 @@ async def asynchronously():
         out["async"] = [held(answer) for answer in many]
         out["ranked"] = (await index.rank(asked["pods"], image, model=asked["model"], timeout_s=20.0)).pods
         out["again"] = await index.feedback(told)
+        out["routed again"] = await index.routed(sent)
         out["default"] = many[0].pods_or(["elsewhere"])[-1]
 
 asyncio.run(asynchronously())
@@ -110,6 +113,11 @@ def test_it_asks_in_every_form_and_gets_the_same_answer(fleet: ServedFleet, bare
     assert len(PODS) == out["feedback"]["joined"] == out["feedback"]["accepted"] == out["again"]["accepted"]
     assert [(len(PODS), "source.unknown")] == [(each["index"], each["code"]) for each in out["feedback"]["items"]]
     assert 0 == out["again"]["joined"]
+    for routed in (out["routed"], out["routed again"]):
+        assert (1, [(1, "source.unknown")]) == (
+            routed["accepted"],
+            [(each["index"], each["code"]) for each in routed["items"]],
+        )
     state, lines = out["pick"]
     assert "exact" == state
     assert lines[0][0] in by_tokens

@@ -51,6 +51,7 @@ def watch() -> Watch:
         owner=lambda _: None,
         follows=lambda _: False,
         journal_age_s=lambda _: None,
+        expected_s=core.routed.ttl_s,
     )
     return Watch(core, staleness)
 
@@ -70,7 +71,7 @@ def test_a_source_as_it_is_now(watch: Watch, engine: Speaker) -> None:
     assert ("pod", 0, "live", "exact", 0, None) == (row.pod, row.dp_rank, row.state, row.bound, row.sequence, row.why)
     assert f"{engine.source.facts.generation:x}" == row.generation
     assert 1 == row.copies
-    assert (None, None) == (row.owner, row.journal_lag_ms)
+    assert (None, None, 10_000) == (row.owner, row.journal_lag_ms, row.expected_for_ms)
     assert {"live": 1} == watch.report().states
 
 
