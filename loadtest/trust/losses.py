@@ -13,7 +13,6 @@ from loadtest.trust.streams import losses
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SEED: Final = 11
 PROBE_S: Final = 0.3
 """How often an idle engine is probed here: many last messages are lost, one after the other."""
 
@@ -30,7 +29,7 @@ def lossy_replay(names: Sequence[str], rate: float) -> Figures:
 
 def _played(name: str, rate: float, *, replay: bool, replay_loses: bool = False) -> Figures:
     recording = recorded(name)
-    lost = losses(recording.messages, rate, SEED)
+    lost = losses(recording.messages, rate, f"{name} {rate}")
     settings = {"events__probe_interval_s": str(PROBE_S)}
     with Play(recording, replay=replay, lost=lost, replay_loses=replay_loses) as play:
         with Served(play.fleet.source_flags(), **settings) as service:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Events = list[dict[str, Any]]
 
 
-def losses(messages: Sequence[TraceMessage], rate: float, seed: int) -> frozenset[int]:
+def losses(messages: Sequence[TraceMessage], rate: float, seed: int | str) -> frozenset[int]:
     """Which of them are lost, by their place in the recording: always the same ones for a seed."""
     draw = random.Random(seed)
     return frozenset(number for number in range(len(messages)) if draw.random() < rate)
