@@ -30,17 +30,15 @@ class Asker:
 
     def __init__(self, url: str, model: str | None) -> None:
         self._model = model
-        self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=WAIT_MAX_S + 10.0)
+        self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=WAIT_MAX_S)
 
     def close(self) -> None:
         """The connection."""
         self._connection.close()
 
-    def ask(self, tokens: Sequence[int], after: Mapping[str, int] | None = None) -> Answer:
-        """`POST /v1/lookup`; `after`: once these sequences are applied."""
-        question: dict[str, object] = {"token_ids": tokens, "model": self._model}
-        if after:
-            question |= {"min_sequence": after, "timeout_ms": int(WAIT_MAX_S * 1e3)}
+    def ask(self, tokens: Sequence[int]) -> Answer:
+        """`POST /v1/lookup`."""
+        question = {"token_ids": tokens, "model": self._model}
         return msgspec.json.decode(self._call("POST", "/v1/lookup", msgspec.json.encode(question)), type=Answer)
 
     def report_reuse(self, reports: Sequence[Mapping[str, object]]) -> None:

@@ -1,7 +1,7 @@
 """What an answer is worth beside the truth. Pure.
 
 Three things an entry that calls itself certain (live, bound exact) may be: right now; right at the message that it
-names while the engine went on in a way of which nothing has come (`unknowable`); or wrong at that very message (a
+names, while what the engine did since has not come, or is never said (`outrun`); or wrong at that very message (a
 violation).
 Where an engine's words themselves are not true, what it said decides whether anybody could know.
 """
@@ -59,8 +59,8 @@ class Figures:
     settled: int = 0
     exact: int = 0
     violations: int = 0
-    unknowable: int = 0
-    """Entries, certain and wrong, where nobody could know."""
+    outrun: int = 0
+    """Entries, certain and right at the message they name, and not any more."""
     samples: int = 0
     """Entries of settled answers, whether certain or not; `right` of them to the token."""
     right: int = 0
@@ -69,7 +69,7 @@ class Figures:
     false_tokens: int = 0
     lost_tokens: int = 0
     noticed_s: list[float] = field(default_factory=list)
-    """From what nobody could know to the answer that no longer rested on it."""
+    """From what was not heard of the engine to the answer that no longer rested on what was before."""
     healed_s: list[float] = field(default_factory=list)
     """From a fault to the answer that is exact again."""
     examples: list[str] = field(default_factory=list)
@@ -93,7 +93,7 @@ class Figures:
             if len(self.examples) < EXAMPLES_MAX:
                 self.examples.append(f"{where}: {told} where {truth}")
         elif told.reusable_tokens != truth.now:
-            self.unknowable += 1
+            self.outrun += 1
 
     def note_answer(self, state: str, *, settled: bool) -> None:
         """One answer, besides its entries."""

@@ -16,7 +16,7 @@ from loadtest.trust.caches import Moment
 from loadtest.trust.judging import Figures, Told, Truth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from api.demo.trace import TraceMessage
     from loadtest.trust.recordings import Place, Recorded
@@ -62,9 +62,12 @@ class Play:
         self._lives: list[list[tuple[int, int]]] = [[(0, 0)] for _ in self.pods]
         """By engine: the generation after which each of its processes began, as far as generations tell."""
         self._tail_lost_at: dict[int, float] = {}
-        self._relied_on: dict[int, float] = {}
-        """By engine whose last message is lost: how long after that an answer was still certain of it."""
+        self._rests_since: dict[int, float] = {}
+        """By engine whose last message is lost: since when answers have been certain without it."""
+        self._rested_s: dict[int, float] = {}
+        """And how long at most they were."""
         self._ailing_since: float | None = None
+        self._unheard = False
         self._empty: set[int] = set()
         self._asker: Asker | None = None
 
@@ -113,16 +116,23 @@ class Play:
         self._empty.discard(message.pod)
         moment = self.published[message.pod] = Moment(message.life, message.sequence)
         if lost:
-            self._tail_lost_at.setdefault(message.pod, time.monotonic())
+            self._lose_tail(message.pod)
             self.ails()
         else:
             self._delivered[message.pod] = moment
-            self._forget_tail(message.pod)
+            if not self._unheard:
+                self._forget_tail(message.pod)
 
     def _forget_tail(self, pod: int) -> None:
         """What is lost is not the last any more."""
-        self._tail_lost_at.pop(pod, None)
-        self._relied_on.pop(pod, None)
+        for each in (self._tail_lost_at, self._rests_since, self._rested_s):
+            each.pop(pod, None)
+
+    def _lose_tail(self, pod: int) -> None:
+        """Its newest message is not heard: answers that are certain rest on what was before, from now on."""
+        now = time.monotonic()
+        if self._tail_lost_at.setdefault(pod, now) == now:
+            self._rests_since[pod] = now
 
     def _begin_anew(self, message: TraceMessage) -> None:
         self.settle()
@@ -159,6 +169,13 @@ class Play:
         """The engine empties its cache, and says nothing before its next message."""
         self._empty.add(pod)
 
+    def go_unheard(self) -> None:
+        """From now on nobody hears the engines who could tell the one that is asked; until all is well again."""
+        self._unheard = True
+        for pod in self.published:
+            self._lose_tail(pod)
+        self.ails()
+
     def ails(self) -> None:
         """Something has gone wrong just now: from here on it is counted until answers are exact again."""
         if self._ailing_since is None:
@@ -168,8 +185,7 @@ class Play:
 
     def settle(self) -> None:
         """Until all that was not lost is applied. Raises AssertionError where that does not come."""
-        wanted = {self.pods[pod]: each.sequence for pod, each in self._delivered.items() if each.sequence >= 0}
-        self.until(lambda: self._has_delivered(self.ask([0], settled=False, after=wanted)), f"{wanted} applied")
+        self.until(lambda: self._has_delivered(self.ask([0], settled=False)), f"{self._delivered} applied")
 
     def _has_delivered(self, answer: Answer) -> bool:
         named = self._named(answer)
@@ -179,8 +195,10 @@ class Play:
         """Until an answer is exact, and names each engine's last message. Notes how long all that was wrong lasted."""
         self.until(lambda: self._is_whole(self.ask([prompt], settled=False)), "an exact answer")
         now = time.monotonic()
-        self.figures.noticed_s += [self._relied_on.pop(pod, 0.0) for pod in self._tail_lost_at]
-        self._tail_lost_at.clear()
+        for pod in list(self._tail_lost_at):
+            self.figures.noticed_s.append(self._rested_s.get(pod, 0.0))
+            self._forget_tail(pod)
+        self._unheard = False
         self._delivered = dict(self.published)
         if self._ailing_since is not None:
             self.figures.healed_s.append(now - self._ailing_since)
@@ -196,13 +214,13 @@ class Play:
         """Its questions, at a settled position."""
         self.ask(place.prompts, settled=True)
 
-    def ask(self, prompts: Sequence[int], *, settled: bool, after: Mapping[str, int] | None = None) -> Answer:
+    def ask(self, prompts: Sequence[int], *, settled: bool) -> Answer:
         """Ask and judge; returns the last answer."""
-        return [self._ask_one(prompt, settled=settled, after=after) for prompt in prompts][-1]
+        return [self._ask_one(prompt, settled=settled) for prompt in prompts][-1]
 
-    def _ask_one(self, prompt: int, *, settled: bool, after: Mapping[str, int] | None) -> Answer:
+    def _ask_one(self, prompt: int, *, settled: bool) -> Answer:
         tokens = self.recorded.prompts[prompt]
-        answer = self.asker.ask(tokens, after)
+        answer = self.asker.ask(tokens)
         self.figures.note_answer(answer.state, settled=settled)
         reuse: list[dict[str, object]] = []
         for told in answer.pods:
@@ -217,9 +235,14 @@ class Play:
         return answer
 
     def _note_reliance(self, pod: int, told: Told) -> None:
-        lost_at = self._tail_lost_at.get(pod)
-        if lost_at is not None and told.certain and self._moment(pod, told) < self.published[pod]:
-            self._relied_on[pod] = time.monotonic() - lost_at
+        if pod not in self._tail_lost_at:
+            return
+        now = time.monotonic()
+        if not told.certain:
+            self._rests_since.pop(pod, None)
+        elif self._moment(pod, told) < self.published[pod]:
+            began = self._rests_since.setdefault(pod, now)
+            self._rested_s[pod] = max(self._rested_s.get(pod, 0.0), now - began)
 
     def _truth(self, pod: int, told: Told, tokens: Sequence[int]) -> Truth:
         held, then = self.recorded.caches.held, self._moment(pod, told)

@@ -1,4 +1,4 @@
-"""One of two replicas beside a store is killed, and comes back; engines go on, and replay nothing."""
+"""One of two replicas beside a store is killed, and comes back; engines go on, and messages may get lost besides."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import msgspec
 
 from api.demo.sharing import PartitionFacts, Sharing
 from loadtest.stores import StoreServer
+from loadtest.trust.losses import PROBE_S
 from loadtest.trust.playing import LOOK_S, Play
 from loadtest.trust.recordings import recorded
 from loadtest.trust.serving import Served
+from loadtest.trust.streams import losses
 
 if TYPE_CHECKING:
     from loadtest.trust.judging import Figures
@@ -24,6 +26,7 @@ SETTINGS: Final = {
     "redis__heartbeat_s": "0.2",
     "redis__min_hold_s": "0.5",
     "redis__partitions": "3",
+    "events__probe_interval_s": str(PROBE_S),
 }
 """Each of the recorded engines lies in another partition."""
 STEP: Final = 3
@@ -80,43 +83,47 @@ class Pair:
         self._play.ask_at(self._running[survivor].url)
         self._play.settle()
         self._running.pop(victim).kill()
-        self._play.ails()
+        self._play.go_unheard()
         self._play.listeners = 1
         return victim
 
 
-def owner_killed() -> Figures:
+def owner_killed(*, replay: bool = False, rate: float = 0.0) -> Figures:
     """After a third of the recording the one that collects from most is killed; after two thirds it is there again.
 
-    The other is asked all the while, and then the one that came back.
+    The other is asked all the while, and then the one that came back. What one doubts, the others must.
     """
     recording = recorded("eviction")
     third = len(recording.messages) // 3
+    lost = losses(recording.messages, rate, "replicas")
+    whole = replay or not lost
     victim = ""
-    with Play(recording, replay=False) as play, Pair(play) as pair:
+    with Play(recording, replay=replay, lost=lost) as play, Pair(play) as pair:
         for place in recording.places:
             if place.n > third and not victim:
                 play.publish(third)
                 play.settle()
                 victim = pair.kill_owner_of_most()
-                _ask_on(play, place.prompts[0])
+                _ask_on(play, place.prompts[0], whole=whole)
             elif place.n > 2 * third and play.listeners == 1:
                 play.publish(2 * third)
                 pair.start(victim)
                 play.ails()
                 pair.wait_shared_out()
-                play.heal(place.prompts[0])
             play.publish(place.n)
             play.settle()
+            if whole:
+                play.heal(place.prompts[0])
             play.ask_place(place)
         return play.figures
 
 
-def _ask_on(play: Play, prompt: int) -> None:
+def _ask_on(play: Play, prompt: int, *, whole: bool) -> None:
     """Play and ask, some messages at a time, for half of the lease; then ask until all is taken over."""
     ends_at = time.monotonic() + LEASE_S / 2
     while time.monotonic() < ends_at:
         play.publish(play.position + STEP)
         play.ask([prompt], settled=False)
         time.sleep(LOOK_S)
-    play.heal(prompt)
+    if whole:
+        play.heal(prompt)

@@ -80,12 +80,23 @@ def _losses(names: Sequence[str], rates: Sequence[float]) -> list[Fault]:
 
 
 def _restarts() -> list[Fault]:
+    taken_s = replicas.LEASE_S + NOTICED_MAX_S
     return [
         Fault("engines killed", "yes", lambda: restarts.engines_killed(replay=True), NOTICED_MAX_S, whole=True),
         Fault("engines killed", "no", lambda: restarts.engines_killed(replay=False), whole=True),
         Fault("service killed", "yes", lambda: restarts.service_killed(replay=True), NOTICED_MAX_S, whole=True),
         Fault("service killed", "no", lambda: restarts.service_killed(replay=False)),
-        Fault("owner of two replicas killed, back later", "no", replicas.owner_killed, whole=True),
+        Fault("owner of two replicas killed, back later", "no", replicas.owner_killed, taken_s, whole=True),
+        *(
+            Fault(
+                "the same, 1 % of messages lost",
+                "yes" if replay else "no",
+                lambda replay=replay: replicas.owner_killed(replay=replay, rate=0.01),  # type: ignore[misc]
+                taken_s,
+                whole=replay,
+            )
+            for replay in (True, False)
+        ),
     ]
 
 
@@ -136,7 +147,7 @@ def _row(fault: Fault, outcome: Outcome) -> Row:
         "answers": figures.answers,
         "exact %": round(100 * figures.exact_share, 2),
         "violations": figures.violations,
-        "nobody could know": figures.unknowable,
+        "outrun": figures.outrun,
         "noticed within s": _longest(figures.noticed_s),
         "invented hit tokens %": round(100 * figures.false_share, 3),
         "lost hit tokens %": round(100 * figures.lost_share, 3),

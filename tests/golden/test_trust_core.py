@@ -130,7 +130,7 @@ def test_nothing_certain_is_wrong_whatever_is_lost(name: str, rate: float) -> No
             figures.exact_share,
             figures.false_tokens,
             figures.lost_tokens,
-            figures.unknowable,
+            figures.outrun,
         )
 
 

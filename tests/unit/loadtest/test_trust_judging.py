@@ -18,7 +18,7 @@ def judged(told: Told, truth: Truth, *, settled: bool = True) -> Figures:
 
 
 @pytest.mark.parametrize(
-    ("truth", "violations", "unknowable"),
+    ("truth", "violations", "outrun"),
     [
         (Truth(32, 32, 32), 0, 0),
         (Truth(16, 32, 32), 0, 1),
@@ -28,11 +28,11 @@ def judged(told: Told, truth: Truth, *, settled: bool = True) -> Figures:
     ],
     ids=["right", "the engine went on", "wrong", "right by chance", "the engine's words are not true"],
 )
-def test_what_is_certain(truth: Truth, violations: int, unknowable: int) -> None:
+def test_what_is_certain(truth: Truth, violations: int, outrun: int) -> None:
     """It must be what the engine held, or by its own words held, after the message that is named."""
     figures = judged(CERTAIN, truth)
 
-    assert (violations, unknowable) == (figures.violations, figures.unknowable)
+    assert (violations, outrun) == (figures.violations, figures.outrun)
     assert violations == len(figures.examples)
 
 
@@ -42,7 +42,7 @@ def test_what_is_not_certain_violates_nothing(doubt: dict[str, str]) -> None:
     told = msgspec.structs.replace(CERTAIN, **doubt)
 
     figures = judged(told, Truth(48, 48, 48))
-    assert (0, 0, 16, 0) == (figures.violations, figures.unknowable, figures.lost_tokens, figures.false_tokens)
+    assert (0, 0, 16, 0) == (figures.violations, figures.outrun, figures.lost_tokens, figures.false_tokens)
     assert 16 == judged(told, Truth(16, 16, 16)).false_tokens
     assert 0 == judged(told, Truth(16, 16, 16), settled=False).false_tokens
 
