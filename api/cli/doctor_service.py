@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 LIMIT_REACHED: Final = "kvindexer_limit_reached_total"
 _Shape = TypeVar("_Shape")
 _SECOND_US: Final = 1_000_000
+_BY_THE_SERVICE: Final = frozenset(
+    {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
+)
+"""Refusals that it gives itself; its path is there."""
 
 
 class Told(NamedTuple):
@@ -90,13 +95,19 @@ class _Reading:
         try:
             reply = self._client.reply(path)
         except kvindexer_client.Refused as refused:
-            self._refused(path, refused)
+            if refused.status in _BY_THE_SERVICE:
+                self._refused(path, refused)
+            else:
+                self._seen.trouble = f"{self._client.url} answers {refused.status} at {path}: is this kvindexer?"
             return None
         except kvindexer_client.KvindexerError as error:
             self._seen.trouble = str(error)
             return None
         self._seen.clock_skew_s = _skew_s(reply.headers.get("date"), before, clock.wall_us())
-        return self._as(path, reply.content, _Version)
+        version = self._as(path, reply.content, _Version)
+        if version is None:
+            self._seen.trouble = f"{self._client.url} answers, and otherwise than kvindexer does"
+        return version
 
     def content(self, path: str) -> bytes | None:
         try:

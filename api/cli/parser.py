@@ -32,7 +32,7 @@ from api.cli.help_texts import (
     SOURCES,
 )
 from indexer.model import SourceState
-from indexer.sizing.formulas import PARTITIONS_MAX, REPLICAS_MAX
+from indexer.sizing.bounds import PARTITIONS_MAX, REPLICAS_MAX
 from schemas.history import HISTORY_LIMIT
 from schemas.reports import WindowName
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from indexer.sizing.bounds import PARTITIONS_MAX, REPLICAS_MAX
 from indexer.store.budget import cost
 from indexer.store.entries import HASH_BYTES, LANES_BYTES
 
@@ -22,13 +23,11 @@ CORE: Final = 0.6
 """Of one core that a replica may be busy: the rest is for what comes at once, and keeps answers quick."""
 CORE_ONE_GONE: Final = 0.9
 """The same while one replica is gone."""
-REPLICAS_MAX: Final = 64
 REPLICAS_CHOSEN_MAX: Final = 16
 """Beyond them a further one costs more than it takes off the others: the fleet is split instead."""
 DEPLOYMENTS_MAX: Final = 256
 PARTITIONS_LEAST: Final = 16
 PARTITIONS_A_REPLICA: Final = 4
-PARTITIONS_MAX: Final = 1_024
 JOURNAL_LEAST: Final = 16 * MIB
 JOURNAL_TIMES: Final = 4
 """A journal holds so many times what is written while a replica loads."""

@@ -1,0 +1,135 @@
+"""What doctor makes of answers, also of those that a service never gives, and how it shows what it found."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from api.cli.client import ServiceClient
+from api.cli.doctor_screen import print_findings
+from api.cli.doctor_service import _skew_s, ask_service
+from indexer.clock import SystemClock
+from indexer.doctor.checks import found
+from indexer.settings import Settings, masked
+from tests.support.telling_engine import telling
+
+MOMENT_US = 1_700_000_000_500_000
+DATE = "Tue, 14 Nov 2023 22:13:20 GMT"
+"""The second of that moment."""
+
+
+@pytest.mark.parametrize(
+    ("date", "off_us", "skew_s"),
+    [
+        (DATE, 0, 0.0),
+        (DATE, 400_000, 0.0),
+        (DATE, -600_000, 0.1),
+        (DATE, 10_000_000, -9.5),
+        (DATE, -10_000_000, 9.5),
+        (None, 0, None),
+        ("yesterday", 0, None),
+    ],
+)
+def test_the_clock_of_a_date_in_whole_seconds(date: str | None, off_us: int, skew_s: float | None) -> None:
+    """What the second explains is no skew."""
+    now = MOMENT_US + off_us
+
+    assert pytest.approx(skew_s) == _skew_s(date, now, now) if skew_s is not None else _skew_s(date, now, now) is None
+
+
+def answers(**changed: bytes) -> dict[str, bytes | str]:
+    """Of a service without sources."""
+    told: dict[str, object] = {
+        "/v1/version": {"version": "1"},
+        "/readyz": {"ready": True, "detail": {}},
+        "/v1/sources": {"sources": [], "next": None},
+        "/v1/partitions": {"mode": "memory", "partitions": [], "replicas": []},
+        "/v1/reports/staleness": {"sources": [{"pod": "a", "dp_rank": 1, "gaps": {"unhealed": 2}}]},
+        "/v1/config": masked(Settings()),
+    }
+    encoded: dict[str, bytes | str] = {path: json.dumps(value).encode() for path, value in told.items()}
+    metrics = b'kvindexer_limit_reached_total{limit="limits.sources"} 3.0\n'
+    return {**encoded, "/metrics": metrics, **{f"/{name.replace('__', '/')}": body for name, body in changed.items()}}
+
+
+def test_all_that_a_service_tells() -> None:
+    """Read path by path, with the settings in force."""
+    with telling(answers()) as address:
+        told = ask_service(ServiceClient(f"http://{address}"), SystemClock())
+
+    assert (None, {}, "1", True) == (told.seen.trouble, told.seen.refused, told.seen.version, told.seen.ready)
+    assert ({"a#1": 2}, {"limits.sources": 3}) == (told.seen.unhealed, told.seen.limits_reached)
+    assert [] == told.engines
+    assert Settings() == told.settings
+    assert told.seen.clock_skew_s is not None
+
+
+def test_one_answer_that_is_odd_hides_no_other() -> None:
+    """It is named; settings of another version are not guessed at."""
+    odd = answers(v1__sources=b"<html>", v1__config=b'{"server": {"hostess": "x"}}', v1__partitions=b"[]")
+    with telling(odd) as address:
+        told = ask_service(ServiceClient(f"http://{address}"), SystemClock())
+
+    assert {"/v1/sources", "/v1/config", "/v1/partitions"} == set(told.seen.refused)
+    assert (None, None, None) == (told.engines, told.settings, told.seen.partitions)
+    assert told.seen.ready
+
+
+@pytest.mark.parametrize(
+    ("answers", "why"),
+    [
+        ({}, "answers 404 at /v1/version: is this kvindexer?"),
+        ({"/v1/version": b"<html>"}, "answers, and otherwise than kvindexer does"),
+    ],
+)
+def test_another_server_is_no_service(answers: dict[str, bytes | str], why: str) -> None:
+    """It is not asked on."""
+    with telling(answers) as address:
+        told = ask_service(ServiceClient(f"http://{address}"), SystemClock())
+
+    assert f"http://{address} {why}" == told.seen.trouble
+    assert (None, None) == (told.engines, told.settings)
+
+
+def shown(*findings: object, width: int = 80) -> str:
+    """As a person reads it."""
+    out = io.StringIO()
+    print_findings(findings, Console(file=out, width=width, markup=False, highlight=False))  # type: ignore[arg-type]
+    return out.getvalue()
+
+
+def test_what_is_well_is_one_line() -> None:
+    """With what was seen of one, and the number of several."""
+    one = shown(found("service.reachable", "ok", "http://h:1"))
+    several = shown(*(found("sources.replay", "ok", "", f"pod-{n}") for n in range(3)))
+
+    assert "Service\n  ok      the service answers (http://h:1)\n\n0 problems" in one
+    assert "Sources\n  ok      each source has a replay endpoint (3)\n" in several
+
+
+def test_what_is_not_is_told_once_for_all_of_whom_it_is() -> None:
+    """Some of them by name, then what it means and what to do; as wide as the screen and no wider."""
+    many = [found("endpoint.reachable", "problem", "connection refused", f"pod-{n}") for n in range(7)]
+    text = shown(
+        *many, found("endpoint.reachable", "ok", "", "pod-7"), found("unknowable.idle_reset", "unknown"), width=60
+    )
+    lines = text.splitlines()
+
+    assert "  problem endpoint.reachable (7 of 8)" in lines
+    assert "          pod-4: connection refused" in lines
+    assert "pod-5" not in text
+    assert "          and 2 more (--json has all)" in lines
+    assert 1 == text.count("nothing of this engine is heard")
+    assert "  ok      event endpoints take connections (1 of 8)" in lines
+    assert "7 problems, 0 warnings, 1 cannot be known, 1 ok" == lines[-1]
+    assert max(map(len, lines)) <= 60
+
+
+def test_names_alone_share_a_line() -> None:
+    """Where of each nothing more was seen."""
+    text = shown(*(found("sources.replay", "warning", "", f"pod-{n}") for n in range(6)))
+
+    assert "          pod-0, pod-1, pod-2, pod-3, pod-4 and 1 more (--json has all)\n" in text
