@@ -43,16 +43,12 @@ class Pair:
         self._store = StoreServer("valkey", None)
 
     def __enter__(self) -> Self:
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(self._store)
-            self._stack = stack.pop_all()
-        try:
+        with self._stack:
+            self._stack.enter_context(self._store)
             for name in NAMES:
                 self.start(name)
             self.wait_shared_out()
-        except BaseException:
-            self._stack.close()
-            raise
+            self._stack = self._stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -32,7 +32,8 @@ class Fault(NamedTuple):
     """One row: what fails, and what has to come of it.
 
     `noticed_max_s`: how long answers may rest on what nobody could know; None where they may for good. `whole`: all
-    settled answers are exact, as nothing is lost or all of it is replayed.
+    settled answers are exact, as nothing is lost or all of it is replayed. `outruns`: some answer has to be outrun,
+    or nothing was tried.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Fault(NamedTuple):
     play: Callable[[], Figures | Outcome]
     noticed_max_s: float | None = None
     whole: bool = False
+    outruns: bool = False
 
 
 def run(*, names: Sequence[str] = NAMES, rates: Sequence[float] = RATES, turns: int = 3) -> Result:
@@ -108,12 +110,14 @@ def _silences(turns: int) -> list[Fault]:
             lambda: silences.lost_last_message(replay=True, turns=turns),
             PROBE_S + NOTICED_MAX_S,
             whole=True,
+            outruns=True,
         ),
         Fault(
             "the same, until the next message",
             "no",
             lambda: silences.lost_last_message(replay=False, turns=turns),
             NOTICED_MAX_S,
+            outruns=True,
         ),
         Fault(
             "silent reset, until the next message",
@@ -121,6 +125,7 @@ def _silences(turns: int) -> list[Fault]:
             lambda: silences.silent_reset(replay=True),
             NOTICED_MAX_S,
             whole=True,
+            outruns=True,
         ),
     ]
 
@@ -162,13 +167,15 @@ def _longest(seconds: Sequence[float]) -> float | None:
 
 def _targets(fault: Fault, outcome: Outcome) -> list[Target]:
     figures = outcome.figures
-    name = f"{fault.name}, {'with' if fault.replay == 'yes' else 'without'} replay"
+    name = f"{fault.name}, replay: {fault.replay}"
     targets = []
     if fault.whole:
         targets.append(Target(f"{name}: settled answers exact, %", 100 * figures.exact_share, EXACT_MIN))
     if fault.noticed_max_s is not None and figures.noticed_s:
         noticed = max(figures.noticed_s)
         targets.append(Target(f"{name}: noticed within s", noticed, fault.noticed_max_s, at_least=False))
+    if fault.outruns:
+        targets.append(Target(f"{name}: answers that were outrun", figures.outrun, 1.0))
     if outcome.report is not None:
         targets.append(Target(f"{name}: the report {outcome.report}, off by", outcome.off, 0.0, at_least=False))
     return targets
