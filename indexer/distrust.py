@@ -6,18 +6,20 @@ is taken back: by the time a report comes the engine has computed and announced 
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final, Protocol
 
 from indexer.errors import LimitReachedError, SourceUnknownError
 from indexer.store.failures import StoreFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from indexer.model import SourceId
     from indexer.roster import Roster
     from schemas.rest import SourcesTouched
 
+LOOK_S: Final = 0.5
 BY: Final = "feedback.drift_policy"
 """Who clears them, for the line of the log."""
 
@@ -42,6 +44,12 @@ class Distrust:
         self._clears = clears
         self.commands: Commands | None = None
         """None in memory mode."""
+
+    async def run(self, drifted: Callable[[], Mapping[SourceId, int]]) -> None:
+        """Look after those that drifted since it looked last, until cancelled: a store may take its time."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            await self.act(drifted())
 
     async def act(self, drifted: Mapping[SourceId, int]) -> None:
         """Of these sources, each in the generation that drifted: a later one has done nothing wrong yet."""

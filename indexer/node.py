@@ -241,6 +241,7 @@ class Node:
             tasks.create_task(self._watching_engines().run(end), name="engines' metrics")
             tasks.create_task(self._making.run(answered or stop), name="texts")
             following = tasks.create_task(self.roster.follow(), name="follow")
+            doubting = tasks.create_task(self._distrust.run(self.consistency.feedback.take_drifted), name="distrust")
             if self.replica is not None:
                 tasks.create_task(self.replica.run(end, quiet), name="replica")
             await stop.wait()
@@ -248,6 +249,7 @@ class Node:
                 await self.replica.give_away()
             end.set()
             following.cancel()
+            doubting.cancel()
             await asyncio.wait([fleet])
             if self.replica is not None:
                 await self._apply_the_rest()
@@ -810,7 +812,6 @@ class Node:
                 self._say_refused()
                 await slices.run(self.staleness.sample())
                 await slices.run(self.consistency.feedback.tidy())
-                await self._distrust.act(self.consistency.feedback.take_drifted())
                 self.routed.look()
                 look_for_lost_at = self.clock.now() + LOST_EVERY_S
             self.history.turn()

@@ -15,6 +15,7 @@ answer. Everything is bounded in bytes and time; what goes early is counted.
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -33,11 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from indexer.candidates import Candidates, Lineup, Scene
-    from indexer.model import Match, Prompt
+    from indexer.model import Held, Match, Prompt
     from indexer.ports import Clock
     from schemas.lookup import LookupQuery
 
-RECORD_BYTES: Final = 700
+RECORD_BYTES: Final = 600
 """Of one record with its places in the indices, beside what grows with the fleet (measured)."""
 SEAT_BYTES: Final = 32
 """A source in a lineup."""
@@ -57,7 +58,8 @@ _NOTHING: Final = (0, 0, 0, 0, 0)
 FED_MAX: Final = 64
 """Reports remembered of one answer: only prompts that are named without a request have more than one or two."""
 LOOKED_AT_MAX: Final = 128
-"""Prompts looked at for the first report that names one."""
+LOOKED_AT_BYTES: Final = 4 * 2**20
+"""Prompts looked at for the first report that names one, the newest: within a millisecond."""
 
 
 class Predicted(NamedTuple):
@@ -268,8 +270,10 @@ class Answers:
         self._by_prompt_until = now + self.options.horizon_s
         if now >= until:
             tokens = query_tokens(query)
-            for record in list(self._prompts)[-LOOKED_AT_MAX:]:
-                if record.prompt_tokens == tokens:
+            looked_at = 0
+            for record in islice(reversed(self._prompts), LOOKED_AT_MAX):
+                if record.prompt_tokens == tokens and looked_at + record.prompt_bytes <= LOOKED_AT_BYTES:
+                    looked_at += record.prompt_bytes
                     self._digest(record)
         return self._small(self._by_prompt.get(key))
 
@@ -304,7 +308,10 @@ class Answers:
         """From now on it is found by its prompt."""
         if record.query is not None and record.digest is None and self._is_newest(record):
             record.digest = prompt_digest(record.query, record.lora_name, self._salt)
-            self._by_prompt[record.tenant, record.model, record.digest] = record
+            key = (record.tenant, record.model, record.digest)
+            known = self._by_prompt.get(key)
+            if known is None or known.at <= record.at:
+                self._by_prompt[key] = record
 
     def _drop_prompt(self) -> None:
         """The oldest is kept no longer."""
@@ -342,9 +349,16 @@ def _plain_groups(candidates: Candidates, prompt: Prompt, *, partial: bool) -> t
     """As `_groups`, where all are of one block size, and whatever is held is reused and its end announced."""
     size = next(iter(candidates.variants))[0]
     by_held: dict[tuple[int, int], int] = {}
+    last: Held | None = None
+    said, slots = (0, 0), 0
+    # Sources that hold as much share what says so, and stand together as a rule.
     for slot, (held, _, _) in prompt.matches.items():
-        blocks = held.matched, held.views[0]
-        by_held[blocks] = by_held.get(blocks, 0) | 1 << slot
+        if held is not last:
+            if last is not None:
+                by_held[said] = by_held.get(said, 0) | slots
+            last, slots, said = held, 0, (held.matched, held.views[0])
+        slots |= 1 << slot
+    by_held[said] = by_held.get(said, 0) | slots
     most = prompt.tokens if partial else max(0, prompt.tokens - 1) // size * size
     groups: tuple[int, ...] = ()
     for (matched, gpu), slots in by_held.items():
