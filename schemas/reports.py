@@ -225,13 +225,16 @@ class ConsistencyTotal(msgspec.Struct, kw_only=True):
 
 
 class AnswersKept(msgspec.Struct, kw_only=True):
-    """What is remembered of answers, for `horizon_s` at most: a report is joined to these."""
+    """What is remembered of answers, for `horizon_s` at most: a report is joined to these.
+
+    `bytes` and `forgotten_early` are of all tenants, and null where one alone is told of.
+    """
 
     count: int
-    bytes: int
+    bytes: int | None
     horizon_s: float
     oldest_s: float
-    forgotten_early: int
+    forgotten_early: int | None
 
 
 class ConsistencyReport(msgspec.Struct, kw_only=True):

@@ -61,7 +61,7 @@ class Kept(msgspec.Struct, kw_only=True):
 
     count: int = 0
     oldest_s: float = 0.0
-    forgotten_early: int = 0
+    forgotten_early: int | None = None
 
 
 class Shown(msgspec.Struct, kw_only=True):

@@ -319,10 +319,10 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
     },
     "AnswersKept": {
         "count": "How many answers are remembered.",
-        "bytes": "Held by these.",
+        "bytes": "Held by these; null where one tenant alone is told of.",
         "horizon_s": "An answer is remembered so long at most (`feedback.answers_s`).",
         "oldest_s": "Age of the oldest one.",
-        "forgotten_early": "Ever, because of `feedback.answers_bytes` or of too many at once.",
+        "forgotten_early": "Ever, because of `feedback.answers_bytes` or of too many at once; null as above.",
     },
     "ConsistencyTotal": {
         "model": "What they serve; null for those that name none.",

@@ -1,6 +1,6 @@
 """What was answered lately, so that a report that comes later finds the lookup it is about. No I/O; time is given.
 
-    note      in the lookup, 2 us: the answer's numbers, or where many hold something what they are made of
+    note      in the lookup, 3 us: the answer's numbers, or where many hold something what they are made of
     tidy      a moment later, in slices: these are made, and what is too old goes
     find      by request id, else the newest lookup of the same prompt
 
@@ -8,7 +8,7 @@ A prompt itself is kept for some seconds only, within a bound of bytes: `of` of 
 while those of the answer end where nobody holds more. Later a keyed digest stands for it, and that only while somebody
 names prompts instead of request ids: whoever never does pays nothing for it.
 
-Of a source there is one byte (trust.py) and, where it held something, a bit: a fleet of a thousand costs about 1 KB an
+Of a source there is one byte (trust.py) and, where it held something, a bit: a fleet of a thousand costs 2 KB an
 answer. Everything is bounded in bytes and time; what goes early is counted.
 """
 
@@ -42,6 +42,8 @@ RECORD_BYTES: Final = 600
 """Of one record with its places in the indices, beside what grows with the fleet (measured)."""
 SEAT_BYTES: Final = 32
 """A source in a lineup."""
+QUERY_BYTES: Final = 500
+"""Of a question that is kept, beside its prompt."""
 HASH_BYTES: Final = 8
 CHUNK_BYTES: Final = CHUNK_TOKENS * TOKEN_BYTES
 START_BYTES: Final = CHUNK_TOKENS * 8
@@ -55,7 +57,7 @@ SLICE_S: Final = 0.0005
 OLD_A_SLICE: Final = 512
 GROUP: Final = 5
 _NOTHING: Final = (0, 0, 0, 0, 0)
-FED_MAX: Final = 64
+FED_MAX: Final = 16
 """Reports remembered of one answer: only prompts that are named without a request have more than one or two."""
 LOOKED_AT_MAX: Final = 128
 LOOKED_AT_BYTES: Final = 4 * 2**20
@@ -109,16 +111,17 @@ class Answered(msgspec.Struct, gc=False):
     """With its prompt, for as long as that is kept."""
     prompt_bytes: int = 0
     digest: bytes | None = None
-    fed: tuple[tuple[bytes, str], ...] = ()
-    """Reports that came of it: source and request id."""
+    fed: tuple[int, ...] = ()
+    """Reports that came of it: digests of source and request id."""
 
     def feed(self, name: bytes, request_id: str | None) -> bool:
         """Whether a report of that source is the first of this request. One that names none is always."""
         if request_id is None:
             return True
-        if (name, request_id) in self.fed:
+        report = hash((name, request_id))
+        if report in self.fed:
             return False
-        self.fed = (*self.fed[1 - FED_MAX :], (name, request_id))
+        self.fed = (*self.fed[1 - FED_MAX :], report)
         return True
 
     def predicted(self, name: bytes) -> Predicted | None:
@@ -143,6 +146,13 @@ class Answered(msgspec.Struct, gc=False):
             unannounced=bool(unannounced),
             trust=trust._replace(bound=bound_with_unannounced_ends(trust.bound)) if unannounced else trust,
         )
+
+
+class Kept(NamedTuple):
+    """Answers that are remembered, and the age of the oldest."""
+
+    answers: int
+    oldest_s: float
 
 
 class AnswerOptions(NamedTuple):
@@ -185,10 +195,11 @@ class Answers:
     def __len__(self) -> int:
         return sum(map(len, self._records.values()))
 
-    @property
-    def oldest_s(self) -> float:
-        """Age of the oldest answer that is remembered."""
-        return self._clock.now() - self._order[0].at if self._order else 0.0
+    def kept(self, tenant: str | None) -> Kept:
+        """How many are remembered, and since when; of one tenant, or of all."""
+        of = list(self._records.values()) if tenant is None else [self._records.get(tenant, {})]
+        first = min((next(iter(each.values())).at for each in of if each), default=None)
+        return Kept(sum(map(len, of)), 0.0 if first is None else self._clock.now() - first)
 
     def note(self, query: LookupQuery, lora_name: str | None, scene: Scene, prompt: Prompt, usable: int) -> None:
         """This is being answered. The newest answer to a request id counts."""
@@ -236,18 +247,19 @@ class Answers:
         mine = self._records.get(record.tenant)
         if mine is None:
             mine = self._records[record.tenant] = {}
+        mine.pop(record.request_id, None)  # else it would stand in the other's place, among older ones
         mine[record.request_id] = record
         self._order.append(record)
         self.bytes += record.size
-        if self.bytes > self.options.bytes_max:
-            self._forget_oldest()
-            self._early("feedback.answers_bytes")
+        while self.bytes > self.options.bytes_max and self._order:
+            if self._forget_oldest():
+                self._early("feedback.answers_bytes")
 
     def _postpone(self, record: Answered, matches: dict[int, Match], candidates: Candidates) -> None:
         record.matches, record.candidates = matches, candidates
         self._waiting.append(record)
         self._waiting_matches += len(matches)
-        if len(self._waiting) > WAITING_MAX or self._waiting_matches > WAITING_MATCHES_MAX:
+        while len(self._waiting) > WAITING_MAX or self._waiting_matches > WAITING_MATCHES_MAX:
             oldest = self._waiting.popleft()
             if oldest.matches is not None:  # more was answered than housekeeping came to
                 self._waiting_matches -= len(oldest.matches)
@@ -287,6 +299,8 @@ class Answers:
                 return True
         while self._prompts and now - self._prompts[0].at >= self.options.prompt_s:
             self._drop_prompt()
+            if self._clock.now() >= until:
+                return True
         for _ in range(OLD_A_SLICE):
             if not self._order or now - self._order[0].at < self.options.horizon_s:
                 return False
@@ -322,15 +336,16 @@ class Answers:
     def _is_newest(self, record: Answered) -> bool:
         return self._records.get(record.tenant, {}).get(record.request_id) is record
 
-    def _forget_oldest(self) -> None:
+    def _forget_oldest(self) -> bool:
         record = self._order.popleft()
         self.bytes -= record.size
         record.size = 0
-        self._disown(record)
+        return self._disown(record)
 
-    def _disown(self, record: Answered) -> None:
-        """It is not found any more."""
-        if self._is_newest(record):
+    def _disown(self, record: Answered) -> bool:
+        """It is not found any more; whether it was."""
+        was_found = self._is_newest(record)
+        if was_found:
             mine = self._records[record.tenant]
             del mine[record.request_id]
             if not mine:
@@ -339,6 +354,7 @@ class Answers:
             key = (record.tenant, record.model, record.digest)
             if self._by_prompt.get(key) is record:
                 del self._by_prompt[key]
+        return was_found
 
     def _early(self, limit: str) -> None:
         self.dropped += 1
@@ -400,4 +416,4 @@ def query_tokens(query: LookupQuery) -> int:
 
 def _prompt_bytes(query: LookupQuery) -> int:
     hashes = 0 if query.block_hashes is None else len(query.block_hashes) * HASH_BYTES
-    return len(query.tokens or b"") + len(query.start) * START_BYTES + hashes
+    return QUERY_BYTES + len(query.tokens or b"") + len(query.start) * START_BYTES + hashes

@@ -88,18 +88,23 @@ class Consistency:
         return ConsistencyReport(
             at=datetime.fromtimestamp(self._clock.wall_us() / 1e6, UTC).isoformat(timespec="milliseconds"),
             seen_s=int(self._clock.now() - self._began),
-            answers=AnswersKept(
-                count=len(self._answers),
-                bytes=self._answers.bytes,
-                horizon_s=self._answers.options.horizon_s,
-                oldest_s=round(self._answers.oldest_s, 3),
-                forgotten_early=self._answers.dropped,
-            ),
+            answers=self._kept(tenant),
             totals=[
                 ConsistencyTotal(model=of or None, tenant=owner, trend=_trend(sums), windows=_windows(sums, shown))
                 for (of, owner), sums in sorted(totals.items())
             ],
             sources=rows,
+        )
+
+    def _kept(self, tenant: str | None) -> AnswersKept:
+        """A tenant is told nothing of others."""
+        kept, answers = self._answers.kept(tenant), self._answers
+        return AnswersKept(
+            count=kept.answers,
+            bytes=answers.bytes if tenant is None else None,
+            horizon_s=answers.options.horizon_s,
+            oldest_s=round(kept.oldest_s, 3),
+            forgotten_early=answers.dropped if tenant is None else None,
         )
 
     def _sums(self, sums: Sums) -> dict[str, list[int]]:

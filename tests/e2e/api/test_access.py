@@ -361,3 +361,17 @@ def test_what_all_tenants_share_is_for_who_is_bound_to_none(tmp_path: Path, path
         status, _, body = _ask(address, "POST" if "drain" in path else "GET", path, "ours", None)
 
     assert (403, "tenant.forbidden") == (status, json.loads(body)["code"])
+
+
+def test_reports_of_reuse_are_of_ones_own_tenant(tmp_path: Path) -> None:
+    """Those that a caller gives, and that which it is given."""
+    node = FakeNode()
+    known = gates(tmp_path, ("ours", EVERY, "x"))
+    body = {"pod": "a", "request_id": "r", "cached_tokens": 0}
+    with served_in_thread(node, ServerSettings(port=0), known) as address:
+        taken = _ask(address, "POST", "/v1/feedback", "ours", json.dumps(body).encode())
+        refused = _ask(address, "POST", "/v1/feedback", "ours", json.dumps(body | {"tenant": "y"}).encode())
+        theirs = _ask(address, "GET", "/v1/reports/consistency?tenant=y", "ours", None)
+
+    assert [202, 403, 403] == [status for status, _, _ in (taken, refused, theirs)]
+    assert ["x"] == [report.query.tenant for report in node.fed]

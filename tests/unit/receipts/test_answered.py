@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from indexer.model import Tier
-from indexer.receipts.answered import AT_ONCE_MAX, RECORD_BYTES, AnswerOptions, Answers
+from indexer.receipts.answered import AT_ONCE_MAX, QUERY_BYTES, RECORD_BYTES, AnswerOptions, Answers
 from indexer.trust import AGE_CLASSES, BOUNDS, STATES, Trust, in_words, trust_of
 from schemas.lookup import LookupQuery
 from tests.support.core import Core, fleet
@@ -155,7 +155,7 @@ def test_answers_are_forgotten_after_their_time() -> None:
     assert not told.answers.tidy()
 
     assert (None, 0) == (told.reusable("r", "a"), told.answers.dropped)
-    assert (4, 2.0) == (told.reusable("s", "a"), told.answers.oldest_s)
+    assert (4, 2.0) == (told.reusable("s", "a"), told.answers.kept(None).oldest_s)
     core.clock.at += 60.0
     told.answers.tidy()
     assert (0, 0, 0) == (len(told.answers), told.answers.bytes, told.answers.prompt_bytes)
@@ -175,7 +175,7 @@ def test_beyond_its_bytes_the_oldest_go_and_are_counted() -> None:
 
 def test_prompts_are_kept_for_seconds_within_a_bound() -> None:
     """The rest of an answer outlives its prompt."""
-    one = len(u32(prompt(2)))
+    one = QUERY_BYTES + len(u32(prompt(2)))
     told = Remembering(core := fleet(1), AnswerOptions(prompt_s=10.0, prompt_bytes=2 * one))
     for name in "abc":
         core.ask(prompt(2), request_id=name)
@@ -236,7 +236,7 @@ def test_prompts_told_by_hashes_are_found_by_these() -> None:
 
     assert found is not None
     assert "r" == found.request_id
-    assert 2 * 8 == told.answers.prompt_bytes
+    assert QUERY_BYTES + 2 * 8 == told.answers.prompt_bytes
 
 
 def test_a_question_without_an_id_is_not_remembered() -> None:

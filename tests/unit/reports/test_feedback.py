@@ -203,7 +203,12 @@ def test_tenants_report_of_their_own(reporting: Reporting) -> None:
         reporting.told(8, query={"tenant": "two"})
     assert "unjoined" == reporting.told(8, pod="b", query={"tenant": "two"})
     assert "joined" == reporting.told(8, query={"tenant": "one"})
-    assert ["a"] == [row.pod for row in reporting.report(tenant="one").sources]
+    own, whole = reporting.report(tenant="one"), reporting.report()
+    assert ["a"] == [row.pod for row in own.sources]
+    reporting.core.ask(prompt(5), request_id="s", tenant="two")
+    assert (1, None, None) == (own.answers.count, own.answers.bytes, own.answers.forgotten_early)
+    assert (1, 0) == (whole.answers.count, whole.answers.forgotten_early)
+    assert 2 == reporting.report().answers.count
 
 
 def test_of_a_source_that_another_replica_applies_less_is_known(reporting: Reporting) -> None:
@@ -247,7 +252,7 @@ def test_the_report_is_of_windows_and_of_models(reporting: Reporting) -> None:
     }
     assert ["c"] == [row.pod for row in reporting.report(model="n").sources]
     assert (3, 0) == (report.answers.count, report.answers.forgotten_early)
-    assert report.answers.bytes > 0
+    assert report.answers.bytes
 
 
 def test_the_trend_is_the_last_hour_beside_the_last_day(reporting: Reporting) -> None:
