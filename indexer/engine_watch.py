@@ -29,6 +29,8 @@ AT_ONCE: Final = 8
 TURN_S: Final = 0.5
 PATIENCE_S: Final = 4.0
 ANSWER_BYTES_MAX: Final = 8 * 1024**2
+LIMIT: Final = "engine_metrics.bytes"
+"""How that is counted."""
 REMARKS: Final = ("engine_metrics", "engine_caching", "engine_blocks", "engine_block_size")
 """Keys of a source's warnings that are this part's."""
 
@@ -37,16 +39,27 @@ class _Unusable(Exception):
     """Why an answer tells nothing."""
 
 
+class _TooLong(_Unusable):
+    """It is longer than is read."""
+
+
 class EngineWatch:
     """Asks, and remarks on sources. `every_s` None: nobody is asked."""
 
     def __init__(
-        self, registry: Registry, clock: Clock, *, every_s: float | None, follows: Callable[[SourceId], bool]
+        self,
+        registry: Registry,
+        clock: Clock,
+        *,
+        every_s: float | None,
+        follows: Callable[[SourceId], bool],
+        limit_reached: Callable[[str], None],
     ) -> None:
         self._registry = registry
         self._clock = clock
         self._every_s = every_s
         self._follows = follows
+        self._limit_reached = limit_reached
         self._asked: dict[SourceId, tuple[SourceIndex, float]] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -91,6 +104,8 @@ class EngineWatch:
                 content = await _content(client, f"http://{address}/metrics")
             said = await asyncio.to_thread(_read, content, key.dp_rank)  # megabytes of them hold the loop for too long
         except (_Unusable, TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
+            if isinstance(error, _TooLong):
+                self._limit_reached(LIMIT)
             why = str(error) if isinstance(error, _Unusable) else why_not_reached(error)
             found = {"engine_metrics": f"its metrics at {address} could not be read: {why}"}
         else:
@@ -127,7 +142,7 @@ async def _content(client: httpx.AsyncClient, url: str) -> bytes:
         async for part in response.aiter_raw():
             size += len(part)
             if size > ANSWER_BYTES_MAX:
-                raise _Unusable(f"more than {ANSWER_BYTES_MAX} bytes")
+                raise _TooLong(f"more than {ANSWER_BYTES_MAX} bytes")
             parts.append(part)
     return b"".join(parts)
 

@@ -624,7 +624,9 @@ class Node:
 
     def _watching_engines(self) -> EngineWatch:
         every_s = self.settings.events.engine_metrics_s
-        return EngineWatch(self.registry, self.clock, every_s=every_s, follows=self._follows)
+        return EngineWatch(
+            self.registry, self.clock, every_s=every_s, follows=self._follows, limit_reached=self.limit_reached
+        )
 
     def _follows(self, source: SourceId) -> bool:
         return self.replica is not None and self.replica.follows(source)

@@ -59,16 +59,21 @@ def print_findings(findings: Sequence[Finding], console: Console) -> None:
 def _print_outcome(check: str, level: Level, found: Sequence[Finding], total: int, console: Console) -> None:
     head = Text("  ").append(f"{_WORDS[level]:<{_INDENT - 2}}", style=_STYLES[level])
     if level == "ok":
-        console.print(head.append(CHECKS[check].title + _what(found, total)))
+        console.print(head.append(_printable(CHECKS[check].title + _what(found, total))))
         return
     console.print(head.append(f"{check}{_share(len(found), total)}"))
     first = found[0]
     lines = [*_subjects(found), first.means, f"to do: {first.do}" if first.do else ""]
     margin = " " * _INDENT
-    for line in filter(None, lines):
+    for line in map(_printable, filter(None, lines)):
         width = min(max(console.width, _WIDTH_MIN), _WIDTH_MAX)
         told = textwrap.fill(line, width, initial_indent=margin, subsequent_indent=margin, break_long_words=False)
         console.print(told, soft_wrap=True)
+
+
+def _printable(line: str) -> str:
+    """Engines and services chose some of the words: none of them steers a terminal."""
+    return line if line.isprintable() else ascii(line)[1:-1]
 
 
 def _what(found: Sequence[Finding], total: int) -> str:

@@ -31,24 +31,28 @@ class _NoAnswer(Exception):
     """Why."""
 
 
-def ask_engine(address: str, dp_rank: int, clock: Clock, stop: Event) -> EngineHttp:
+def engine_client() -> httpx.Client:
+    """One for all engines: it takes time to make, and threads may share it."""
+    return httpx.Client(trust_env=False, follow_redirects=False, timeout=PATIENCE_S)
+
+
+def ask_engine(client: httpx.Client, address: str, dp_rank: int, clock: Clock, stop: Event) -> EngineHttp:
     """All that it says. `address`: IP:PORT."""
-    with httpx.Client(trust_env=False, follow_redirects=False, timeout=PATIENCE_S) as client:
-        asking = _Asking(client, f"http://{address}", clock, stop)
-        try:
-            metrics = asking.get("/metrics")
-        except _NoAnswer as why:
-            return EngineHttp(trouble=str(why))
-        said = cache_config("" if metrics is None else metrics.decode("utf-8", "replace"), dp_rank)
-        return EngineHttp(
-            trouble="/metrics is not there" if metrics is None else None,
-            version=_version(asking.json("/version")),
-            block_size=said.block_size,
-            num_gpu_blocks=said.num_gpu_blocks,
-            prefix_caching=said.prefix_caching,
-            models=_models(asking.json("/v1/models")),
-            events=_events(asking.json("/kv_event_sources"), dp_rank),
-        )
+    asking = _Asking(client, f"http://{address}", clock, stop)
+    try:
+        metrics = asking.get("/metrics")
+    except _NoAnswer as why:
+        return EngineHttp(trouble=str(why))
+    said = cache_config("" if metrics is None else metrics.decode("utf-8", "replace"), dp_rank)
+    return EngineHttp(
+        trouble="/metrics is not there" if metrics is None else None,
+        version=_version(asking.json("/version")),
+        block_size=said.block_size,
+        num_gpu_blocks=said.num_gpu_blocks,
+        prefix_caching=said.prefix_caching,
+        models=_models(asking.json("/v1/models")),
+        events=_events(asking.json("/kv_event_sources"), dp_rank),
+    )
 
 
 class _Asking:

@@ -13,7 +13,7 @@ import zmq
 from indexer.collect.options import CollectOptions
 from indexer.collect.sockets import allow_files, open_context
 from indexer.doctor.facts import Probed
-from indexer.doctor.probes.engine_http import ask_engine
+from indexer.doctor.probes.engine_http import ask_engine, engine_client
 from indexer.doctor.probes.listening import listen
 from indexer.doctor.probes.replaying import Asking
 from indexer.doctor.probes.routes import no_route
@@ -105,12 +105,17 @@ class Looking:
         return listen(context, open_ones, listen_s, self._clock, self._stop, told)
 
     def _http(self, engines: Sequence[Engine]) -> dict[str, EngineHttp]:
-        if engines:
-            self._progress(f"asking {len(engines)} engines over HTTP")
+        if not engines or self._stop.is_set():
+            return {}
+        self._progress(f"asking {len(engines)} engines over HTTP")
         named = {engine.name: engine for engine in engines}
-        return self._each(
-            named, lambda name: ask_engine(named[name].asked_at or "", named[name].dp_rank, self._clock, self._stop)
-        )
+        with engine_client() as client:
+
+            def ask(name: str) -> EngineHttp:
+                engine = named[name]
+                return ask_engine(client, engine.asked_at or "", engine.dp_rank, self._clock, self._stop)
+
+            return self._each(named, ask)
 
     def _each(self, keys: Iterable[_Key], work: Callable[[_Key], _Value]) -> dict[_Key, _Value]:
         """Done by some threads; what was not begun when `stop` is set is left out."""

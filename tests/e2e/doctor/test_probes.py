@@ -13,9 +13,9 @@ import zmq
 from api.demo.engine import EngineSimulator
 from api.demo.publisher import ReplayFault
 from indexer.clock import SystemClock
-from indexer.doctor.facts import Engine, Heard
+from indexer.doctor.facts import Engine, EngineHttp, Heard
 from indexer.doctor.probes import engine_http, engines, listening, replaying
-from indexer.doctor.probes.engine_http import ask_engine
+from indexer.doctor.probes.engine_http import engine_client
 from indexer.doctor.probes.engines import Looking
 from indexer.doctor.probes.listening import listen
 from indexer.doctor.probes.replaying import Asking
@@ -225,13 +225,18 @@ def test_replay_that_is_asked_in_vain(asking: Asking, engine: EngineSimulator, m
     assert (False, False) == (wrong.connected, wrong.answers)
 
 
+def asked(address: str) -> EngineHttp:
+    """What an engine at that address says."""
+    with engine_client() as client:
+        return engine_http.ask_engine(client, address, 0, CLOCK, threading.Event())
+
+
 def test_what_an_engine_tells_of_itself() -> None:
     """All of it; of a path that is not there nothing."""
-    stop = threading.Event()
     with telling(tells(block_size=32, caching=False, version="0.31.0", model="llama")) as address:
-        whole = ask_engine(address, 0, CLOCK, stop)
+        whole = asked(address)
     with telling({"/metrics": b""}) as address:
-        bare = ask_engine(address, 0, CLOCK, stop)
+        bare = asked(address)
 
     assert (None, "0.31.0", 32, 500, False, ("llama",)) == (
         whole.trouble,
@@ -261,15 +266,15 @@ def test_what_an_engine_tells_of_itself() -> None:
 def test_an_engine_that_tells_nothing(answers: dict[str, bytes | str], trouble: str) -> None:
     """A redirect is not followed, and an answer without end is cut."""
     with telling(answers) as address:
-        assert trouble == ask_engine(address, 0, CLOCK, threading.Event()).trouble
+        assert trouble == asked(address).trouble
 
 
 def test_an_engine_that_does_not_speak(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes the connection, and that is all; or does not even."""
     monkeypatch.setattr(engine_http, "PATIENCE_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        silent = ask_engine(f"127.0.0.1:{server.getsockname()[1]}", 0, CLOCK, threading.Event())
-    gone = ask_engine(f"127.0.0.1:{free_port()}", 0, CLOCK, threading.Event())
+        silent = asked(f"127.0.0.1:{server.getsockname()[1]}")
+    gone = asked(f"127.0.0.1:{free_port()}")
 
     assert ("no answer in 0.2 s", "no HTTP server answers there") == (silent.trouble, gone.trouble)
 
@@ -278,7 +283,7 @@ def test_answers_that_say_something_else() -> None:
     """JSON of another form is as good as none."""
     odd = {"/metrics": b"\xff\xfe", "/version": b"[1]", "/v1/models": b'{"data": [1, {"id": 2}]}'}
     with telling({**odd, "/kv_event_sources": b'{"0": {"buffer_steps": true}}'}) as address:
-        told = ask_engine(address, 0, CLOCK, threading.Event())
+        told = asked(address)
 
     assert (None, None, None) == (told.trouble, told.version, told.models)
     assert told.events is not None

@@ -133,3 +133,10 @@ def test_names_alone_share_a_line() -> None:
     text = shown(*(found("sources.replay", "warning", "", f"pod-{n}") for n in range(6)))
 
     assert "          pod-0, pod-1, pod-2, pod-3, pod-4 and 1 more (--json has all)\n" in text
+
+
+def test_words_of_others_do_not_steer_the_terminal() -> None:
+    """An engine may name its model as it likes."""
+    for level in ("warning", "ok"):
+        text = shown(found("engine.model", level, "the engine \x1b[2J\n\u202e", "pod"))  # type: ignore[arg-type]
+        assert "the engine \\x1b[2J\\n\\u202e" in text

@@ -26,9 +26,17 @@ if TYPE_CHECKING:
 
 
 @contextlib.asynccontextmanager
-async def watching(core: Core, *, every_s: float | None = 1.0, follows: str = "") -> AsyncIterator[None]:
+async def watching(
+    core: Core, *, every_s: float | None = 1.0, follows: str = "", limits: list[str] | None = None
+) -> AsyncIterator[None]:
     """It asks until the block ends. `follows`: that pod's events are applied elsewhere."""
-    watch = EngineWatch(core.registry, SystemClock(), every_s=every_s, follows=lambda key: key.pod == follows)
+    watch = EngineWatch(
+        core.registry,
+        SystemClock(),
+        every_s=every_s,
+        follows=lambda key: key.pod == follows,
+        limit_reached=(lambda _: None) if limits is None else limits.append,
+    )
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(watch.run(stop))
@@ -87,16 +95,17 @@ def test_engines_that_do_not_answer_hold_up_no_other(monkeypatch: pytest.MonkeyP
 
     async def story() -> None:
         monkeypatch.setattr(engine_watch, "ANSWER_BYTES_MAX", 100_000)
-        core = Core()
+        core, limits = Core(), list[str]()
         with telling({"/metrics": NO_END}) as endless, telling({"/metrics": "http://127.0.0.1:1/"}) as moved:
             for pod, address in (("gone", f"127.0.0.1:{free_port()}"), ("endless", endless), ("moved", moved)):
                 core.engine(pod, address=address)
             sources = [source_of(core, pod) for pod in ("gone", "endless", "moved")]
-            async with watching(core):
+            async with watching(core, limits=limits):
                 await until(lambda: all(source.warnings for source in sources), "a remark on each")
 
         causes = [source.warnings["engine_metrics"].rpartition(": ")[2] for source in sources]
         assert ["connection refused", "more than 100000 bytes", "status 302"] == causes
+        assert ["engine_metrics.bytes"] == limits
 
     asyncio.run(story())
 
