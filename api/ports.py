@@ -109,8 +109,12 @@ class NodePort(Protocol):
         limit: int = 0,
         after: tuple[str, int] | None = None,
         tenant: str | None = None,
+        counted: bool = True,
     ) -> list[SourceView]:
-        """Sources in the order of (pod, rank), from the first one greater than `after`; `limit` 0 = all."""
+        """Sources in the order of (pod, rank), from the first one greater than `after`; `limit` 0 = all.
+
+        `counted`: with the counters of sources that other replicas apply, for which a store may have to be asked.
+        """
         ...
 
     async def staleness_report(

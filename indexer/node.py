@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from indexer.partitions.draining import Draining
     from indexer.ports import Clock, EventSink
     from indexer.settings import Settings
+    from indexer.store.counts import StoredCounts
     from schemas.explain import ExplainAnswer
     from schemas.feedback import FeedbackReport, FeedbackResult
     from schemas.lookup import Holdings, LookupAnswer
@@ -392,8 +393,12 @@ class Node:
         limit: int = 0,
         after: tuple[str, int] | None = None,
         tenant: str | None = None,
+        counted: bool = True,
     ) -> list[SourceView]:
-        """Sources in the order of (pod, rank), from the first one greater than `after`; `limit` 0 = all."""
+        """Sources in the order of (pod, rank), from the first one greater than `after`; `limit` 0 = all.
+
+        `counted`: with the counters of sources that other replicas apply, which are read from the store.
+        """
         slices = Slices(self.clock)
         views: list[SourceView] = []
         for key in sorted(self.registry.sources):
@@ -422,13 +427,28 @@ class Node:
             )
             if limit and len(views) == limit:
                 break
+        if counted:
+            followed = {SourceId(view.pod, view.dp_rank): view for view in views}
+            keys = [key for key in followed if self._follows(key)]
+            for key, told in (await self._told_counts(keys)).items():
+                followed[key].counters = dict(sorted(told.counts.counters.items()))
         return views
+
+    async def _told_counts(self, followed: Sequence[SourceId]) -> dict[SourceId, StoredCounts]:
+        """What was counted of sources that other replicas apply."""
+        return {} if self.replica is None or not followed else await self.replica.counts(followed)
 
     async def staleness_report(
         self, *, pod: str | None = None, model: str | None = None, state: str | None = None, tenant: str | None = None
     ) -> StalenessReport:
         """How sources are doing, and how they were."""
-        report = self.staleness.report(pod=pod, model=model, state=state, tenant=tenant)
+        followed = [
+            key
+            for key, source in self.registry.sources.items()
+            if self._follows(key) and pod in {None, key.pod} and tenant in {None, source.descriptor.tenant}
+        ]
+        told = await self._told_counts(followed)
+        report = self.staleness.report(pod=pod, model=model, state=state, tenant=tenant, told=told)
         return await Slices(self.clock).run(report)
 
     def take_feedback(self, report: FeedbackReport) -> FeedbackResult:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from indexer.index.counts import counts_of
 from indexer.index.reverse_map import Orphan
 from indexer.model import TIER_NAMES
 from indexer.source_words import listed_warnings, reason_in_words
@@ -35,7 +36,7 @@ def source_view(
 ) -> SourceView:
     """All that is known of one source. `owner`: the replica that applies its events; `followed`: it is another one.
 
-    `remarks`: warnings beside those that it has of its own.
+    `remarks`: warnings beside those that it has of its own. What is counted of a followed one its owner tells.
     """
     described = source.descriptor
     untold = followed and source.told_holdings is None
@@ -50,7 +51,7 @@ def source_view(
         sequence=view.sequence,
         lag_ms=view.lag_ms,
         event_age_ms=view.event_age_ms,
-        counters=dict(sorted(source.counters.items())),
+        counters={} if followed else dict(sorted(counts_of(source).counters.items())),
         blocks={} if untold else blocks_by_tier(source),
         copies=None if untold else source.holdings.copies,
         blocks_total=source.engine_blocks if described.blocks_total is None else described.blocks_total,

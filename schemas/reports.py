@@ -58,23 +58,28 @@ class ReplayReport(msgspec.Struct, kw_only=True):
 
 
 class ClearReport(msgspec.Struct, kw_only=True, rename={"minute": "1m", "ten_minutes": "10m", "hour": "1h"}):
-    """Clears since it was registered, by who made them, and of the engine's own those of late."""
+    """Clears since it was registered, by who made them, and of the engine's own those of late.
+
+    Those are null where another replica applies its events.
+    """
 
     engine: int
     operator: int
-    minute: int
-    ten_minutes: int
-    hour: int
+    minute: int | None
+    ten_minutes: int | None
+    hour: int | None
 
 
 class OrphanReport(msgspec.Struct, kw_only=True):
     """Blocks whose parent was not known when they were announced.
 
-    `parked` ever; of these `healed` were placed later, `refused` found no room, and `waiting` wait now.
+    `parked` ever; of these `healed` were placed later, `expired` were taken back, or forgotten with all else, before
+    their parent came, `refused` found no room, and `waiting` wait now.
     """
 
     parked: int
     healed: int
+    expired: int
     refused: int
     waiting: int
 
@@ -93,8 +98,8 @@ class TierReport(msgspec.Struct, kw_only=True):
 class StalenessRow(msgspec.Struct, kw_only=True):
     """How one source is doing, and how it was.
 
-    `counted`: its events are applied here. Where another replica does, that one has the counts, and ages are as seen
-    from here.
+    Counts are of its whole registration. Where another replica applies its events they are as that one told them,
+    `counts_age_ms` ago; not `counted`: it did not, or the store is away. Ages are as seen from here.
     """
 
     pod: str
@@ -110,6 +115,7 @@ class StalenessRow(msgspec.Struct, kw_only=True):
     lag_ms: AgeReport
     event_age_ms: AgeReport
     counted: bool
+    counts_age_ms: int | None
     gaps: GapReport
     replays: ReplayReport
     restarts: int

@@ -103,7 +103,7 @@ class PickerRoutes:
         try:
             ip = options_from_query(request.scope["query_string"], WhoIs).ip
             tenant = tenant_of(self._caller, None) or DEFAULT_TENANT
-            for view in await self._node.source_views():
+            for view in await self._node.source_views(counted=False):
                 if view.tenant == tenant and ip in _hosts(view):
                     return as_response(reply(HTTPStatus.OK, JSON, msgspec.json.encode({"instance_id": view.pod})))
             raise FaceRefused(HTTPStatus.NOT_FOUND, "source.unknown", "no instance is known at that address")

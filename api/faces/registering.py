@@ -79,7 +79,7 @@ class RegisterRoutes:
         """`GET /workers`, which only Dynamo has."""
         try:
             filters = options_from_query(request.scope["query_string"], WorkersFilters)
-            views = await self._node.source_views(model=filters.model_name)
+            views = await self._node.source_views(model=filters.model_name, counted=False)
             tenant = tenant_of(self._caller, tenant_meant(filters.tenant_id, filters.routing_group))
             shown = [view for view in views if tenant is None or view.tenant == tenant]
             return as_response(reply(HTTPStatus.OK, JSON, msgspec.json.encode(listed(shown))))
@@ -173,7 +173,7 @@ class RegisterRoutes:
 
     async def _found(self, wanted: Wanted) -> list[SourceView]:
         """The ranks that are meant. Raises as the originals do where it is not they that are registered."""
-        views = await self._node.source_views(after=(wanted.pod, -1), limit=RANKS_MAX)
+        views = await self._node.source_views(after=(wanted.pod, -1), limit=RANKS_MAX, counted=False)
         ranks = [view for view in views if view.pod == wanted.pod]
         tenant = wanted.tenant or (DEFAULT_TENANT if wanted.protocol == "mooncake" else None)
         if tenant is not None:

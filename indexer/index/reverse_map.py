@@ -61,6 +61,8 @@ class ReverseMap:
         self.leaving: set[int] = set()
         """Parked blocks whose removal came while chains were being placed: placed in their turn and removed then, as if
         there had been no delay."""
+        self.ended = 0
+        """Blocks that waited for their parent and went before it came."""
         self._gone: dict[int, int] = {}
         self._gone_before: dict[int, int] = {}
         self._orphans_max = orphans_max
@@ -216,6 +218,7 @@ class ReverseMap:
             self.leaving.add(engine_hash)
         else:
             del self.orphans[engine_hash]
+            self.ended += 1
             siblings = self.children[orphan.parent]
             del siblings[engine_hash]
             if not siblings:

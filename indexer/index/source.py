@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from indexer.index.changes import Changes
+from indexer.index.counts import ENDED_WAITING, Counts
 from indexer.index.ghosts import Ghosts
 from indexer.index.group_claims import GroupClaims, claim_of, is_main
 from indexer.index.lane import Lane
@@ -88,6 +89,9 @@ class SourceIndex:
 
     engine_blocks: int | None = None
     """What the engine itself says that its cache has, where it was asked; counts where nobody gave it."""
+
+    earlier: Counts | None = None
+    """What was counted of it by processes before this one."""
 
     def __init__(
         self,
@@ -180,6 +184,7 @@ class SourceIndex:
 
         `same_engine`: a clear. Otherwise another process lives there, and what kinds its groups have is told anew.
         """
+        self.counters[ENDED_WAITING] += self.map.ended + len(self.map.orphans)
         crowded = mirror.retired_slots() >= SLOTS_WAITING_MIN + 2 * mirror.live_slots.bit_count()
         old, vacated = self.map, self._vacate(mirror, VACATED_IN_A_CROWD if crowded else VACATED_AT_ONCE)
         if not same_engine:

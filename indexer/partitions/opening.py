@@ -7,6 +7,7 @@ each source goes on at its cursor: its subscriber starts where the one before it
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -16,6 +17,7 @@ from indexer.partitions.configuring import put_configured, remove_unnamed
 from indexer.partitions.owned import OwnedSource
 from indexer.ports import Resume
 from indexer.roster import registered_as
+from indexer.store.counts import unpack_counts
 from indexer.store.entries import Ticked, decode_entry
 from indexer.store.facts import restore_facts, unpack_facts
 from indexer.store.failures import DamagedValue
@@ -114,6 +116,7 @@ class Opening:
         except DamagedValue:
             self._parts.ingest.close_source(sink)
             raise
+        self._count_on(sink, state)
         restoring = Restoring(sink.source, self._parts.mirror, self._parts.clock.now(), self._parts.wall_ahead_s)
         self._begun[source] = _Begun(sink, state, restoring)
         if source not in self._parts.registry.sources:
@@ -187,8 +190,17 @@ class Opening:
                 return self._damaged(source, registered)
         else:
             self._parts.history.note(source, registered_as(registered.descriptor, sink.source.facts.generation))
+        if state is not None:
+            self._count_on(sink, state)
         self._parts.roster.put(sink)
         return Opened(OwnedSource(sink, self._parts.unwritten))
+
+    def _count_on(self, sink: SourceSink, state: SourceState) -> None:
+        """From what owners before counted, as far as they told; what another version told is let go."""
+        if state.counts:
+            clock = self._parts.clock
+            with contextlib.suppress(DamagedValue):
+                sink.source.earlier = unpack_counts(state.counts, clock.wall_us(), clock.now()).counts
 
     def _damaged(self, source: SourceId, registered: Registered | None) -> Opened | None:
         """What the store has of it cannot be read: another generation begins."""

@@ -339,6 +339,8 @@ class Owner:
                 await slices.turn()
         while not await writing.flush():  # noqa: ASYNC110  the timeout of whoever calls ends it
             await asyncio.sleep(RETRY_S)
+        with contextlib.suppress(StoreFailure):
+            await writing.counting.tell()
         reply = await writing.release(to)
         if not isinstance(reply, Done):
             self._news.tell("partition_lost", self.number, "it was not ours any more when it was to be given up")

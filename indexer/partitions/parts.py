@@ -45,6 +45,8 @@ class ReplicaOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Between two runs of all partitions together: a run takes 0.3 ms of the loop, however little is in it."""
     pending_bytes: int = 64 * 1024**2
     journal_bytes: int = 16 * 1024**2
+    counts_s: float = 10.0
+    """Between two rounds of telling what was counted of sources, about."""
     fitness_look_s: float = 30.0
     """Between two looks at the settings of a store that served at the last one."""
     stop_s: float = 5.0

@@ -18,6 +18,7 @@ from indexer.log_lines import about
 from indexer.partitions.acquiring import replica_of
 from indexer.partitions.configuring import Configuring
 from indexer.partitions.control import Control
+from indexer.partitions.counting import read_counts
 from indexer.partitions.draining import Draining
 from indexer.partitions.followers import Followers
 from indexer.partitions.hints import Hints
@@ -35,13 +36,14 @@ from indexer.store.failures import StoreFailure
 from indexer.store.layout import PartitionKeys, replicas_key, tags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from indexer.happenings import TakeoverCause
     from indexer.index.source import SourceIndex
     from indexer.ingest import SourceSink
     from indexer.model import SourceId
     from indexer.partitions.parts import Parts
+    from indexer.store.counts import StoredCounts
 
 log = logging.getLogger("kvindexer.store")
 
@@ -101,6 +103,10 @@ class Replica:
     def follows(self, source: SourceId) -> bool:
         """Whether a source is known by what its owner tells: where blocks lie, without maps and counts."""
         return self.followers.follows(self._parts.partition_of(source))
+
+    async def counts(self, sources: Sequence[SourceId]) -> dict[SourceId, StoredCounts]:
+        """What their owners told of these; nothing of a source of which they did not, or while the store is away."""
+        return await read_counts(self._parts, self._keys, sources)
 
     def owner_of(self, source: SourceId) -> str | None:
         """The replica that applies a source's events, where known."""

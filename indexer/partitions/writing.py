@@ -13,6 +13,7 @@ from indexer.errors import first_of
 from indexer.partitions.asserting import Asserting
 from indexer.partitions.calls import RETRY_S, Calls, EpochOver
 from indexer.partitions.configuring import keep_removing_unnamed
+from indexer.partitions.counting import Counting
 from indexer.partitions.put_back import put_back_missing
 from indexer.partitions.refusals import Refusals
 from indexer.partitions.traced import result_of, size_of
@@ -86,6 +87,7 @@ class Writing:
             write=self._write_one,
             touch=self.touch,
         )
+        self.counting = Counting(parts, keys, owned, journal.token)
         for each in owned.values():
             self.touch(each)
         self.note_lease()
@@ -143,6 +145,7 @@ class Writing:
                 tasks.create_task(self._keep(), name="store: keep")
                 tasks.create_task(self._asserting.run(), name="store: assert")
                 tasks.create_task(self._asserting.free(), name="store: unlink")
+                tasks.create_task(self.counting.run(), name="store: counts")
                 tasks.create_task(
                     keep_removing_unnamed(self._parts, self._keys, self._owned), name="store: take out unnamed"
                 )

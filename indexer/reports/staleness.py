@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from indexer.index.counts import ENDED_WAITING, Counts, counts_of
 from indexer.model import TIER_NAMES
 from indexer.reports.windows import Ages
 from indexer.source_views import since_of
@@ -27,13 +29,14 @@ from schemas.reports import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
     from indexer.index.registry import Registry
     from indexer.index.source import SourceIndex
     from indexer.lookup_view import FleetView, Prepared
     from indexer.model import SourceId
     from indexer.ports import Clock
+    from indexer.store.counts import StoredCounts
 
 MINUTE_S: Final = 60
 SLOT_S: Final = 10
@@ -68,14 +71,14 @@ class Watched:
         if not self.clears or self.clears[-1][0] != slot:
             self.clears.append((slot, self.source.counters["cleared"]))
 
-    def clears_at(self, second: int) -> ClearReport:
-        """Clears ever and of late."""
+    def clears_at(self, second: int, counters: Counter[str], *, here: bool) -> ClearReport:
+        """Clears ever and of late; of a source that another replica applies nobody told which were lately."""
         return ClearReport(
-            engine=self.source.counters["cleared"],
-            operator=self.source.counters["cleared_by_operator"],
-            minute=self.cleared_within(60, second),
-            ten_minutes=self.cleared_within(600, second),
-            hour=self.cleared_within(3_600, second),
+            engine=counters["cleared"],
+            operator=counters["cleared_by_operator"],
+            minute=self.cleared_within(60, second) if here else None,
+            ten_minutes=self.cleared_within(600, second) if here else None,
+            hour=self.cleared_within(3_600, second) if here else None,
         )
 
     def cleared_within(self, window_s: int, second: int) -> int:
@@ -128,9 +131,18 @@ class Staleness:
         return watched
 
     def report(
-        self, *, pod: str | None, model: str | None, state: str | None, tenant: str | None
+        self,
+        *,
+        pod: str | None,
+        model: str | None,
+        state: str | None,
+        tenant: str | None,
+        told: Mapping[SourceId, StoredCounts] = MappingProxyType({}),
     ) -> Generator[None, None, StalenessReport]:
-        """All that match, by pod and rank. A generator that returns it; between its steps others may run."""
+        """All that match, by pod and rank. A generator that returns it; between its steps others may run.
+
+        `told`: what was counted of sources that other replicas apply.
+        """
         rows: list[StalenessRow] = []
         for key in sorted(self._registry.sources):
             yield
@@ -141,7 +153,7 @@ class Staleness:
                 continue
             view = self._view.prepared(source, self._clock.now())
             if state in {None, view.state}:
-                rows.append(self._row(source, view))
+                rows.append(self._row(source, view, told.get(key)))
         counts = Counter(row.state for row in rows)
         return StalenessReport(
             at=datetime.fromtimestamp(self._clock.wall_us() / 1e6, UTC).isoformat(timespec="milliseconds"),
@@ -150,10 +162,12 @@ class Staleness:
             sources=rows,
         )
 
-    def _row(self, source: SourceIndex, view: Prepared) -> StalenessRow:
-        described, counters, key = source.descriptor, source.counters, source.descriptor.id
+    def _row(self, source: SourceIndex, view: Prepared, told: StoredCounts | None) -> StalenessRow:
+        described, key = source.descriptor, source.descriptor.id
         watched, second = self._watch(source), int(self._clock.now())
         followed = self._follows(key)
+        counts, age_s = (counts_of(source), 0.0) if not followed else told or (Counts(), None)
+        counters = counts.counters
         untold = followed and source.told_holdings is None
         journal_s = self._journal_age_s(key)
         return StalenessRow(
@@ -169,7 +183,8 @@ class Staleness:
             sequence=view.sequence,
             lag_ms=_age(view.lag_ms, watched.lag, second),
             event_age_ms=_age(view.event_age_ms, watched.event_age, second),
-            counted=not followed,
+            counted=age_s is not None,
+            counts_age_ms=None if age_s is None else int(age_s * 1_000),
             gaps=GapReport(
                 noticed=max(counters["wire.gaps"], counters["gaps"]),
                 unhealed=counters["gaps"],
@@ -185,10 +200,11 @@ class Staleness:
             ),
             restarts=counters["restarts"],
             reconnects=counters["wire.reconnects"],
-            clears=watched.clears_at(second),
+            clears=watched.clears_at(second, counters, here=not followed),
             orphans=OrphanReport(
                 parked=counters["orphaned"],
                 healed=counters["healed"],
+                expired=counters[ENDED_WAITING],
                 refused=counters["skipped.orphans"],
                 waiting=source.holdings.waiting,
             ),
@@ -198,18 +214,21 @@ class Staleness:
             decode_errors=sum(counters[f"skipped.{reason}"] for reason in BROKEN),
             expired=counters["expired"],
             ghosts_dropped=counters["ghosts_dropped"],
-            tiers=dict(self._tiers(source, untold=untold)),
+            tiers=dict(self._tiers(source, counts, untold=untold)),
             copies=None if untold else source.holdings.copies,
             owner=self._owner(key),
             journal_lag_ms=None if journal_s is None else int(journal_s * 1_000),
             expected_for_ms=int(self._expected_s(source) * 1_000),
-            warnings=[*listed_warnings(source, self._registry).values(), *self._remarks(source, watched, second)],
+            warnings=[
+                *listed_warnings(source, self._registry).values(),
+                *self._remarks(source, counts, watched, second),
+            ],
         )
 
-    def _tiers(self, source: SourceIndex, *, untold: bool) -> Iterator[tuple[str, TierReport]]:
+    def _tiers(self, source: SourceIndex, counts: Counts, *, untold: bool) -> Iterator[tuple[str, TierReport]]:
         """Tiers that events named, or in which something is held."""
         now = self._clock.now()
-        for name, events, blocks in zip(TIER_NAMES, source.tier_events, source.holdings.blocks, strict=True):
+        for name, events, blocks in zip(TIER_NAMES, counts.tiers, source.holdings.blocks, strict=True):
             if events.last_at is None and not blocks:
                 continue
             yield (
@@ -224,11 +243,11 @@ class Staleness:
                 ),
             )
 
-    def _remarks(self, source: SourceIndex, watched: Watched, second: int) -> Iterator[str]:
+    def _remarks(self, source: SourceIndex, counts: Counts, watched: Watched, second: int) -> Iterator[str]:
         """What the report alone can tell: it looks back."""
         now = self._clock.now()
-        newest = max((events.last_at for events in source.tier_events if events.last_at is not None), default=now)
-        for name, events, blocks in zip(TIER_NAMES, source.tier_events, source.holdings.blocks, strict=True):
+        newest = max((events.last_at for events in counts.tiers if events.last_at is not None), default=now)
+        for name, events, blocks in zip(TIER_NAMES, counts.tiers, source.holdings.blocks, strict=True):
             if events.last_at is not None and blocks and newest - events.last_at >= SILENT_S:
                 minutes = int((newest - events.last_at) // MINUTE_S)
                 yield f"tier {name} silent: {blocks} blocks, and no event of it for {minutes} minutes while others came"

@@ -151,6 +151,11 @@ class Client:
         value: dict[bytes, bytes] = await self._call("HGETALL", key)
         return value
 
+    async def field_of_each(self, keys: Sequence[bytes], field: bytes) -> list[bytes | None]:
+        """HGET of one field of each hash, of whatever slots: one message to each server. None where it is not set."""
+        values: list[bytes | None] = await self._call(*(("HGET", key, field) for key in keys)) if keys else []
+        return values
+
     async def claim(self, key: bytes, field: bytes, value: bytes) -> None:
         """HSETNX: set a field of a hash unless it is set."""
         await self._call("HSETNX", key, field, value)
@@ -301,11 +306,14 @@ class Client:
         return {"target_nodes": node}
 
     async def _ask_together(self, commands: Sequence[Any]) -> list[Any]:
-        """Several commands to a cluster in one message to each server."""
-        together = cast("RedisCluster", self._connection).pipeline()
+        """Several commands in one message to each server."""
+        if self.is_cluster:
+            together: Any = cast("RedisCluster", self._connection).pipeline()
+        else:
+            together = cast("Redis", self._connection).pipeline(transaction=False)
         for command in commands:
             together.execute_command(*command)
-        return await together.execute()
+        return cast("list[Any]", await together.execute())
 
 
 class _ScriptUnknown(Exception):

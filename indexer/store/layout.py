@@ -214,9 +214,9 @@ class PartitionKeys:
 
         Fields: `generation`, `cursor` (sequence applied last; absent before the first), `facts` (see facts.py), `copy`
         and `segments` (where the map is), `pairs` (fields in it), `gone` (fields it ever lost), `complete` (1 when the
-        copy is whole), `command` (nonce of the command applied last, and its id in the control stream). A removed
-        source keeps `generation` and `command` only, a cleared one `cursor` and `facts`, too, until its owner begins
-        the generation: it goes on behind what was applied.
+        copy is whole), `command` (nonce of the command applied last, and its id in the control stream), `counts` (see
+        counts.py). A removed source keeps `generation` and `command` only, a cleared one `cursor`, `facts` and
+        `counts`, too, until its owner begins the generation: it goes on behind what was applied.
         """
         return self._prefix + b"src:" + source_name(source)
 

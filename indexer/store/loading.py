@@ -25,6 +25,7 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     cursor: int | None = None
     facts: bytes = b""
+    counts: bytes = b""
     copy: int = 0
     segments: int = 0
     pairs: int = 0
@@ -46,6 +47,7 @@ def parse_state(fields: Mapping[bytes, bytes]) -> SourceState | None:
         generation=int(fields[b"generation"]),
         cursor=_cursor(fields),
         facts=fields.get(b"facts", b""),
+        counts=fields.get(b"counts", b""),
         copy=copy,
         segments=segments,
         pairs=pairs,

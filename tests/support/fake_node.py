@@ -188,6 +188,7 @@ class FakeNode:
         limit: int = 0,
         after: tuple[str, int] | None = None,
         tenant: str | None = None,
+        counted: bool = True,  # noqa: ARG002
     ) -> list[SourceView]:
         views = [
             self._view(source)

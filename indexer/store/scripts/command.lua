@@ -44,7 +44,7 @@ elseif verb ~= 'clear' and verb ~= 'doubt' then
 end
 if raises then
   redis.call('HDEL', state, 'copy', 'segments', 'pairs', 'gone', 'complete')
-  if verb ~= 'clear' then redis.call('HDEL', state, 'cursor', 'facts') end
+  if verb ~= 'clear' then redis.call('HDEL', state, 'cursor', 'facts', 'counts') end
   redis.call('HSET', state, 'generation', generation)
 end
 if raises or was[1] then

@@ -189,6 +189,16 @@ async def histories(client: Client, keys: PartitionKeys, store: Store) -> None:
         break_type(store, keys.history(POD))
 
 
+async def counts(client: Client, keys: PartitionKeys, store: Store) -> None:
+    """counts: told by the owner, by another, and with something else at its key."""
+    journal = await owning(client, keys)
+    await begun(journal)
+    for token in (journal.token, b"other"):
+        await client.run(lua.COUNTS, (keys.owner, keys.source(POD)), (token, b"7", b"counts"))
+    break_type(store, keys.owner)
+    await client.run(lua.COUNTS, (keys.owner, keys.source(POD)), (journal.token, b"7", b"counts"))
+
+
 async def hints(client: Client, keys: PartitionKeys, store: Store) -> None:
     """hints: whatever lies at its key."""
     for _ in range(2):
@@ -215,7 +225,7 @@ def test_every_reply_is_given(store: Store) -> None:
     async def body() -> set[tuple[str, str]]:
         client = Heard(store.url)
         try:
-            parts = (lease, apply, turn, copies, commands, members, histories, hints)
+            parts = (lease, apply, turn, copies, commands, members, histories, counts, hints)
             for tag, part in zip(tags(len(parts)), parts, strict=True):
                 await part(client, PartitionKeys("kvi", tag), store)
         finally:

@@ -169,6 +169,11 @@ def test_orphans_parked_and_healed(watch: Watch, engine: Speaker) -> None:
     orphans = watch.row().orphans
     assert (1, 1, 0, 0) == (orphans.parked, orphans.healed, orphans.waiting, orphans.refused)
 
+    engine.say(stored([44], prompt(1, 99), parent=43))
+    engine.say(removed(44))
+    orphans = watch.row().orphans
+    assert (2, 1, 1, 0) == (orphans.parked, orphans.healed, orphans.expired, orphans.waiting)
+
 
 def test_clears_and_storms_of_them(watch: Watch, engine: Speaker) -> None:
     """Many within a minute are worth a remark, and then no more."""
