@@ -141,8 +141,8 @@ class Events(Section, frozen=True):
     """Interval of ZMQ heartbeats, by which a dead peer on an idle connection is noticed."""
     engine_metrics_s: Annotated[float, Meta(ge=1, le=YEAR_S)] | None = None
     """Read an engine's `/metrics`, at its source's `address`, so often: fills in `blocks_total` where it was not given,
-    and remarks on prefix caching that is off, another block size or capacity. At most 8 MiB of an answer are read, which
-    counts as `engine_metrics.bytes`. null: never."""
+    and remarks on prefix caching that is off, another block size or capacity. Of an answer 8 MiB at most are read;
+    beyond, `engine_metrics.bytes` is counted. null: never."""
 
 
 class TierTtls(Section, frozen=True):
