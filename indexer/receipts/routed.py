@@ -2,7 +2,7 @@
 
     report → source → the prompt's hashes as that source cuts it → those it is not known to hold → a receipt
 
-Answers from memory; no I/O. Idempotent by request id: what is told again within REPEATED_S changes nothing.
+Answers from memory; no I/O. Idempotent by request id (repeats.py).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
-from cachetools import TTLCache
 
 from indexer.errors import BadRequestError, FieldIssue
 from indexer.index.walk import walk
 from indexer.model import DEFAULT_TENANT, TOKEN_BYTES
+from indexer.receipts.repeats import Repeats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -35,9 +35,8 @@ if TYPE_CHECKING:
 
 Result = Literal["expected", "held", "repeated", "not_placed"]
 """Of a report that is taken. `held`: the engine holds all of it already; `not_placed`: its blocks cannot be known."""
-REPEATED_S: Final = 60.0
-REQUESTS_MAX: Final = 65_536
-"""Request ids that are remembered, and for how long."""
+FORGOTTEN_A_SECOND: Final = 2_048
+"""Requests whose time is over, where nobody reports any more."""
 BLOCKS_MAX: Final = 8_192
 """Of one prompt: 131,072 tokens at 16. What is behind is not expected."""
 BLOCKS_LIMIT: Final = "receipts.blocks_of_one"
@@ -96,7 +95,7 @@ class Routed:
         self._clock = clock
         self._reached = reached
         self._silent_ttls_s = silent_ttls_s
-        self._told: TTLCache[tuple[str, str], None] = TTLCache(REQUESTS_MAX, REPEATED_S, timer=clock.now)
+        self._told = Repeats(reached)
         self._silent: dict[int, SourceIndex] = {}
         """By slot: sources of which hints are all that is known."""
         self._ended = ended
@@ -110,7 +109,7 @@ class Routed:
         """
         tenant = report.query.tenant or DEFAULT_TENANT
         key = None if report.request_id is None else (tenant, report.request_id)
-        if key is not None and key in self._told:
+        if key is not None and self._told.has(key, self._clock.now()):
             return "repeated"
         source = self._source_of(report, tenant)
         query = self._question(report, tenant, source)
@@ -120,7 +119,7 @@ class Routed:
             raise BadRequestError("block_size.other", [FieldIssue("block_size", f"{size}, the pod's", str(told), hint)])
         hashes = self._prompts.routed_hashes(self._cut(query, size or 1), source)
         if key is not None:
-            self._told[key] = None  # nothing is refused from here on, and others have turns
+            self._told.note(key, self._clock.now())  # nothing is refused from here on, and others have turns
         return (yield from self._expect(source, hashes[:BLOCKS_MAX], len(hashes)))
 
     def hear(self, hint: Hint) -> Generator[None, None, bool]:
@@ -146,6 +145,7 @@ class Routed:
             del self._silent[slot]
             if source.slot == slot:
                 self._speculation.end(slot)
+        self._told.forget(self._clock.now(), FORGOTTEN_A_SECOND)
         self._delays.forget_others(self._registry.sources)
 
     # -- whose prompt, and which ---------------------------------------------------------------------------------------

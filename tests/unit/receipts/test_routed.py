@@ -8,6 +8,7 @@ import pytest
 
 from indexer.errors import BadRequestError, SourceUnknownError
 from indexer.receipts import routed, speculation
+from indexer.receipts.repeats import REPEATED_S
 from indexer.source_words import reason_in_words
 from schemas.lookup import LookupQuery
 from tests.support.core import Core
@@ -211,7 +212,7 @@ def test_a_request_counts_once_in_a_while() -> None:
     core.tidy_receipts()
     assert "repeated" == core.route(TOKENS, "a", request_id="r")
     assert {"a": 0} == expected(core)
-    core.clock.at += routed.REPEATED_S
+    core.clock.at += REPEATED_S
     core.alive()
     assert "expected" == core.route(TOKENS, "a", request_id="r")
 
