@@ -52,7 +52,10 @@ _OF_THE_STREAM: Final = (
     "may_be_silent",
 )
 _OF_THE_REGISTRATION: Final = frozenset(
-    {"descriptor", "rendezvous_name", "counters", "tier_events", "warnings", "since", "silent_block_size"}
+    {
+        *("descriptor", "rendezvous_name", "counters", "tier_events"),
+        *("warnings", "since", "silent_block_size", "_tier_ttls"),
+    }
 )
 SLOTS_WAITING_MIN: Final = 256
 """So many slots, and two more for each source, may wait for the scrub. Beyond, what a generation held is taken out of

@@ -317,6 +317,20 @@ def test_all_sources_may_restart_at_once() -> None:
     assert 301 == taught.mirror.retired_slots()
 
 
+def test_a_map_that_was_read_beside_leaves_how_long_entries_live_as_it_is() -> None:
+    """Else replicas that follow would trust more of a tier without removals than its owner does."""
+    mirror, described = Mirror(), Descriptor(pod="pod")
+    standing = SourceIndex(described, mirror, generation=1, orphans_max=10, tier_ttls={Tier.STORAGE: 60.0})
+    loaded = SourceIndex(described, mirror, generation=2, orphans_max=0)
+    loaded.lane(0, Tier.STORAGE)
+
+    standing.stand_as(loaded, mirror)
+
+    assert 2 == standing.facts.generation
+    assert standing.has_unannounced_ends
+    assert standing.may_be_gone((0, 0, 1, 0, 0))
+
+
 def test_another_process_may_be_another_engine() -> None:
     """What its groups are, whether it hashes ahead and what adapters it has is told anew."""
     taught = filled()
