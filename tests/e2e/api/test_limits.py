@@ -22,6 +22,8 @@ JSON = "application/json"
 ELSEWHERE = {
     "sources": "tests/unit/node/test_topic_sources.py",
     "orphans": "tests/unit/index",
+    "speculative_blocks": "tests/unit/receipts",
+    "removals_kept": "tests/unit/explain/test_explaining.py",
     "max_clears_per_minute": "tests/unit/node/test_clear_limit.py",
     "handshakes": "tests/e2e/api/test_tls.py",
     "head_wait_s": "tests/e2e/api/test_hostile.py",
@@ -150,7 +152,8 @@ BEYOND: dict[str, tuple[Callable[[Address], tuple[int, str]], float, tuple[int, 
 def test_no_limit_is_without_a_test() -> None:
     """A new setting has to come here."""
     assert set(Limits.__struct_fields__) == set(BEYOND) | set(ELSEWHERE)
-    assert set(RestLimits.__struct_fields__) - set(Limits.__struct_fields__) == {"batches_waiting", "headers"}
+    no_settings = set(RestLimits.__struct_fields__) - set(Limits.__struct_fields__)
+    assert no_settings == {"batches_waiting", "explanations", "headers"}
 
 
 @pytest.mark.parametrize("limit", BEYOND)
