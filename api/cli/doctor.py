@@ -13,7 +13,7 @@ import msgspec
 
 from api.access.gates import access_remarks, gates_of
 from api.cli import output
-from api.cli.client import client_of
+from api.cli.client import CommandFailed, client_of
 from api.cli.doctor_screen import print_findings
 from api.cli.doctor_service import Told, ask_service
 from indexer.clock import SystemClock
@@ -58,7 +58,10 @@ def run(arguments: argparse.Namespace, stop: threading.Event, version: str) -> i
     """Ask, look, judge, print. Raises `CommandFailed` and `BadSettings` for what was typed."""
     given = _given_settings(arguments)
     visit = _Visit(arguments, stop, given)
-    findings = list(visit.findings(version))
+    try:
+        findings = list(visit.findings(version))
+    finally:
+        visit.end()
     told = visit.told
     interrupted = stop.is_set()
     if arguments.json:
@@ -105,7 +108,7 @@ class _Visit:
                 client.close()
 
     def findings(self, version: str) -> Iterator[Finding]:
-        """In the order of the groups, but as they are printed by group: in whatever order they come."""
+        """In no order that matters: they are shown by group. Raises `CommandFailed`."""
         told, settings = self.told, self._settings()
         engines = self._engines()
         if told is not None:
@@ -113,15 +116,34 @@ class _Visit:
         if told is None or told.seen.trouble is None or self._given is not None:
             yield from self._of_settings(settings, engines or [])
         if engines is not None:
-            yield from judge_sources(engines, bound=settings is not None and bool(settings.events.source_bind))
-            yield from judge_states(engines, {} if told is None else told.seen.unhealed)
-            if not self._arguments.no_probe:
-                yield from self._of_probes(engines, settings)
-            yield from what_nobody_knows(engines)
+            yield from self._of_engines(engines, settings)
         yield from self._of_store(settings)
         if told is not None:
             yield from judge_replicas(told.seen.partitions)
+
+    def end(self) -> None:
+        """Nothing more is done."""
         self._status.end()
+
+    def _of_engines(self, engines: Sequence[Engine], settings: Settings | None) -> Iterator[Finding]:
+        """Of those that are wanted, among all."""
+        chosen = self._chosen(engines)
+        others = {engine.name for engine in engines} - {engine.name for engine in chosen}
+        bound = settings is not None and bool(settings.events.source_bind)
+        yield from (each for each in judge_sources(engines, bound=bound) if each.subject not in others)
+        yield from judge_states(chosen, {} if self.told is None else self.told.seen.unhealed)
+        if not self._arguments.no_probe:
+            yield from self._of_probes(chosen, settings)
+        yield from what_nobody_knows(chosen)
+
+    def _chosen(self, engines: Sequence[Engine]) -> Sequence[Engine]:
+        pods = self._arguments.pods
+        if not pods:
+            return engines
+        chosen = [engine for engine in engines if not {engine.pod, engine.address, *engine.aliases}.isdisjoint(pods)]
+        if not chosen:
+            raise CommandFailed(f"--pods: no source is called {', '.join(pods)}", 2)
+        return chosen
 
     def _settings(self) -> Settings | None:
         return self._given if self.told is None or self._given is not None else self.told.settings
@@ -135,8 +157,7 @@ class _Visit:
         for source in self._given.sources if self._given is not None else ():
             described = msgspec.convert(source, Engine, from_attributes=True)
             found.setdefault(described.name, described)
-        pods = self._arguments.pods
-        return [engine for engine in found.values() if not pods or engine.pod in pods or engine.address in pods]
+        return list(found.values())
 
     def _of_settings(self, settings: Settings | None, engines: Sequence[Engine]) -> Iterator[Finding]:
         said: list[str] = []

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from api.cli import doctor
+from api.cli.client import CommandFailed
 from api.cli.parser import build_parser
 from api.demo.engine import EngineSimulator
 from indexer.clock import SystemClock
@@ -162,11 +163,16 @@ def test_without_probes_nobody_is_connected_to(place: Place) -> None:
 
 
 def test_some_pods_alone(place: Place) -> None:
-    """By name or address: what is well ends with 0."""
+    """By any of their names, judged among all: what is well ends with 0; of one that is not there it is told."""
     code, report = run("--url", place.service.url, "--pods", "good")
+    _, bare = run("--url", place.service.url, "--no-probe", "--pods", "10.0.0.2:8000")
 
     assert 0 == code
     assert {"good"} == {each["subject"] for each in report["findings"] if CHECKS[each["check"]].group == "endpoints"}
+    assert "problem" == outcomes(bare, "10.0.0.2:8000")["sources.model"]
+    assert {} == outcomes(bare, "good")
+    with pytest.raises(CommandFailed, match="--pods: no source is called nobody"):
+        run("--url", place.service.url, "--no-probe", "--pods", "nobody")
 
 
 def test_a_store_that_is_named(place: Place) -> None:
