@@ -235,7 +235,7 @@ def _trust(result: Result) -> list[str]:
         f"**Answers while parts fail**: recorded vLLM engines ({result.sizes['recordings']}) played to real services, "
         "each entry compared with what its engine held. A violation is an entry that calls itself certain (`live`, "
         "`exact`) and is wrong at the `sequence` it names. `outrun`: certain and right there, but no more, as what the "
-        "engine did since had not come (a lost message, a silent reset, an owner that is dead) or is never said; "
+        "engine did since had not come (on its way, lost, unsaid, told to a replica that died) or never will; "
         "`noticed within`: for so long at most. Tokens are of the engines' true hits, over all settled answers, "
         "whatever they say of themselves."
     )

@@ -32,8 +32,7 @@ class Fault(NamedTuple):
     """One row: what fails, and what has to come of it.
 
     `noticed_max_s`: how long answers may rest on what nobody could know; None where they may for good. `whole`: all
-    settled answers are exact, as nothing is lost or all of it is replayed. `outruns`: some answer has to be outrun,
-    or nothing was tried.
+    settled answers are exact, as nothing is lost or all of it is replayed.
     """
 
     name: str
@@ -41,7 +40,6 @@ class Fault(NamedTuple):
     play: Callable[[], Figures | Outcome]
     noticed_max_s: float | None = None
     whole: bool = False
-    outruns: bool = False
 
 
 def run(*, names: Sequence[str] = NAMES, rates: Sequence[float] = RATES, turns: int = 3) -> Result:
@@ -110,14 +108,12 @@ def _silences(turns: int) -> list[Fault]:
             lambda: silences.lost_last_message(replay=True, turns=turns),
             PROBE_S + NOTICED_MAX_S,
             whole=True,
-            outruns=True,
         ),
         Fault(
             "the same, until the next message",
             "no",
             lambda: silences.lost_last_message(replay=False, turns=turns),
             NOTICED_MAX_S,
-            outruns=True,
         ),
         Fault(
             "silent reset, until the next message",
@@ -125,7 +121,6 @@ def _silences(turns: int) -> list[Fault]:
             lambda: silences.silent_reset(replay=True),
             NOTICED_MAX_S,
             whole=True,
-            outruns=True,
         ),
     ]
 
@@ -174,8 +169,6 @@ def _targets(fault: Fault, outcome: Outcome) -> list[Target]:
     if fault.noticed_max_s is not None and figures.noticed_s:
         noticed = max(figures.noticed_s)
         targets.append(Target(f"{name}: noticed within s", noticed, fault.noticed_max_s, at_least=False))
-    if fault.outruns:
-        targets.append(Target(f"{name}: answers that were outrun", figures.outrun, 1.0))
     if outcome.report is not None:
         targets.append(Target(f"{name}: the report {outcome.report}, off by", outcome.off, 0.0, at_least=False))
     return targets

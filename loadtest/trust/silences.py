@@ -11,6 +11,8 @@ from loadtest.trust.recordings import recorded
 from loadtest.trust.serving import Served
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from loadtest.trust.judging import Figures
     from loadtest.trust.recordings import Recorded
 
@@ -24,6 +26,7 @@ def lost_last_message(*, replay: bool, turns: int = 1) -> Figures:
     Without replay the next message tells.
     """
     recording = recorded("eviction")
+    outrun = 0
     with Play(recording, replay=replay, lost=_last_of_each(recording, turns)) as play:
         with Served(play.fleet.source_flags()) as service:
             play.ask_at(service.url)
@@ -32,13 +35,21 @@ def lost_last_message(*, replay: bool, turns: int = 1) -> Figures:
                 play.publish(number)
                 play.settle()
                 play.publish(number + 1)
-                play.ask(_telling(recording, number), settled=False)
+                outrun += _outrun(play, _telling(recording, number))
                 if replay:
                     play.heal(_telling(recording, number)[0])
                     play.ask(_telling(recording, number), settled=True)
                 else:
                     _next_message_tells(play, number)
+        assert outrun, "no answer rested on what was before"
         return play.figures
+
+
+def _outrun(play: Play, prompts: Sequence[int]) -> int:
+    """Ask while nobody can know; how many entries were certain and not right any more."""
+    before = play.figures.outrun
+    play.ask(prompts, settled=False)
+    return play.figures.outrun - before
 
 
 def _next_message_tells(play: Play, number: int) -> None:
@@ -91,8 +102,8 @@ def silent_reset(*, replay: bool) -> Figures:
                 play.publish(number)
                 play.settle()
                 play.reset_in_silence(pod)
-                play.ask(_held(play, pod), settled=False)
                 prompts = _held(play, pod)
+                assert _outrun(play, prompts), "no answer rested on what was before"
                 play.publish(number + 1)
                 began = time.monotonic()
                 play.heal(prompts[0])

@@ -9,12 +9,12 @@ from loadtest.report import Result, Target, begin
 from loadtest.trust.judging import Figures, Outcome, Told, Truth
 from loadtest.trust.run import Fault, _row, _targets
 
-HONEST = Fault("nothing lost", "yes", Figures, 1.5, whole=True, outruns=True)
+HONEST = Fault("nothing lost", "yes", Figures, 1.5, whole=True)
 
 
-def figures(*, exact: int = 1_000, noticed_s: float = 1.0, outrun: int = 1) -> Figures:
+def figures(*, exact: int = 1_000, noticed_s: float = 1.0) -> Figures:
     """Of a thousand answers."""
-    return Figures(answers=1_000, settled=1_000, exact=exact, noticed_s=[0.1, noticed_s], outrun=outrun)
+    return Figures(answers=1_000, settled=1_000, exact=exact, noticed_s=[0.1, noticed_s])
 
 
 @pytest.mark.parametrize(
@@ -24,11 +24,10 @@ def figures(*, exact: int = 1_000, noticed_s: float = 1.0, outrun: int = 1) -> F
         (Outcome(figures(exact=999)), 0),
         (Outcome(figures(exact=998)), 1),
         (Outcome(figures(noticed_s=1.6)), 1),
-        (Outcome(figures(outrun=0)), 1),
         (Outcome(figures(), "remarks on it"), 0),
         (Outcome(figures(), "remarks on it", 1), 1),
     ],
-    ids=["well", "99.9 %", "99.8 %", "noticed too late", "nothing tried", "the report says so", "it does not"],
+    ids=["well", "99.9 %", "99.8 %", "noticed too late", "the report says so", "it does not"],
 )
 def test_what_has_to_come_of_a_fault(outcome: Outcome, missed: int) -> None:
     """Each promise is a target of its own."""
