@@ -80,7 +80,8 @@ ADVICE: Final[dict[str, Advice]] = {
         {"file": "tokens, tls", "result": "ok, failed"},
     ),
     "kvindexer_routed_total": Advice(
-        "Other results than taken ones: the reports' pods or prompts are not known here.", {"result": "what came of it"}
+        "Many `refused`: their pods, models or lookups are not known here. `not_placed`: a block size is not known.",
+        {"result": "expected, held (all of it, already), repeated (its request id), not_placed, refused"},
     ),
     "kvindexer_receipts_total": Advice(
         "Many `expired`: routers report what engines do not then store; compare pod names.",
@@ -88,8 +89,8 @@ ADVICE: Final[dict[str, Advice]] = {
     ),
     "kvindexer_speculative_blocks": Advice("Near `limits.speculative_blocks`: the oldest go before their event comes."),
     "kvindexer_hints_total": Advice(
-        "None received while others send: replicas do not hear of each other's routed prompts.",
-        {"result": "what came of it"},
+        "No `taken` while others send: replicas do not hear each other's hints. `dropped`: the store is away.",
+        {"result": "sent, dropped, taken, unknown (of another generation or source), late, damaged"},
     ),
     "kvindexer_false_hit_tokens_total": Advice("Rises against tokens said: `kvindexer report consistency` has causes."),
     "kvindexer_lost_hit_tokens_total": Advice("As above: a history is incomplete, or a tier sends no events."),
