@@ -95,24 +95,33 @@ class Sending(SpanProcessor):
             self._many.set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Send what comes, until `stop` is set; then what is left, for a while."""
+        """Send what comes, until `stop` is set; then what is left, for a while: nobody waits longer for a collector."""
         times = self._times
         async with httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=times.patience_s) as client:
-            rest_s = times.rest_s
-            while not stop.is_set():
-                await _first_of(stop, self._many, times.every_s)
-                if await self._send_all(client, stop):
-                    rest_s = times.rest_s
-                else:
-                    await _first_of(stop, None, rest_s)
-                    rest_s = min(2 * rest_s, times.rest_max_s)
+            async with asyncio.TaskGroup() as tasks:
+                sending = tasks.create_task(self._keep_sending(client, stop), name="spans: send")
+                await stop.wait()
+                self._many.set()
+                ends_at = asyncio.get_running_loop().time() + times.flush_s
+                await asyncio.wait([sending], timeout=times.flush_s)  # a request under way is not begun anew
+                sending.cancel()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(times.flush_s):
-                    await self._send_all(client, None)
+                async with asyncio.timeout_at(ends_at):
+                    await self._send_all(client)
         self._counts["dropped"] += len(self._waiting)
         self._waiting.clear()
 
-    async def _send_all(self, client: httpx.AsyncClient, stop: asyncio.Event | None) -> bool:
+    async def _keep_sending(self, client: httpx.AsyncClient, stop: asyncio.Event) -> None:
+        rest_s = self._times.rest_s
+        while not stop.is_set():
+            await _within(self._many, self._times.every_s)
+            if await self._send_all(client, stop):
+                rest_s = self._times.rest_s
+            else:
+                await _within(stop, rest_s)
+                rest_s = min(2 * rest_s, self._times.rest_max_s)
+
+    async def _send_all(self, client: httpx.AsyncClient, stop: asyncio.Event | None = None) -> bool:
         """What waits now, in as many requests as it takes; False where the collector is to be asked again later."""
         self._many.clear()
         while self._waiting and not (stop is not None and stop.is_set()):
@@ -175,10 +184,8 @@ async def _read(response: httpx.Response) -> bytes:
     return b"".join(parts)
 
 
-async def _first_of(stop: asyncio.Event, other: asyncio.Event | None, seconds: float) -> None:
-    """Wait for one of them, or so long."""
-    async with asyncio.TaskGroup() as tasks:
-        waits = [tasks.create_task(event.wait(), name="otlp: wait") for event in (stop, other) if event is not None]
-        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        for each in waits:
-            each.cancel()
+async def _within(event: asyncio.Event, seconds: float) -> None:
+    """Wait for it, or so long."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -73,6 +73,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
             telemetry__trace_ratio="1",
             compat__anonymous="true",
         ) as service:
+            service.wait_for(lambda: "pod" in service.sources(), "the source to be loaded")
             service.wait_for(lambda: applied(service, "pod", 2), "the replayed batches")
             engine.publish(payload(stored(list(range(10, 26)), planted.TOKENS)))
             service.wait_for(lambda: applied(service, "pod", 3), "the live batch")
@@ -178,6 +179,7 @@ def test_all_that_a_service_writes_are_objects(tmp_path: Path) -> None:
             assert process.stdout is not None
             assert process.stderr is not None
             banner = json.loads(process.stdout.readline())
+            engine.wait_subscribers()
             engine.publish(payload(stored([1], prompt(1))))
             lines = []
             for written in process.stderr:
