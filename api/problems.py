@@ -30,7 +30,7 @@ from indexer.errors import (
 )
 from indexer.log_lines import about
 from indexer.store.failures import StoreFailure
-from indexer.tracing import trace_id_of
+from indexer.trace_context import trace_id_of
 from schemas.rest import Problem, ProblemItem
 
 PROBLEM_TYPE: Final = b"application/problem+json"

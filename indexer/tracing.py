@@ -8,8 +8,7 @@ nothing to trace to holds None.
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 from opentelemetry.sdk.resources import Resource
@@ -29,6 +28,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
+from indexer.trace_context import caller_of, header_text
 from schemas.lookup import Holdings, LookupAnswer, PodEntry
 from schemas.rpc.kvindexer.v1.kvindexer_pb2 import LookupResponse
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
     from indexer.model import SourceId
     from indexer.ports import Clock
+    from indexer.trace_context import Asked
+
 SCOPE: Final = "kvindexer"
 TRACE_STATE_MAX: Final = 512
 """Of what a caller's `tracestate` says; a longer one is left out, as the standard allows."""
@@ -47,17 +49,6 @@ TEXT_MAX: Final = 100
 FAULTS_FROM: Final = 500
 SHUT_OUT: Final = frozenset({401, 403})
 """Whoever may not ask gets no span of ours."""
-
-_PARENT: Final = re.compile(r"(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
-
-
-class Asked(NamedTuple):
-    """A lookup as it was asked: by which door, in which form, and under which trace of the caller's, if any."""
-
-    api: str
-    form: str
-    traceparent: bytes | str | None = None
-    tracestate: bytes | str | None = None
 
 
 class Chance(Protocol):
@@ -148,28 +139,15 @@ class Tracing:
         span.end(end_ns)
 
 
-def asked_by(headers: Mapping[bytes, bytes], api: str, form: str) -> Asked:
-    """A lookup that came with these headers."""
-    return Asked(api, form, headers.get(b"traceparent"), headers.get(b"tracestate"))
-
-
 def parent_of(traceparent: bytes | str, tracestate: bytes | str | None) -> SpanContext | None:
-    """The caller's span; None where the header is none of W3C's form: then it is as if there were none."""
-    told = _PARENT.fullmatch(_text(traceparent).strip())
-    if told is None or (told[1] == "00" and told[5]):
+    """The caller's span, for ours to be below it; None where there is none that can be read."""
+    caller = caller_of(traceparent)
+    if caller is None:
         return None
-    trace_id, span_id = int(told[2], 16), int(told[3], 16)
-    if trace_id == INVALID_TRACE_ID or span_id == INVALID_SPAN_ID:
-        return None
-    state = "" if tracestate is None else _text(tracestate)
+    state = "" if tracestate is None else header_text(tracestate)
     kept = TraceState.from_header([state]) if 0 < len(state) <= TRACE_STATE_MAX else TraceState()
-    return SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(int(told[4], 16)), trace_state=kept)
-
-
-def trace_id_of(traceparent: bytes | str | None) -> str | None:
-    """For a line of the log: which trace of the caller's it belongs to."""
-    parent = None if traceparent is None else parent_of(traceparent, None)
-    return None if parent is None else f"{parent.trace_id:032x}"
+    flags = TraceFlags(caller.flags)
+    return SpanContext(caller.trace_id, caller.span_id, is_remote=True, trace_flags=flags, trace_state=kept)
 
 
 def _found(answer: LookupAnswer | Holdings) -> dict[str, str | int]:
@@ -211,10 +189,6 @@ _MATCHED: Final = msgspec.json.Decoder(_Matched).decode
 
 def _named(source: SourceId) -> dict[str, str | int]:
     return {"source": source.pod[:TEXT_MAX], "dp_rank": source.dp_rank}
-
-
-def _text(header: bytes | str) -> str:
-    return header if isinstance(header, str) else header.decode("latin-1")
 
 
 _ROOT: Final = set_span_in_context(NonRecordingSpan(SpanContext(INVALID_TRACE_ID, INVALID_SPAN_ID, is_remote=False)))

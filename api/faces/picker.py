@@ -22,7 +22,7 @@ from api.rest.query_options import options_from_query
 from api.rest.readying import while_there
 from indexer.errors import IndexerError
 from indexer.model import DEFAULT_TENANT
-from indexer.tracing import asked_by
+from indexer.trace_context import asked_by
 from schemas.lookup import LookupQuery, TextPrompt
 from schemas.rest import TEXT_MAX, Text
 

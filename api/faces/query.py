@@ -20,7 +20,7 @@ from api.rest.exchange import sharer_of
 from api.rest.media import body_form
 from api.rest.plain_json import PlainJson
 from indexer.model import DEFAULT_TENANT
-from indexer.tracing import asked_by
+from indexer.trace_context import asked_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -30,7 +30,7 @@ from api.rest.header_options import add_header_options
 from api.rest.limits import RestLimits
 from api.rest.readying import Readying, overload, while_there
 from indexer.errors import IndexerError
-from indexer.tracing import asked_by
+from indexer.trace_context import asked_by
 from schemas.lookup import LookupAnswer, LookupQuery
 from schemas.rest import TEXT_MAX
 

@@ -33,7 +33,7 @@ from indexer.clock import SystemClock
 from indexer.errors import BadRequestError, FieldIssue
 from indexer.hashing.memo import CHUNK_TOKENS
 from indexer.slices import SLICE_S, Slices
-from indexer.tracing import asked_by
+from indexer.trace_context import asked_by
 from schemas.lookup import LookupAnswer, LookupQuery
 from schemas.rest import Problem
 

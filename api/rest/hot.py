@@ -27,7 +27,7 @@ from api.rest.media import ANSWER_TYPES, BodyForm, answer_encoding, body_form
 from api.rest.plain_json import SLICED_BYTES
 from api.rest.readying import Readying, overload, while_there
 from api.rest.request_ids import RequestIds
-from indexer.tracing import asked_by
+from indexer.trace_context import asked_by
 from schemas.lookup import LookupAnswer, LookupQuery
 
 PATH: Final = "/v1/lookup"

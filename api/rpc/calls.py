@@ -14,7 +14,7 @@ from api.admission import LOCAL, Shares, peer_of
 from api.problems import RequestRefused, count_denial, refusal_of
 from api.rest.readying import overload
 from api.rpc.statuses import refuse
-from indexer.tracing import Asked
+from indexer.trace_context import Asked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

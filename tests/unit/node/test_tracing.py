@@ -9,7 +9,8 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from indexer.lookup_view import Encoding
 from indexer.model import SourceId
-from indexer.tracing import TEXT_MAX, Asked, Tracing, parent_of, trace_id_of
+from indexer.trace_context import Asked, trace_id_of
+from indexer.tracing import TEXT_MAX, Tracing, parent_of
 from schemas.lookup import Holding, Holdings, LookupQuery
 from tests.support.core import Core, ManualClock
 from tests.support.core_events import prompt, stored, u32
