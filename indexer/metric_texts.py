@@ -57,8 +57,9 @@ ADVICE: Final[dict[str, Advice]] = {
         "Any: what the replay could not bring back. Give the engine a replay endpoint, or a longer buffer."
     ),
     "kvindexer_replays_total": Advice(
-        "`timeout` and `failed`: the replay endpoint does not answer. `partial`: its buffer is too short.",
-        {"result": "ok, partial, failed, timeout"},
+        "`timeout` and `failed`: the replay endpoint does not answer. `partial`: its buffer is too short. `foreign`: "
+        "it is another engine's; correct the address.",
+        {"result": "ok, partial, failed, timeout, foreign"},
     ),
     "kvindexer_restarts_total": Advice("Beside the engines' own restarts: two engines that share an address."),
     "kvindexer_orphans": Advice("Grows and stays: what they wait for was lost; `limits.orphans` bounds it a source."),

@@ -146,9 +146,9 @@ class Roster:
     def say_registered(self, descriptor: Descriptor, by: str) -> None:
         """For the operator."""
         if descriptor.origin == "api":
-            key, at = named(descriptor.id), named(descriptor.endpoint)
+            events = "no endpoint" if descriptor.endpoint is None else f"events at {named(descriptor.endpoint)}"
             extra = about("source_registered", source=descriptor.id, model=descriptor.model)
-            self._log.say(extra, "source %s: registered by %s, events at %s", key, by, at)
+            self._log.say(extra, "source %s: registered by %s, %s", named(descriptor.id), by, events)
 
     def say_done(self, keys: Iterable[SourceId], what: Event, by: str) -> None:
         """For the operator: a command, in one line, however many sources it reached."""

@@ -116,7 +116,7 @@ def _standing(source: SourceIndex, registry: Registry) -> dict[str, str]:
         whose = "its own" if heard == source.descriptor.id else f"that of {heard}"
         out["replay_shared"] = f"its replay endpoint is the endpoint of events, {whose}: no engine binds one port twice"
     told, gpu = source.descriptor.blocks_total, source.gpu_lane
-    if told is None and source.engine_blocks is None:
+    if told is None and source.engine_blocks is None and not source.facts.is_approximate:
         out["capacity"] = (
             "capacity unknown (blocks_total): once messages are lost for good, blocks that are gone cannot be told "
             "from blocks that are held"

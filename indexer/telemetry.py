@@ -86,7 +86,7 @@ METRICS: Final[dict[str, str]] = {
 }
 
 _KINDS: Final = ("stored", "removed", "cleared")
-_REPLAYS: Final = ("ok", "partial", "failed", "timeout")
+_REPLAYS: Final = ("ok", "partial", "failed", "timeout", "foreign")
 
 
 class LookupTimes:

@@ -13,6 +13,7 @@ from indexer.node import Node
 from indexer.settings.sections import MIB, Feedback, Settings
 from schemas.feedback import FeedbackReport
 from schemas.lookup import LookupQuery
+from schemas.reports import ReplayReport
 from tests.support.collecting import until
 from tests.support.core_events import payload, prompt, removed, stored, u32
 from tests.support.moved import IN_MEMORY, moved, samples_of
@@ -34,7 +35,8 @@ async def _story() -> bytes:
     sink.restart("sequence_went_back")
     sink.apply(RawBatch(b"", 0, payload(*_blocks(0))))
     sink.count("gaps")
-    sink.count("replays_partial")
+    for times, result in enumerate(ReplayReport.__struct_fields__, 1):
+        sink.count(f"replays_{result}", times)  # type: ignore[arg-type]
     sink.gap(1, 1)
     for number in range(2, 6):  # what was evicted unheard is given up little by little
         evicted = [removed(engine_hash) for engine_hash in range(100 * number - 100, 100 * number - 90)]
@@ -72,3 +74,11 @@ def test_it_moves(exposition: bytes, metric: str) -> None:
     assert moved(exposition, metric)
     for labels, _ in samples_of(exposition)[metric]:
         assert labels.keys() == ADVICE[metric].labels.keys()
+
+
+def test_replays_have_the_results_of_the_report(exposition: bytes) -> None:
+    """All that are written down, each under its own name."""
+    counted = {labels["result"]: value for labels, value in samples_of(exposition)["kvindexer_replays_total"]}
+
+    assert {result: times for times, result in enumerate(ReplayReport.__struct_fields__, 1)} == counted
+    assert list(counted) == ADVICE["kvindexer_replays_total"].labels["result"].split(", ")

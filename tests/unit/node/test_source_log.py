@@ -102,6 +102,13 @@ def test_a_life_is_told_line_by_line(watched: Watched) -> None:
     assert [("INFO", "source a: removed by a caller")] == watched.lines()
 
 
+def test_one_without_an_endpoint_is_told_so(watched: Watched) -> None:
+    """Its engine sends nothing, or to an address of ours."""
+    asyncio.run(watched.node.add_source(Descriptor(pod="b")))
+
+    assert ("INFO", "source b: registered by a caller, no endpoint") in watched.lines()
+
+
 @pytest.mark.parametrize("told", [{}, {"by": "token ops"}])
 def test_commands_of_callers_are_told(watched: Watched, told: dict[str, str]) -> None:
     """One line a command, with who gave it, however many ranks it reaches; a list that changes nothing is none."""

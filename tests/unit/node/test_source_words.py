@@ -107,6 +107,16 @@ def test_a_capacity_that_is_too_small_is_warned_of() -> None:
     assert _warned(core, "of-None")["capacity"].startswith("capacity unknown")
 
 
+def test_an_engine_without_events_can_lose_none() -> None:
+    """Its capacity is asked for once it speaks after all."""
+    core = Core(silent_block_sizes={"m": 4})
+    engine = core.engine("a", model="m")
+    assert "capacity" not in _warned(core, "a")
+
+    engine.say(stored([1], prompt(1)))
+    assert "capacity" in _warned(core, "a")
+
+
 @pytest.mark.parametrize(
     ("followed", "why"),
     [
