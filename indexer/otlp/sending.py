@@ -2,7 +2,8 @@
 
 Promise: bounded, and in nobody's way. `KEPT` spans wait at most, what comes then is dropped and counted; a collector
 that is away is asked again and again, ever more seldom, and the log says so once; at the stop there is a moment for
-what is left.
+what is under way and what is left, and no more. No span and no answer ends this part: what cannot be written is
+dropped and counted.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import httpx
 from google.protobuf.message import DecodeError
 from opentelemetry.sdk.trace import SpanProcessor
 
+from indexer.http_clients import client
 from indexer.log_lines import about
 from indexer.otlp.writing import not_taken, request_of
 from indexer.slices import Slices
@@ -47,12 +49,12 @@ class Times(NamedTuple):
     every_s: float = 2.0
     """Between two requests, where little ends."""
     patience_s: float = 5.0
-    """With a collector that has a request."""
+    """With a collector that has a request, until its answer has ended."""
     rest_s: float = 1.0
     """Before a collector in trouble is asked again; twice as long each time, up to `rest_max_s`."""
     rest_max_s: float = 30.0
     flush_s: float = 2.0
-    """At the stop, for what is left."""
+    """At the stop, for what is under way and what is left."""
 
 
 _TIMES: Final = Times()
@@ -96,37 +98,33 @@ class Sending(SpanProcessor):
 
     async def run(self, stop: asyncio.Event) -> None:
         """Send what comes, until `stop` is set; then what is left, for a while: nobody waits longer for a collector."""
-        times = self._times
-        async with httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=times.patience_s) as client:
-            async with asyncio.TaskGroup() as tasks:
-                sending = tasks.create_task(self._keep_sending(client, stop), name="spans: send")
-                await stop.wait()
-                self._many.set()
-                ends_at = asyncio.get_running_loop().time() + times.flush_s
-                await asyncio.wait([sending], timeout=times.flush_s)  # a request under way is not begun anew
-                sending.cancel()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(ends_at):
-                    await self._send_all(client)
+        async with client(self._times.patience_s) as http, asyncio.TaskGroup() as tasks:
+            sending = tasks.create_task(self._keep_sending(http, stop), name="spans: send")
+            await stop.wait()
+            self._many.set()
+            await asyncio.wait([sending], timeout=self._times.flush_s)  # a request under way is not begun anew
+            sending.cancel()
         self._counts["dropped"] += len(self._waiting)
         self._waiting.clear()
 
-    async def _keep_sending(self, client: httpx.AsyncClient, stop: asyncio.Event) -> None:
+    async def _keep_sending(self, http: httpx.AsyncClient, stop: asyncio.Event) -> None:
+        """Until `stop` is set, and what is left then: how long that may take is bounded above."""
         rest_s = self._times.rest_s
         while not stop.is_set():
             await _within(self._many, self._times.every_s)
-            if await self._send_all(client, stop):
+            if await self._send_all(http):
                 rest_s = self._times.rest_s
             else:
                 await _within(stop, rest_s)
                 rest_s = min(2 * rest_s, self._times.rest_max_s)
+        await self._send_all(http)
 
-    async def _send_all(self, client: httpx.AsyncClient, stop: asyncio.Event | None = None) -> bool:
+    async def _send_all(self, http: httpx.AsyncClient) -> bool:
         """What waits now, in as many requests as it takes; False where the collector is to be asked again later."""
         self._many.clear()
-        while self._waiting and not (stop is not None and stop.is_set()):
+        while self._waiting:
             batch = list(islice(self._waiting, BATCH))
-            trouble, again = await self._send(client, batch)
+            trouble, again = await self._send(http, batch)
             self._tell(trouble)
             if again:
                 return False
@@ -134,14 +132,17 @@ class Sending(SpanProcessor):
                 self._waiting.popleft()
         return True
 
-    async def _send(self, client: httpx.AsyncClient, batch: list[ReadableSpan]) -> tuple[str | None, bool]:
+    async def _send(self, http: httpx.AsyncClient, batch: list[ReadableSpan]) -> tuple[str | None, bool]:
         """What went wrong, if anything, and whether the same may be sent again."""
-        content = await Slices(self._clock).run(request_of(batch))
-        headers = {"content-type": "application/x-protobuf", "accept-encoding": "identity"}
         try:
-            async with client.stream("POST", self._url, content=content, headers=headers) as response:
-                status, answer = response.status_code, await _read(response)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            content = await Slices(self._clock).run(request_of(batch))
+        except Exception as error:  # noqa: BLE001  no span is worth the service
+            self._counts["dropped"] += len(batch)
+            return f"spans could not be written: {type(error).__name__}", False
+        try:
+            async with asyncio.timeout(self._times.patience_s):
+                status, answer = await self._exchange(http, content)
+        except Exception as error:  # noqa: BLE001  nor is a collector, whatever it is at
             return type(error).__name__, True
         if status in AGAIN:
             return f"it answers {status}", True
@@ -155,6 +156,11 @@ class Sending(SpanProcessor):
         self._counts["refused"] += refused
         self._counts["sent"] += len(batch) - refused
         return None, False
+
+    async def _exchange(self, http: httpx.AsyncClient, content: bytes) -> tuple[int, bytes]:
+        headers = {"content-type": "application/x-protobuf", "accept-encoding": "identity"}
+        async with http.stream("POST", self._url, content=content, headers=headers) as response:
+            return response.status_code, await _read(response)
 
     def _tell(self, trouble: str | None) -> None:
         """Once a change."""
@@ -177,10 +183,12 @@ def traces_url(endpoint: str) -> str:
 async def _read(response: httpx.Response) -> bytes:
     """A collector's answer, as far as it is of use."""
     parts: list[bytes] = []
+    size = 0
     async for part in response.aiter_raw():
-        parts.append(part)
-        if sum(map(len, parts)) > ANSWER_BYTES_MAX:
+        size += len(part)
+        if size > ANSWER_BYTES_MAX:
             return b""
+        parts.append(part)
     return b"".join(parts)
 
 

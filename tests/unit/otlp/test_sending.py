@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan
 
 from indexer.clock import SystemClock
 from indexer.model import SourceId
@@ -16,8 +17,9 @@ from indexer.otlp.sending import BATCH, KEPT, LIMIT, Sending, Times, traces_url
 from indexer.ports import SpanResult
 from indexer.tracing import Tracing
 from schemas.rpc.otlp.v1.otlp_pb2 import ExportTraceResponse
+from tests.support import nowhere
 from tests.support.collecting import until
-from tests.support.otlp_collector import OtlpCollector, otlp_collector, told
+from tests.support.otlp_collector import DRIPS, OtlpCollector, otlp_collector, told
 from tests.support.said import Said
 
 QUICK = {"every_s": 0.02, "rest_s": 0.02}
@@ -40,6 +42,10 @@ class Sent:
 
     def _reached(self, limit: str) -> None:
         self.limits[limit] += 1
+
+    def replay(self, pod: str, last: int) -> None:
+        """A span of another kind ends."""
+        self._tracing.replay(SourceId(pod, 0), 0, last, "ok", 0.001)
 
     def end(self, spans: int = 1) -> None:
         for _ in range(spans):
@@ -111,6 +117,161 @@ def test_a_collector_that_never_answers_holds_up_no_stop(collector: OtlpCollecto
     asyncio.run(play())
 
     assert {"dropped": 7} == +sent.counts
+
+
+def test_a_collector_that_holds_a_request_at_the_stop_holds_up_no_stop(collector: OtlpCollector) -> None:
+    """However patient one is with it else."""
+    sent = Sent(collector.url, flush_s=0.05, patience_s=3_600.0)
+    collector.free.clear()
+
+    async def play() -> None:
+        sent.end(7)
+        async with asyncio.timeout(20.0), running(sent):
+            await until(lambda: bool(collector.asked), "a request under way")
+
+    asyncio.run(play())
+
+    assert {"dropped": 7} == +sent.counts
+
+
+def test_a_request_under_way_at_the_stop_may_end(collector: OtlpCollector) -> None:
+    """What it holds is sent once, and what ended since is sent after it."""
+    sent = Sent(collector.url, flush_s=20.0)
+    collector.free.clear()
+
+    async def play() -> None:
+        sent.end(2)
+        async with running(sent) as stop:
+            await until(lambda: bool(collector.asked), "a request under way")
+            sent.end(1)
+            stop.set()
+            collector.free.set()
+
+    asyncio.run(play())
+
+    assert [0, 1, 2] == [told(span)["sequence"] for span in collector.spans]
+    assert {"sent": 3} == +sent.counts
+
+
+def test_a_collector_that_drips_is_asked_again_and_holds_up_no_stop(collector: OtlpCollector) -> None:
+    """A byte in time is no answer in time."""
+    sent = Sent(collector.url, flush_s=0.05, patience_s=0.1)
+    collector.answers = [DRIPS]
+
+    async def play() -> None:
+        sent.end(2)
+        async with asyncio.timeout(20.0), running(sent):
+            await until(lambda: sent.counts["sent"] == 2, "spans in another request")
+            collector.answers = [DRIPS]
+            asked = collector.asked
+            sent.end()
+            await until(lambda: collector.asked > asked, "a request under way")
+
+    asyncio.run(play())
+
+    assert {"sent": 2, "dropped": 1} == +sent.counts
+    assert ("WARNING", "traces: the collector at telemetry.otlp_endpoint: TimeoutError") == sent.said.lines[0]
+
+
+def test_what_the_protocol_has_no_form_for_harms_nothing(collector: OtlpCollector) -> None:
+    """Numbers of engines reach further than its own, and a name may be no UTF-8: both arrive as text."""
+    sent = Sent(collector.url)
+
+    async def play() -> None:
+        sent.replay("a", 2**63)
+        sent.replay("\ud800", 2**63 - 1)
+        async with running(sent):
+            await until(lambda: len(collector.spans) == 2, "both spans")
+
+    asyncio.run(play())
+
+    assert [("a", str(2**63)), (r"\ud800", 2**63 - 1)] == [
+        (told(span)["source"], told(span)["to"]) for span in collector.spans
+    ]
+
+
+def test_spans_that_cannot_be_written_are_dropped_alone(collector: OtlpCollector) -> None:
+    """Their batch is counted, the log says so, and the next is sent."""
+    sent = Sent(collector.url)
+
+    async def play() -> None:
+        sent.end(BATCH - 1)
+        sent.sending.on_end(ReadableSpan("before all time", start_time=-1))
+        sent.end(2)
+        async with running(sent):
+            await until(lambda: bool(collector.spans), "the spans after them")
+
+    asyncio.run(play())
+
+    assert {"dropped": BATCH, "sent": 2} == +sent.counts
+    assert [
+        ("WARNING", "traces: the collector at telemetry.otlp_endpoint: spans could not be written: ValueError"),
+        ("INFO", "traces: the collector takes them again"),
+    ] == sent.said.lines
+
+
+@pytest.mark.parametrize("location", nowhere.LOCATIONS)
+def test_a_redirect_is_an_answer_like_another(collector: OtlpCollector, location: str) -> None:
+    """Wherever it sends: nobody goes there, and nobody minds."""
+    sent = Sent(collector.url)
+    collector.answers, collector.says = [302], {"location": location}
+
+    async def play() -> None:
+        sent.end()
+        async with running(sent):
+            await until(lambda: bool(+sent.counts), "the answer")
+            sent.end(2)
+
+    asyncio.run(play())
+
+    assert {"refused": 1, "sent": 2} == +sent.counts
+    assert ("WARNING", "traces: the collector at telemetry.otlp_endpoint: it answers 302") == sent.said.lines[0]
+
+
+@pytest.mark.parametrize("host", nowhere.HOSTS)
+def test_a_collector_whose_name_is_none_is_no_fault(host: str) -> None:
+    """As one that is not there."""
+    sent = Sent(f"http://{host}:4318")
+
+    async def play() -> None:
+        sent.end()
+        async with running(sent):
+            await until(lambda: bool(sent.said.lines), "a line of the log")
+
+    asyncio.run(play())
+
+    assert {"dropped": 1} == +sent.counts
+
+
+def test_no_cookie_is_kept(collector: OtlpCollector) -> None:
+    """A collector could have as many kept as it likes."""
+    sent = Sent(collector.url)
+    collector.says = {"set-cookie": "a=b"}
+
+    async def play() -> None:
+        sent.end(2 * BATCH)
+        async with running(sent):
+            await until(lambda: len(collector.spans) == 2 * BATCH, "two requests")
+
+    asyncio.run(play())
+
+    assert [] == collector.cookies
+
+
+@pytest.mark.parametrize("says", [b"#" * 200_000, b""])
+def test_what_it_says_beside_is_of_no_matter(collector: OtlpCollector, says: bytes) -> None:
+    """Much, or nothing: it said that all is well."""
+    sent = Sent(collector.url)
+    collector.body = says
+
+    async def play() -> None:
+        sent.end()
+        async with running(sent):
+            await until(lambda: bool(+sent.counts), "the answer")
+
+    asyncio.run(play())
+
+    assert {"sent": 1} == +sent.counts
 
 
 def test_no_more_are_kept_than_there_is_room_for(collector: OtlpCollector) -> None:
