@@ -30,6 +30,7 @@ DOUBTS: Final[Mapping[str, str]] = {
     "group_contradiction": "its events name cache groups in ways that contradict each other",
     "drift": "engines were reported to reuse something else than was claimed of it (GET /v1/reports/consistency)",
     "over_capacity": "it holds more than its blocks_total: removals were not announced, or that is set too low",
+    "announced_again": "it computed blocks anew that it is known to hold, and took none back: removals may not be told",
     "fault": "an event could not be applied by a fault of this service, whose log says where",
 }
 """Reasons of `SourceFacts.doubts` and `suspicions`."""

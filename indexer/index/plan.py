@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 _MASK = SHARDS - 1
 FAULT_REST_S = 60.0
 """After a fault of ours while entries of a lane were given up for their age."""
+ANNOUNCED_AGAIN: Final = 2
+"""Blocks in one store that the engine is known to hold: one is recomputed for the last token of a prompt that is held
+whole, but more it would have reused."""
 RUN_MAX: Final = 128
 """Parked blocks placed in one go."""
 HEALED_WITH_A_BATCH: Final = 8_192
@@ -231,12 +234,18 @@ class Planner:
         token_hashes = chained(locals_, seed)
         if source.ghosts is not None:
             source.ghosts.note_stored(token_hashes, source.capacity or 0)
-        self._hold(source, lane, event.hashes, token_hashes, [before, *token_hashes[:-1]])
+        held = self._hold(source, lane, event.hashes, token_hashes, [before, *token_hashes[:-1]])
+        self._weigh_again(source, lane, held)
         children, unplaced = source.map.children, source.map.unplaced
         if children or unplaced:
             placed = zip(event.hashes, token_hashes, strict=True)
             source.map.healing += [pair for pair in placed if pair[0] in children or pair[0] in unplaced]
             self._healing_left -= self.heal(source, self._healing_left)
+
+    def _weigh_again(self, source: SourceIndex, lane: Lane, held: int) -> None:
+        """A store of blocks of which so many were known to be held."""
+        if held >= ANNOUNCED_AGAIN and self._count_copies and lane is source.gpu_lane:
+            source.doubt_removals()
 
     def _witness(self, source: SourceIndex, lane: Lane, parent: int, token_hash: int) -> None:
         """A store names its parent: after a kept gap that is news of the parent and of all before it."""
@@ -278,8 +287,8 @@ class Planner:
         hashes: Sequence[int],
         token_hashes: Sequence[int],
         parents: Sequence[int],
-    ) -> None:
-        """One more copy of each engine hash on this lane."""
+    ) -> int:
+        """One more copy of each engine hash on this lane. Returns how many of them it held already."""
         changes, maps = source.changes, lane.maps
         if changes is not None:
             changes.placed.update(hashes)
@@ -307,6 +316,7 @@ class Planner:
                 changes.tokens.update(token_hashes)
             for token_hash in self._presence.add(source.slot, lane.number, token_hashes, parents):
                 lane.one_alias_more(token_hash)
+        return len(known)
 
     def _again(
         self,
@@ -429,8 +439,9 @@ class Planner:
             return
         reverse = source.map
         freed, missing = self._drop(source, lane, hashes, why)
-        if freed:
-            source.evicted = source.evicted or tier is Tier.GPU
+        if tier is Tier.GPU and len(missing) < len(hashes):
+            source.evicted = source.evicted or bool(freed)
+            source.facts.doubts.discard("announced_again")
         if missing and reverse.waiting and source.changes is not None:
             source.changes.waiting.update(missing)
         for engine_hash in missing:

@@ -302,6 +302,15 @@ class SourceIndex:
         told, gpu = self.descriptor.blocks_total, self.gpu_lane
         return told is not None and gpu is not None and gpu.pairs > told and self.ghosts is None
 
+    def doubt_removals(self) -> None:
+        """The engine computed blocks anew that it is known to hold: these were gone, and it never said so.
+
+        Where it takes blocks back, two requests at once may have computed the same; then each is a copy with an end of
+        its own. So it is a sign only as long as nothing was ever taken back (decisions/0035).
+        """
+        if not self.evicted and not self.facts.doubts:
+            self.facts.doubts.add("announced_again")
+
     @property
     def has_unannounced_ends(self) -> bool:
         """Whether it ever stored in a tier whose producers announce no removals: there some may be gone."""

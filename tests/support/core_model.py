@@ -83,6 +83,7 @@ class ModelSource:
     lanes: dict[LaneKey, dict[int, Held]] = field(default_factory=dict)
     told: dict[int, int | None] = field(default_factory=dict)
     placed: set[int] = field(default_factory=set)
+    taken_back: bool = False
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -90,6 +91,7 @@ class ModelSource:
         self.sequence, self.complete = None, False
         self.doubts, self.shortfalls = set(), set()
         self.lanes, self.told, self.placed = {}, {}, set()
+        self.taken_back = False
 
     def restart(self) -> None:
         """Another process: nothing that was told of its groups need hold."""
@@ -136,9 +138,18 @@ class ModelSource:
         self.learn(lane[0], sized=dense)
         if dense and lane[0] in self.mains:
             self._tell(hashes, parent, trusted=lane[1] is Tier.GPU)
+            self._weigh_again(lane, hashes, parent)
         for engine_hash in hashes:
             self._one_more(lane, engine_hash, now)
         self._place(now)
+
+    def _weigh_again(self, lane: LaneKey, hashes: Sequence[int], parent: int | None) -> None:
+        """What is held is not computed anew, but for the last block, or by several requests at once."""
+        again = sum(h in self.lanes.get(lane, {}) and h in self.placed for h in hashes)
+        placed = parent is None or parent in self.placed
+        counted = placed and lane == (self.home, Tier.GPU) and self.count_copies
+        if again > 1 and counted and not (self.taken_back or self.doubts):
+            self.doubts.add("again")
 
     def learn(self, group: int, *, sized: bool) -> None:
         """A store named this group, and perhaps the size of its blocks."""
@@ -168,6 +179,9 @@ class ModelSource:
             if held is None:
                 continue
             held.copies -= 1
+            if lane[1] is Tier.GPU and engine_hash in self.placed:
+                self.taken_back = self.taken_back or not held.copies
+                self.doubts.discard("again")
             if not held.copies:
                 self._drop(lane, engine_hash)
 

@@ -270,6 +270,7 @@ def test_everything_is_counted() -> None:
         "cleared": 1,
         "gaps": 1,
         "orphaned": 1,
+        "orphans_ended": 1,
         "removed": 2,
         "removed_unknown": 1,
         "restarts": 1,

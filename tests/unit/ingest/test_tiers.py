@@ -214,6 +214,48 @@ def test_more_than_an_engine_can_hold_is_in_doubt() -> None:
     assert "exact" == core.ask(prompt(1)).state
 
 
+def test_what_is_computed_anew_was_gone() -> None:
+    """An engine that computes blocks which it is known to hold does not announce its removals: `suspect`, and scored.
+
+    One block again is the last one of a prompt that is held whole. Where it takes blocks back, more are copies.
+    """
+    core = Core()
+    engine = core.engine()
+    engine.say(stored([1, 2, 3], prompt(3)), stored([3], prompt(3)[8:], parent=2))
+    assert "exact" == core.ask(prompt(3)).state
+    engine.say(placeholder([1, 2], "CPU"), placeholder([1, 2], "CPU"))
+    assert "exact" == core.ask(prompt(3)).state
+    engine.say(stored([1, 2], prompt(2)))
+
+    entry = core.ask(prompt(3))["pod"]
+    assert (12, "suspect", "estimate") == (entry.matched_tokens, entry.state, entry.bound)
+    engine.say(removed(1))
+    assert ("exact", 12) == (core.ask(prompt(3)).state, core.ask(prompt(3))["pod"].matched_tokens)
+    engine.say(removed(3), removed(3), stored([1, 2], prompt(2)))
+    assert ("exact", 8) == (core.ask(prompt(3)).state, core.ask(prompt(3))["pod"].matched_tokens)
+
+
+def test_a_clear_ends_the_doubt_whether_removals_are_announced() -> None:
+    """And it begins anew where the engine still computes what it is known to hold."""
+    core = Core()
+    engine = core.engine()
+    engine.say(stored([1, 2], prompt(2)), stored([1, 2], prompt(2)))
+    assert "suspect" == core.ask(prompt(2))["pod"].state
+    engine.say(CLEARED, stored([1, 2], prompt(2)))
+    assert "exact" == core.ask(prompt(2)).state
+    engine.say(stored([1, 2], prompt(2)))
+    assert "suspect" == core.ask(prompt(2))["pod"].state
+
+
+def test_full_reports_are_no_doubt() -> None:
+    """Engines whose clients ask for full reports announce what is held again and again."""
+    core = Core(count_copies=False)
+    engine = core.engine()
+    engine.say(stored([1, 2], prompt(2)), stored([1, 2], prompt(2)))
+
+    assert "exact" == core.ask(prompt(2)).state
+
+
 def test_a_block_is_not_forgotten_for_being_hot() -> None:
     """Reuse is silent: tiers that announce removals have no time to live, however long nothing is heard of a block."""
     core = Core(tier_ttls={Tier.STORAGE: 100.0})
