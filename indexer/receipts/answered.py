@@ -241,6 +241,7 @@ class Answers:
             if record.at < self._by_prompt_until:
                 self._digest(record)
             while self.prompt_bytes > self.options.prompt_bytes:
+                self._reached("feedback.prompt_bytes")
                 self._drop_prompt()
 
     def _keep(self, record: Answered) -> None:
@@ -262,10 +263,15 @@ class Answers:
         while len(self._waiting) > WAITING_MAX or self._waiting_matches > WAITING_MATCHES_MAX:
             oldest = self._waiting.popleft()
             if oldest.matches is not None:  # more was answered than housekeeping came to
-                self._waiting_matches -= len(oldest.matches)
-                oldest.matches = oldest.candidates = None
+                self._let_go(oldest)
                 self._disown(oldest)
                 self._early("feedback.answers_waiting")
+
+    def _let_go(self, record: Answered) -> None:
+        """What it holds of its lookup is not made small any more."""
+        if record.matches is not None:
+            self._waiting_matches -= len(record.matches)
+            record.matches = record.candidates = None
 
     def salt_digest(self, salt: str) -> int:
         """What stands for a salt in this process."""
@@ -340,6 +346,7 @@ class Answers:
         record = self._order.popleft()
         self.bytes -= record.size
         record.size = 0
+        self._let_go(record)
         return self._disown(record)
 
     def _disown(self, record: Answered) -> bool:

@@ -79,6 +79,8 @@ class Consistency:
             if judged is None or judged.sums is None or source is None:
                 continue
             described = source.descriptor
+            if judged.tenant != described.tenant:
+                continue  # of another tenant's, that went by its name until just now
             if pod not in {None, described.pod} or model not in {None, described.model}:
                 continue
             if tenant in {None, described.tenant}:

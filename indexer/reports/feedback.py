@@ -131,8 +131,9 @@ class Feedback:
         """Give back what is kept of sources that are gone, a step a source."""
         for key in list(self.judged):
             yield
-            if key not in self._registry.sources:
-                self.judged.pop(key, None)
+            source, judged = self._registry.sources.get(key), self.judged.get(key)
+            if judged is not None and (source is None or source.descriptor.tenant != judged.tenant):
+                del self.judged[key]
 
     def take_drifted(self) -> dict[SourceId, int]:
         """Sources that drifted since the last call, each with the generation that does."""

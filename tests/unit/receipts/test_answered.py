@@ -180,6 +180,7 @@ def test_prompts_are_kept_for_seconds_within_a_bound() -> None:
     for name in "abc":
         core.ask(prompt(2), request_id=name)
     kept = {name: told.answers.find(name, None) for name in "abc"}
+    assert 1 == told.reached["feedback.prompt_bytes"]
     assert {"a": False, "b": True, "c": True} == {
         name: found is not None and found.query is not None for name, found in kept.items()
     }
@@ -259,6 +260,25 @@ def test_what_housekeeping_never_came_to_is_bounded(monkeypatch: pytest.MonkeyPa
 
     assert {"a": None, "b": 4, "c": 4} == {name: told.reusable(name, "a") for name in "abc"}
     assert (1, 1) == (told.answers.dropped, told.reached["feedback.answers_waiting"])
+
+
+def test_what_goes_before_housekeeping_came_to_it_takes_nothing_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else less and less would be remembered."""
+    monkeypatch.setattr("indexer.receipts.answered.AT_ONCE_MAX", 0)
+    told = Remembering(core := fleet(*[1] * 16), AnswerOptions(bytes_max=10 * (RECORD_BYTES + 60)))
+    counts: list[int] = []
+
+    for number in range(100):
+        core.ask(prompt(2), request_id=f"r{number}")
+        if number % 20 == 19:
+            counts.append(len(told.answers))
+            told.answers.tidy()
+
+    assert counts[-1] == counts[0] > 5
+    core.clock.at += 600.0
+    while told.answers.tidy():
+        pass
+    assert (0, 0, 0) == (len(told.answers), told.answers.bytes, told.answers._waiting_matches)
 
 
 def test_trust_in_a_byte_says_what_it_was_made_of() -> None:

@@ -280,6 +280,7 @@ def test_what_is_kept_of_a_source_goes_with_it(reporting: Reporting) -> None:
     reporting.told(8, query={"tenant": "one"})
     reporting.core.remove("a")
     _held(reporting.core, "a", 2, tenant="two")
+    assert ([], []) == (reporting.report(tenant="two").sources, reporting.report().totals)
     reporting.core.ask(prompt(5), request_id="r", tenant="two")
     reporting.told(8, query={"tenant": "two"})
 
@@ -287,6 +288,19 @@ def test_what_is_kept_of_a_source_goes_with_it(reporting: Reporting) -> None:
     reporting.core.remove("a")
     done(reporting.feedback.tidy())
     assert {} == reporting.feedback.judged
+
+
+def test_what_is_kept_of_one_tenant_is_given_back_where_another_has_the_name(reporting: Reporting) -> None:
+    """Without a report of that one."""
+    _held(reporting.core, "a", 2, tenant="one")
+    reporting.core.ask(prompt(5), request_id="r", tenant="one")
+    reporting.told(8, query={"tenant": "one"})
+    reporting.core.remove("a")
+    _held(reporting.core, "a", 2, tenant="two")
+
+    done(reporting.feedback.tidy())
+
+    assert not any(judged.sums for judged in reporting.feedback.judged.values())
 
 
 def test_a_source_that_is_wrong_again_and_again_drifts(reporting: Reporting) -> None:
