@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 ENDED_WAITING: Final = "orphans_ended"
 """Counts blocks that waited for their parent, and went before it came."""
+COUNT_MAX: Final = (1 << 63) - 1
+"""A count stays there: more cannot be stored, nor read back by whoever takes the source over."""
 
 
 class TierCounts(NamedTuple):
@@ -31,10 +33,10 @@ class TierCounts(NamedTuple):
     def plus(self, events: TierEvents) -> TierCounts:
         """With those of this process."""
         return TierCounts(
-            self.stored + events.stored,
-            self.stored_blocks + events.stored_blocks,
-            self.removed + events.removed,
-            self.removed_blocks + events.removed_blocks,
+            min(self.stored + events.stored, COUNT_MAX),
+            min(self.stored_blocks + events.stored_blocks, COUNT_MAX),
+            min(self.removed + events.removed, COUNT_MAX),
+            min(self.removed_blocks + events.removed_blocks, COUNT_MAX),
             self.last_at if events.last_at is None else events.last_at,
         )
 
@@ -58,5 +60,7 @@ def counts_of(source: SourceIndex) -> Counts:
     counters = Counter(source.counters) if earlier is None else earlier.counters + source.counters
     if source.map.ended:
         counters[ENDED_WAITING] += source.map.ended
+    for name, count in counters.items():
+        counters[name] = min(count, COUNT_MAX)
     before = Counts().tiers if earlier is None else earlier.tiers
     return Counts(counters, tuple(was.plus(events) for was, events in zip(before, source.tier_events, strict=True)))

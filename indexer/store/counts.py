@@ -12,11 +12,11 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from indexer.index.counts import Counts, TierCounts
+from indexer.index.counts import COUNT_MAX, Counts, TierCounts
 from indexer.model import Tier
 from indexer.store.failures import DamagedValue
 
-_Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 _Name = Annotated[str, msgspec.Meta(max_length=64)]
 NAMES_MAX: Final = 256
 """Counters of a source; there are some forty."""

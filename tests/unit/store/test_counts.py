@@ -7,7 +7,7 @@ from collections import Counter
 import msgspec
 import pytest
 
-from indexer.index.counts import ENDED_WAITING, Counts, TierCounts, counts_of
+from indexer.index.counts import COUNT_MAX, ENDED_WAITING, Counts, TierCounts, counts_of
 from indexer.model import Tier
 from indexer.store.counts import NAMES_MAX, pack_counts, unpack_counts
 from indexer.store.failures import DamagedValue
@@ -71,6 +71,24 @@ def test_what_was_counted_before_is_added() -> None:
     assert TierCounts(6, 51, 4, 40, at) == counts.tiers[0]
     assert TierCounts() == counts.tiers[1]
     assert (1, 0) == (source.counters["batches"], source.counters["gaps"])
+
+
+def test_counts_that_cannot_grow_stay_at_their_most() -> None:
+    """Whoever takes a source over from process to process reads what the last one wrote, however much that was."""
+    core = Core()
+    engine = core.engine()
+    orphan = stored([2], prompt(1), parent=900)
+    engine.say(stored([1], prompt(1)), removed(1), orphan, removed(2))
+    source = engine.source
+    names = counts_of(source).counters
+    source.earlier = Counts(Counter(dict.fromkeys(names, COUNT_MAX)), (TierCounts(*(COUNT_MAX,) * 4, 1.0),) * len(Tier))
+    for _ in range(2):
+        counts = counts_of(source)
+        source.earlier = unpack_counts(pack_counts(counts, WALL_US, core.clock.now()), WALL_US, core.clock.now()).counts
+
+    assert ENDED_WAITING in names
+    assert dict.fromkeys(names, COUNT_MAX) == source.earlier.counters
+    assert {(COUNT_MAX,) * 4} == {tier[:4] for tier in source.earlier.tiers}
 
 
 def test_blocks_that_waited_in_vain_are_counted() -> None:
