@@ -60,7 +60,8 @@ _FEEDBACK: Final = (
     f"At most {REPORTS_MAX} reports. Of an array each is taken or refused by itself; one that comes alone is refused "
     "as any request is. A report counts once for a request and source, and only where the lookup that it is about was "
     "answered by this replica, of late, and could count the source: `joined` says how many did. Without `request_id`, "
-    "or where it is not known, the newest lookup of the same prompt, model and tenant is meant. In MessagePack "
+    "or where it is not known, the newest lookup of the same prompt, model and tenant is meant; a report without it "
+    "counts each time it is sent, and says nothing of drift. In MessagePack "
     "`token_ids` may also be one bin of little-endian u32, and `block_hashes` one of little-endian u64."
 )
 

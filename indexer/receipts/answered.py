@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -58,7 +58,9 @@ OLD_A_SLICE: Final = 512
 GROUP: Final = 5
 _NOTHING: Final = (0, 0, 0, 0, 0)
 FED_MAX: Final = 16
-"""Reports remembered of one answer: only prompts that are named without a request have more than one or two."""
+"""Reports remembered of one answer: only prompts that are named without its request have more than one or two."""
+Fed = Literal["first", "repeated", "unsure"]
+"""What a report of an answer is; `unsure`: it names no request, or more came than are remembered."""
 LOOKED_AT_MAX: Final = 128
 LOOKED_AT_BYTES: Final = 4 * 2**20
 """Prompts looked at for the first report that names one, the newest: within a millisecond."""
@@ -114,15 +116,16 @@ class Answered(msgspec.Struct, gc=False):
     fed: tuple[int, ...] = ()
     """Reports that came of it: digests of source and request id."""
 
-    def feed(self, name: bytes, request_id: str | None) -> bool:
-        """Whether a report of that source is the first of this request. One that names none is always."""
+    def feed(self, name: bytes, request_id: str | None) -> Fed:
+        """A report of that source and request; whether it came before."""
         if request_id is None:
-            return True
+            return "unsure"
         report = hash((name, request_id))
         if report in self.fed:
-            return False
+            return "repeated"
+        surely = len(self.fed) < FED_MAX
         self.fed = (*self.fed[1 - FED_MAX :], report)
-        return True
+        return "first" if surely else "unsure"
 
     def predicted(self, name: bytes) -> Predicted | None:
         """What it said of the source of that rendezvous name; None where it was not among those that could count."""

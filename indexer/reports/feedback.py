@@ -169,12 +169,14 @@ class Feedback:
             return "unjoined"
         if not answered.open_end:
             _check_tokens(report, report.prompt_tokens or answered.prompt_tokens)
-        if not answered.feed(source.rendezvous_name, report.request_id):
+        fed = answered.feed(source.rendezvous_name, report.request_id)
+        if fed == "repeated":
             return "repeated"
         compared = self._compared(report, source, answered, predicted, judged)
         cause = cause_of(compared)
         self._count(compared, cause, judged, second)
-        if judged.drift.take(compared, cause, self._limits):
+        # Who sends one report again and again must not turn a source suspect, nor have it cleared.
+        if fed == "first" and judged.drift.take(compared, cause, self._limits):
             self.drifted[source.descriptor.id] = compared.generation
         return "joined"
 

@@ -180,7 +180,8 @@ class Feedback(Section, frozen=True):
     prompt_bytes: Annotated[int, Meta(ge=0, le=1024 * GIB)] = 16 * MIB
     """Of all prompts that are kept; beyond, the oldest go. 0: none is ever kept."""
     drift_min_samples: Annotated[int, Meta(ge=1, le=100_000)] = 100
-    """So many of the newest answers about a source, given while it was live and exact, say whether it drifts."""
+    """So many of the newest answers about a source, given while it was live and exact, say whether it drifts. Reports
+    without `request_id` do not count: they may have been sent before."""
     drift_limit: Weight = 0.1
     """It does where more than this share of them were wrong for no reason of the caller's or the moment's, or more than
     this share of their tokens were false hits."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from indexer.errors import BadRequestError, SourceUnknownError
-from indexer.receipts.answered import AnswerOptions, Answers
+from indexer.receipts.answered import FED_MAX, AnswerOptions, Answers
 from indexer.reports.consistency import Consistency
 from indexer.reports.drift import DriftLimits
 from indexer.reports.feedback import Feedback
@@ -301,6 +301,24 @@ def test_what_is_kept_of_one_tenant_is_given_back_where_another_has_the_name(rep
     done(reporting.feedback.tidy())
 
     assert not any(judged.sums for judged in reporting.feedback.judged.values())
+
+
+@pytest.mark.parametrize(
+    "names",
+    [[None], ["r"], ["its own"], [f"its own {number}" for number in range(FED_MAX + 1)]],
+    ids=["unnamed", "as asked", "as reported", "more than are remembered"],
+)
+def test_what_may_have_been_told_before_is_no_drift(reporting: Reporting, names: list[str | None]) -> None:
+    """However often wrong reports of one answer come again, they do not turn the source suspect."""
+    _held(reporting.core, "a", 2)
+    reporting.core.ask(prompt(5), request_id="r")
+    few = reporting.feedback._limits = DriftLimits(FED_MAX + 1, 0.2)
+
+    for _ in range(few.samples):
+        for name in names:
+            reporting.told(0, name, query={"tokens": u32(prompt(5))})
+
+    assert {} == reporting.feedback.take_drifted()
 
 
 def test_a_source_that_is_wrong_again_and_again_drifts(reporting: Reporting) -> None:
