@@ -99,7 +99,7 @@ class Removals:
 
     def note(self, slot: int, lane: int, hashes: Sequence[int], why: Why) -> None:
         """These went from a lane of the slot."""
-        if why and self._kept:
+        if why and hashes and self._kept:
             self._runs += (self._lives.get(slot, 0) | lane << _LANE_SHIFT | why, self.now, len(hashes))
             self._gathered += hashes
             if len(self._gathered) >= GATHERED:

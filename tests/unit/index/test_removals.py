@@ -31,6 +31,17 @@ def test_the_newest_removal_of_a_block_is_told() -> None:
     assert 0.0 == removals.known_since(0)
 
 
+def test_where_nothing_went_nothing_is_kept() -> None:
+    """Messages that remove nothing come as often as an engine likes, and take no room."""
+    removals = ring(100, 0)
+    for _ in range(100):
+        removals.note(0, 0, [], Why.REMOVED)
+    removals.note(0, 0, [7], Why.REMOVED)
+
+    assert 3 == len(removals._runs)
+    assert removals.newest(0, 7) is not None
+
+
 def test_what_went_in_an_earlier_life_is_not_of_this_one() -> None:
     """Whether the slot goes on or was given to another source."""
     removals = ring(100, 0)
