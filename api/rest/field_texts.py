@@ -87,7 +87,7 @@ _PROBLEM: Final = {
 _ROUTED: Final = {
     "pod": "Where the request was sent, by any of the pod's names.",
     "dp_rank": "Of its engine processes; left out: its only one.",
-    "request_id": "The request's: within a minute it counts once. Left out: each report counts.",
+    "request_id": "The request's: within a minute it counts once of a pod and rank. Left out: each report counts.",
     "of": "Instead of a prompt: the `request_id` of a lookup that this replica answered a few seconds ago.",
     "model": "As in a lookup; left out beside `of`: as in that one.",
     "lora_name": _LOOKUP["lora_name"],

@@ -51,7 +51,7 @@ _PICK: Final = (
 
 _ROUTED: Final = (
     f"At most {REPORTS_MAX} reports. Of an array each is taken or refused by itself; one that comes alone is refused "
-    "as any request is. A request id counts once within a minute. Lookups show what is expected as "
+    "as any request is. A request id counts once of a pod and rank within a minute. Lookups show what is expected as "
     "`speculative_tokens`, until the engine's events tell or twice the time they usually take is over. In MessagePack "
     "`token_ids` may also be one bin of little-endian u32, and `block_hashes` one of little-endian u64."
 )

@@ -1,4 +1,6 @@
-"""Which requests were reported of late: what is told again within the time changes nothing. Pure; time is given.
+"""Which requests were reported of late, and where they were sent: the same within the time changes nothing.
+
+A request that is tried again at another source is another: that one is computing it, too. Pure; time is given.
 
 Not a cache that expires as a whole with the next entry: after a burst and a pause that would be tens of thousands of
 entries in one step.
@@ -8,6 +10,8 @@ from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING, Final
+
+from indexer.model import SourceId
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,8 +23,8 @@ FORGOTTEN_EACH: Final = 4
 """Whose time is over, with each request that is noted."""
 REQUESTS_LIMIT: Final = "receipts.request_ids"
 
-Request = tuple[str, str]
-"""Tenant and request id."""
+Request = tuple[str, str, SourceId]
+"""Tenant, request id, and where it was sent."""
 
 
 class Repeats:

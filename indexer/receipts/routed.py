@@ -2,7 +2,7 @@
 
     report → source → the prompt's hashes as that source cuts it → those it is not known to hold → a receipt
 
-Answers from memory; no I/O. Idempotent by request id (repeats.py).
+Answers from memory; no I/O. Idempotent by request id and source (repeats.py).
 """
 
 from __future__ import annotations
@@ -108,10 +108,10 @@ class Routed:
         Raises `SourceUnknownError` and `BadRequestError`.
         """
         tenant = report.query.tenant or DEFAULT_TENANT
-        key = None if report.request_id is None else (tenant, report.request_id)
+        source = self._source_of(report, tenant)
+        key = None if report.request_id is None else (tenant, report.request_id, source.descriptor.id)
         if key is not None and self._told.has(key, self._clock.now()):
             return "repeated"
-        source = self._source_of(report, tenant)
         query = self._question(report, tenant, source)
         size, told = source.asking_size, query.block_size
         if None not in {size, told} and size != told:

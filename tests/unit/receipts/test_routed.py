@@ -217,6 +217,27 @@ def test_a_request_counts_once_in_a_while() -> None:
     assert "expected" == core.route(TOKENS, "a", request_id="r")
 
 
+def test_a_request_that_was_sent_to_another_pod_counts_there_too() -> None:
+    """A router that tries again elsewhere keeps its id; of each engine process it counts once."""
+    core = core_of("a", "b")
+    for rank in (0, 1):
+        core.engine("c", dp_rank=rank).say(stored([99], KNOWN))
+    to = [("a", None), ("b", None), ("c", 0), ("c", 1)]
+    results = [core.route(TOKENS, pod, dp_rank=rank, request_id="r") for _ in range(2) for pod, rank in to]
+
+    assert ["expected"] * 4 + ["repeated"] * 4 == results
+    assert all(each.speculative_tokens == 16 for each in core.ask(TOKENS).pods)
+
+
+def test_a_pod_that_another_tenant_registers_next_knows_nothing_of_the_request() -> None:
+    """Nor does a pod that came back under its name, for another tenant."""
+    core = Core()
+    for tenant in ("t", "u"):
+        core.engine("a", tenant=tenant).say(stored([99], KNOWN))
+        assert ["expected", "repeated"] == [core.route(TOKENS, "a", tenant=tenant, request_id="r") for _ in range(2)]
+        core.remove("a")
+
+
 # -- how it ends ------------------------------------------------------------------------------------------------------
 
 
