@@ -138,11 +138,12 @@ class Speculation:
         return Receipt(life, now, now + ttl_s, about)
 
     def add(self, receipt: Receipt, hashes: Sequence[int]) -> None:
-        """Further blocks of a receipt: some hundreds at once."""
+        """Further blocks of a receipt: some hundreds at once. A caller may name one more than once."""
         life, until = receipt.life, receipt.until
         if life.over:
             return
-        fresh = [each for each in hashes if self._is_fresh(life, each, until)]
+        once = dict.fromkeys(hashes)
+        fresh = [each for each in once if self._is_fresh(life, each, until)]
         if self.blocks + len(fresh) > self._blocks_max:
             self._reached(BLOCKS_LIMIT)
             self._make_room(len(fresh))
@@ -153,7 +154,7 @@ class Speculation:
             taken[part][each] = until
             masks[part][each] = masks[part].get(each, 0) | mark
         self._put(life, fresh, _bucket_of(until))
-        receipt.hashes.extend(hashes)
+        receipt.hashes.extend(once)
         self.blocks += len(fresh)
         life.blocks += len(fresh)
         if life.blocks:
@@ -249,10 +250,20 @@ class Speculation:
         return lost
 
     def expected_of_any(self, slots: int) -> Callable[[int], bool]:
-        """Whether a block is expected of a slot of this bit set."""
-        marks = sum(life.mark for slot, life in self._lives.items() if slots >> slot & 1)
-        masks = self._masks
-        return lambda token_hash: masks[token_hash % PARTS].get(token_hash, 0) & marks != 0
+        """Whether a block is expected of a slot of this bit set. Whoever expects other blocks costs nothing."""
+        masks, slot_of = self._masks, self._slot_of
+
+        def is_expected(token_hash: int) -> bool:
+            marks = masks[token_hash % PARTS].get(token_hash, 0)
+            while marks:
+                mark = marks & -marks
+                slot = slot_of.get(mark)  # none where that life is over
+                if slot is not None and slots >> slot & 1:
+                    return True
+                marks ^= mark
+            return False
+
+        return is_expected
 
     # -- housekeeping, in slices ---------------------------------------------------------------------------------------
 

@@ -239,8 +239,8 @@ class Limits(Section, frozen=True):
     orphans: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 65_536
     """Blocks a source, parked because their parent is not known."""
     speculative_blocks: Annotated[int, Meta(ge=1_024, le=1_000_000_000)] = 1_000_000
-    """Blocks that are expected of sources since prompts were routed to them (`/v1/routed`), about 200 bytes each;
-    beyond, what would end next goes."""
+    """Blocks that are expected of sources since prompts were routed to them (`/v1/routed`), about 150 bytes each where
+    prompts are long, up to 600 where each adds a single one; beyond, what would end next goes."""
     removals_kept: Annotated[int, Meta(ge=0, le=4_194_304)] = 262_144
     """The latest blocks that went, over all sources, by which `/v1/explain` tells when and why, 16 bytes each; beyond,
     the oldest are forgotten, and counted. 0: none."""

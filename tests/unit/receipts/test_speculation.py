@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from typing import Final
 
 import numpy as np
@@ -16,8 +17,9 @@ from indexer.receipts import speculation
 from indexer.receipts.speculation import BUCKETS_A_SECOND, Speculation
 
 PROMPTS: Final = [[trunk * 100 + block for block in range(1, 9)] for trunk in range(1, 4)]
-"""Hashes of their blocks; the second begins as the first does."""
+"""Hashes of their blocks; the second begins as the first does, and the third names some twice, as only a caller can."""
 PROMPTS[1][:4] = PROMPTS[0][:4]
+PROMPTS[2][3:6] = [PROMPTS[2][0], PROMPTS[2][1], PROMPTS[2][0]]
 SLOTS: Final = 3
 
 
@@ -97,6 +99,10 @@ class Course:
                     out.append(f"{prompt[0]} {source}: {found.get(slot, 0)}, model {early}..{late}")
         return out
 
+    def taken(self) -> int:
+        """How many blocks stand somewhere, each of one source."""
+        return sum(len(part) for life in self.speculation._lives.values() for part in life.taken)
+
     def _run(self, source: int, prompt: list[int], now: float) -> int:
         held, due = self.held[source], self.deadlines[source]
         matched = next((n for n, each in enumerate(prompt) if each not in held), len(prompt))
@@ -114,12 +120,39 @@ def test_every_course_shows_what_the_model_has(seed: int) -> None:
     for _ in range(120):
         course.step()
         assert [] == course.wrong()
+        assert course.speculation.blocks == course.taken()
         shown += course.speculation.blocks
     assert shown
     course.now += 20
     course._tidy()
     assert course.speculation.is_empty
     assert [] == course.reached
+
+
+def test_who_expects_other_blocks_costs_a_lookup_nothing() -> None:
+    """As many calls, with two sources and with two hundred."""
+    calls = dict.fromkeys((2, 200), 0)
+    for sources in calls:
+        mirror = Mirror()
+        expecting = Speculation(mirror, blocks_max=1_000, reached=list[str]().append)
+        slots = [mirror.open_slot(LaneTable()) for _ in range(sources)]
+        for number, slot in enumerate(slots):
+            expecting.add(expecting.expect(slot, 0.0, 1.0), [100 + number])
+        every = sum(1 << slot for slot in slots)
+        calls[sources] = _calls(expecting, every)
+
+    assert calls[2] == calls[200] > 0
+
+
+def _calls(expecting: Speculation, slots: int) -> int:
+    """How many calls, of functions and of steps of generators, it takes to ask for a block."""
+    seen = list[str]()
+    sys.setprofile(lambda _frame, what, _of: seen.append(what))
+    try:
+        assert not expecting.expected_of_any(slots)(7)
+    finally:
+        sys.setprofile(None)
+    return len([what for what in seen if what == "call"])
 
 
 def test_where_it_is_full_what_is_due_next_goes_early(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,3 +177,41 @@ def test_where_it_is_full_what_is_due_next_goes_early(monkeypatch: pytest.Monkey
     name([10, 11, 12, 13, 14, 15], 4.0)
     assert 4 == full.blocks
     assert {speculation.BLOCKS_LIMIT} == set(reached)
+
+
+def test_blocks_named_twice_in_one_report_take_the_room_of_one() -> None:
+    """And give it back: within a report, over reports, and where there is hardly any room."""
+    mirror = Mirror()
+    slot = mirror.open_slot(LaneTable())
+    expecting = Speculation(mirror, blocks_max=4, reached=list[str]().append)
+    for now in range(50):
+        receipt = expecting.expect(slot, float(now), 0.5)
+        expecting.add(receipt, [1, 1, 2, 1, 2])
+        expecting.add(receipt, [2, 3, 3])
+        expecting.watch(receipt)
+        assert 3 == expecting.blocks
+        while expecting.tidy_slice(now + 0.7):
+            pass
+        assert (0, 0) == (expecting.blocks, expecting.slots)
+    while expecting.tidy_slice(100.0):
+        pass
+    assert expecting.is_empty
+
+
+@pytest.mark.parametrize("sources", [1, 3, 200])
+def test_a_block_that_is_expected_of_any_asked_about_is_told(sources: int) -> None:
+    """Also of one of many, of none of those asked about, and of a life that is over."""
+    mirror = Mirror()
+    expecting = Speculation(mirror, blocks_max=1_000, reached=list[str]().append)
+    slots = [mirror.open_slot(LaneTable()) for _ in range(sources)]
+    for number, slot in enumerate(slots):
+        expecting.add(expecting.expect(slot, 0.0, 1.0), [1, 100 + number])
+    every, last = sum(1 << slot for slot in slots), slots[-1]
+
+    asked = expecting.expected_of_any(every)
+    assert [True, True, False] == [asked(each) for each in (1, 99 + sources, 99)]
+    assert not expecting.expected_of_any(every & ~(1 << last))(99 + sources)
+    assert expecting.expected_of_any(1 << last)(1)
+    mirror.retire(last)
+    asked = expecting.expected_of_any(every)
+    assert [sources > 1, False] == [asked(1), asked(99 + sources)]
