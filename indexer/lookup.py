@@ -18,7 +18,8 @@ from xxhash import xxh3_64_intdigest
 from indexer.candidates import Candidates, gather, of_tenant
 from indexer.entry_wire import framed
 from indexer.errors import BadRequestError, FieldIssue, SchemeConflictError
-from indexer.hashing.chain import SCHEME
+from indexer.hashing import portions
+from indexer.hashing.chain import SCHEME, root_seed
 from indexer.hashing.extra_keys import query_extras
 from indexer.hashing.memo import CHUNK_TOKENS, ChainMemo, fits
 from indexer.index.states import bound_with_unannounced_ends
@@ -31,7 +32,7 @@ from indexer.score.prefix import DEFAULT_WEIGHTS, blocks_by_tier, reusable_block
 from schemas.lookup import Holding, Holdings, LookupAnswer, PodEntry, PrefixTokens, Shards, TierTokens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -182,12 +183,27 @@ class Lookup:
             image = self._memo.hash_image(whole_image(query), block_size, query.lora_name, extras, go_on)
         return np.frombuffer(image or b"", _LE_U64)
 
-    def routed_hashes(self, query: LookupQuery, source: SourceIndex) -> NDArray[np.uint64]:
-        """Token hashes of all of a prompt's whole blocks, as that source cuts it; none where it cannot be known."""
-        size = source.asking_size
-        if size is None:
-            return _NO_HASHES
-        return self.hashes_of(query, (size, source.lookahead), None)
+    def routed_hashes(self, query: LookupQuery, source: SourceIndex, most: int) -> Iterator[NDArray[np.uint64]]:
+        """Token hashes of a prompt's first whole blocks, as that source cuts it; none where it cannot be known.
+
+        As `hashes_of`, a portion at a time; what is refused is refused before the first.
+        """
+        size, lookahead, given = source.asking_size, source.lookahead, query.block_hashes
+        if size is None or query.block_size not in {None, size} or (given is not None and lookahead):
+            return iter(())
+        if given is not None and query.scheme in {None, SCHEME}:
+            return iter([np.asarray(given[:most], np.uint64)])
+        if given is not None:
+            locals_ = np.asarray(given[:most], np.uint64).astype(_BE_U64).tobytes()
+            images = portions.of_locals(self._memo, locals_, size, most)
+        elif query.cache_salt or query.mm_items or lookahead:
+            extras, root = portions.Extras(query.mm_items, query.cache_salt, lookahead), root_seed(size, self._secret)
+            tokens = whole_image(query)
+            images = portions.with_extras(tokens, size, query.lora_name, extras, parent=root, most=most)
+        else:
+            tokens, start, whole = query.tokens or b"", query.start, partial(whole_image, query)
+            images = portions.of_tokens(self._memo, tokens, size, query.lora_name, start=start, whole=whole, most=most)
+        return (np.frombuffer(image, _LE_U64) for image in images)
 
     def forget_prompts(self) -> None:
         """Give back the memory of prompts asked for."""

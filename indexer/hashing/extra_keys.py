@@ -75,14 +75,17 @@ def query_extras(
     mm_items: Sequence[MmItem] = (),
     cache_salt: str | None = None,
     lookahead: int = 0,
+    within: range | None = None,
 ) -> dict[int, bytes]:
     """The same for a prompt: `lookahead` is the number of tokens beyond a block that the engine's hash covers.
+
+    `within`: of these blocks of it alone.
 
     Raises BadRequestError where multimodal items overlap: no prompt has such, and thousands of them on top of each
     other would hold the event loop for seconds (P9).
     """
     out: dict[int, bytes] = {}
-    blocks = len(tokens) // (4 * block_size)
+    within = range(len(tokens) // (4 * block_size)) if within is None else within
     end = 0
     for item in sorted(mm_items, key=lambda item: item.offset):
         if item.offset < end:
@@ -92,13 +95,13 @@ def query_extras(
         end = item.offset + item.length
         first = item.offset // block_size
         last = (item.offset + item.length - 1) // block_size
-        for index in range(first, min(last + 1, blocks)):
+        for index in range(max(first, within.start), min(last + 1, within.stop)):
             out[index] = out.get(index, b"") + _mm(item.hash, item.offset - index * block_size)
-    if cache_salt:
+    if cache_salt and 0 in within:
         out[0] = out.get(0, b"") + _item(_SALT, _text(cache_salt))
     if lookahead:
         step = 4 * block_size
-        for index in range(blocks):
+        for index in within:
             body = tokens[(index + 1) * step : (index + 1) * step + 4 * lookahead]
             out[index] = out.get(index, b"") + lookahead_item(body)
     return out

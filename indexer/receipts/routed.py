@@ -18,7 +18,7 @@ from indexer.model import DEFAULT_TENANT, TOKEN_BYTES
 from indexer.receipts.repeats import Repeats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -34,15 +34,17 @@ if TYPE_CHECKING:
     from schemas.receipts import RoutedReport
 
 Result = Literal["expected", "held", "repeated", "not_placed"]
-"""Of a report that is taken. `held`: the engine holds all of it already; `not_placed`: its blocks cannot be known."""
+"""Of a report that is taken. `held`: the engine holds all of it already; `not_placed`: its blocks cannot be known, or
+the engine ended while they were looked for."""
 FORGOTTEN_A_SECOND: Final = 2_048
 """Requests whose time is over, where nobody reports any more."""
 BLOCKS_MAX: Final = 8_192
 """Of one prompt: 131,072 tokens at 16. What is behind is not expected."""
 BLOCKS_LIMIT: Final = "receipts.blocks_of_one"
 PIECE: Final = 512
-"""Blocks that are looked at in one step: a fifth of a millisecond."""
+"""Blocks that are looked at in one step: 0.35 ms; the first of them, with the walk of 8,192 blocks, 0.6."""
 RANKS_NAMED: Final = 8
+_NO_HASHES: Final = np.empty(0, np.uint64)
 
 
 class Prompts(Protocol):
@@ -52,8 +54,11 @@ class Prompts(Protocol):
         """The sources that a question is about."""
         ...
 
-    def routed_hashes(self, query: LookupQuery, source: SourceIndex) -> NDArray[np.uint64]:
-        """Token hashes of all of a prompt's whole blocks, as that source cuts it; none where it cannot be known."""
+    def routed_hashes(self, query: LookupQuery, source: SourceIndex, most: int) -> Iterator[NDArray[np.uint64]]:
+        """Token hashes of a prompt's first whole blocks, as that source cuts it; none where it cannot be known.
+
+        A portion at a time; what is refused is refused before the first.
+        """
         ...
 
 
@@ -117,10 +122,10 @@ class Routed:
         if None not in {size, told} and size != told:
             hint = "hashes are of whole blocks: ask /v1/hash for those of that size, or send token_ids"
             raise BadRequestError("block_size.other", [FieldIssue("block_size", f"{size}, the pod's", str(told), hint)])
-        hashes = self._prompts.routed_hashes(self._cut(query, size or 1), source)
+        portions = self._prompts.routed_hashes(self._cut(query, size or 1), source, BLOCKS_MAX + 1)
         if key is not None:
             self._told.note(key, self._clock.now())  # nothing is refused from here on, and others have turns
-        return (yield from self._expect(source, hashes[:BLOCKS_MAX], len(hashes)))
+        return (yield from self._expect(source, portions))
 
     def hear(self, hint: Hint) -> Generator[None, None, bool]:
         """Another replica was told. False where its source is not the one known here."""
@@ -189,14 +194,20 @@ class Routed:
 
     # -- what is expected ----------------------------------------------------------------------------------------------
 
-    def _expect(self, source: SourceIndex, hashes: NDArray[np.uint64], blocks: int) -> Generator[None, None, Result]:
-        if not blocks:
+    def _expect(self, source: SourceIndex, portions: Iterator[NDArray[np.uint64]]) -> Generator[None, None, Result]:
+        about, generation = source.descriptor.id, source.facts.generation
+        found: list[NDArray[np.uint64]] = []
+        for portion in portions:
+            found.append(portion)
+            yield
+        is_same = self._registry.sources.get(about) is source and source.facts.generation == generation
+        hashes = np.concatenate(found) if found and is_same else _NO_HASHES
+        if not len(hashes):
             return "not_placed"
-        if blocks > BLOCKS_MAX:
+        if len(hashes) > BLOCKS_MAX:
             self._reached(BLOCKS_LIMIT)
-        ttl_s, about = self.ttl_s(source), source.descriptor.id
-        generation = source.facts.generation
-        missing = yield from self._note(source, hashes, ttl_s, about)
+        ttl_s = self.ttl_s(source)
+        missing = yield from self._note(source, hashes[:BLOCKS_MAX], ttl_s, about)
         if not missing:
             return "held"
         if self.hinted is not None:

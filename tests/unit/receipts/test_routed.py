@@ -11,7 +11,8 @@ from indexer.receipts import routed, speculation
 from indexer.receipts.repeats import REPEATED_S
 from indexer.source_words import reason_in_words
 from schemas.lookup import LookupQuery
-from tests.support.core import Core
+from schemas.receipts import RoutedReport
+from tests.support.core import Core, run_through
 from tests.support.core_events import CLEARED, prompt, removed, stored, u32
 
 if TYPE_CHECKING:
@@ -339,6 +340,43 @@ def test_marks_are_given_out_again_once_nothing_has_them() -> None:
         core.tidy_receipts()
     core.clock.at += 20
     core.tidy_receipts()
+    assert core.speculation.is_empty
+
+
+LONG = prompt(2_000)
+"""In several portions."""
+
+
+@pytest.mark.parametrize("what", [{}, {"cache_salt": "s"}, {"block_hashes": list(range(2_000)), "scheme": "dynamo"}])
+def test_of_a_long_prompt_all_is_expected_in_many_steps(what: dict[str, object]) -> None:
+    """Between which others run; told again meanwhile, it counts once."""
+    core = core_of("a")
+    told = dict(what, block_size=4) if "block_hashes" in what else dict(what, tokens=u32(LONG))
+    query = LookupQuery(**told)  # type: ignore[arg-type]
+    report = RoutedReport(pod="a", dp_rank=None, request_id="r", of=None, query=query)
+    steps = core.routed.take(report)
+    next(steps)
+    assert 0 == core.speculation.blocks
+    assert "repeated" == run_through(core.routed.take(report))
+    assert "expected" == run_through(steps)
+    assert 2_000 == core.speculation.blocks
+    assert {"a": 8_000} == {entry.pod: entry.speculative_tokens for entry in core.lookup.answer(query).pods}
+
+
+@pytest.mark.parametrize("how", ["restart", "removal", "another under its name"])
+def test_of_an_engine_that_ends_while_it_is_looked_at_nothing_is_expected(how: str) -> None:
+    """Nor of what comes in its place."""
+    core = core_of("a")
+    report = RoutedReport(pod="a", dp_rank=None, request_id=None, of=None, query=LookupQuery(tokens=u32(LONG)))
+    steps = core.routed.take(report)
+    next(steps)
+    if how == "restart":
+        core.speaker("a").restart()
+    else:
+        core.remove("a")
+        core.engine("b" if how == "removal" else "a").say(stored([99], KNOWN))
+
+    assert "not_placed" == run_through(steps)
     assert core.speculation.is_empty
 
 
