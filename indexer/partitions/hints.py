@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 TICK_S: Final = 0.02
 """What is told within it goes in one entry a partition."""
 PENDING_BYTES: Final = 4 * 1024**2
-"""Of hashes that wait to be written, over all partitions. Beyond, what comes is dropped."""
+"""Of hints that wait to be written, over all partitions, with all they take. Beyond, what comes is dropped."""
 CALLS_AT_ONCE: Final = 8
-HINT_BYTES: Final = ENTRY_BYTES // 2
+HINT_BYTES: Final = ENTRY_BYTES // 4
+"""Of hashes in one: an entry has room for it, however long its source's name."""
 BLOCK_S: Final = 0.5
 POLL_S: Final = 0.05
 READ_MAX: Final = 64
@@ -62,14 +63,17 @@ class Hints:
 
     def tell(self, hint: Hint) -> None:
         """To be written soon."""
-        if self._waiting_bytes + len(hint.hashes) > PENDING_BYTES:
+        name, ttl_ms = source_name(hint.source), max(1, round(hint.ttl_s * 1000))
+        packed = [
+            PackedHint(name, hint.generation, ttl_ms, hint.hashes[first : first + HINT_BYTES])
+            for first in range(0, len(hint.hashes), HINT_BYTES)
+        ]
+        held_bytes = sum(each.held_bytes for each in packed)
+        if self._waiting_bytes + held_bytes > PENDING_BYTES:
             self.count("dropped", 1)
             return
-        name, ttl_ms = source_name(hint.source), max(1, round(hint.ttl_s * 1000))
-        box = self._waiting.setdefault(self._parts.partition_of(hint.source), deque())
-        for first in range(0, len(hint.hashes), HINT_BYTES):
-            box.append(PackedHint(name, hint.generation, ttl_ms, hint.hashes[first : first + HINT_BYTES]))
-        self._waiting_bytes += len(hint.hashes)
+        self._waiting.setdefault(self._parts.partition_of(hint.source), deque()).extend(packed)
+        self._waiting_bytes += held_bytes
         self._told.set()
 
     async def write(self) -> None:
@@ -89,10 +93,10 @@ class Hints:
     async def _write_some(self, number: int) -> None:
         """One entry. What a store does not take is gone: nobody waits for it."""
         box, taken, room = self._waiting[number], list[PackedHint](), ENTRY_BYTES
-        while box and room >= len(box[0].hashes):
+        while box and room >= box[0].packed_bytes:
+            room -= box[0].packed_bytes
+            self._waiting_bytes -= box[0].held_bytes
             taken.append(box.popleft())
-            room -= len(taken[-1].hashes)
-        self._waiting_bytes -= ENTRY_BYTES - room
         try:
             options = self._parts.options
             await append(self._parts.client, self._keys[number], self._writer.decode(), taken, options.retain_ms)

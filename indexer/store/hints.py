@@ -25,8 +25,12 @@ if TYPE_CHECKING:
 ENTRIES: Final = 256
 """Kept of each partition. The server trims whole nodes of a stream, so some 100 more may be there."""
 ENTRY_BYTES: Final = 32 * 1024
-"""Of hashes in one entry, at most: with `ENTRIES` some 8 MiB a partition."""
+"""Of one entry, at most: with `ENTRIES` some 8 MiB a partition."""
 HASH_BYTES: Final = 8
+PACKED_BESIDE: Final = 32
+"""Of a hint in an entry, beside its name and hashes; more than it ever is."""
+HELD_BESIDE: Final = 208
+"""The same in this process's memory, as measured."""
 
 
 class PackedHint(msgspec.Struct, frozen=True, array_like=True):
@@ -36,6 +40,16 @@ class PackedHint(msgspec.Struct, frozen=True, array_like=True):
     generation: int
     ttl_ms: int
     hashes: bytes
+
+    @property
+    def packed_bytes(self) -> int:
+        """What it takes in an entry, at most."""
+        return len(self.source) + len(self.hashes) + PACKED_BESIDE
+
+    @property
+    def held_bytes(self) -> int:
+        """What it takes in memory."""
+        return len(self.source) + len(self.hashes) + HELD_BESIDE
 
     @property
     def id(self) -> SourceId:

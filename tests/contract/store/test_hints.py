@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sys import getsizeof
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -10,7 +11,7 @@ from indexer.model import Descriptor, SourceId
 from indexer.partitions import hints as told
 from indexer.receipts.routed import Hint
 from indexer.store.failures import DamagedValue
-from indexer.store.hints import PackedHint, append, read_entry
+from indexer.store.hints import ENTRY_BYTES, PackedHint, append, read_entry
 from indexer.store.layout import PartitionKeys, partition_of, source_name, tags
 from schemas.lookup import LookupQuery
 from schemas.receipts import RoutedReport
@@ -130,10 +131,47 @@ def test_hints_that_find_no_room_or_no_store_are_dropped(store: Store, monkeypat
         store.look.set(keys[partition_of(POD, 16)].hints, "x", px=60_000)
         for pod in (POD, other):
             hints.tell(Hint(pod, 1, 1.0, bytes(8 * 5_000)))
-        await replica.until(lambda: hint_counts(replica) == {"dropped": 3, "sent": 3})
+        await replica.until(lambda: hint_counts(replica) == {"dropped": 5, "sent": 5})
         monkeypatch.setattr(told, "PENDING_BYTES", 7)
         hints.tell(Hint(POD, 1, 1.0, bytes(8)))
-        assert 4 == hint_counts(replica)["dropped"]
+        assert 6 == hint_counts(replica)["dropped"]
+        await replica.stop()
+
+    run(body)
+
+
+@pytest.mark.parametrize(("pod", "blocks"), [("a" * 500, 1), ("a", 1), ("a", 40), ("ä" * 500, 5_000)])
+def test_hints_are_bounded_in_what_they_take(store: Store, pod: str, blocks: int) -> None:
+    """Names and all, while they wait and in the store: many small ones are no more than a few large."""
+
+    async def body() -> None:
+        replica = await Replica(store.url, name="r1").start()
+        hints, source = replica.part.hints, SourceId(pod, 0)
+        hint, number = Hint(source, 1_700_000_000_000_000, 1.0, bytes(8 * blocks)), partition_of(source, 16)
+        while not hint_counts(replica).get("dropped"):
+            hints.tell(hint)
+        waiting = hints._waiting[number]
+        taken = sum(getsizeof(each) + getsizeof(each.source) + getsizeof(each.hashes) for each in waiting)
+        assert told.PENDING_BYTES / 2 < taken < 1.1 * told.PENDING_BYTES
+        await hints._write_some(number)
+        key = PartitionKeys("kvi", tags(16)[number]).hints
+        await replica.until(lambda: store.look.xlen(key))
+        sizes = [len(fields[b"h"]) for _, fields in store.look.xrange(key, count=3)]
+        assert ENTRY_BYTES / 3 < max(sizes) <= ENTRY_BYTES
+        await replica.stop()
+
+    run(body)
+
+
+def test_all_that_waited_is_written(store: Store) -> None:
+    """And nothing is left of what was reckoned for it."""
+
+    async def body() -> None:
+        replica = await Replica(store.url, name="r1").start()
+        hints = replica.part.hints
+        for blocks in (1, 5_000, 40, 0):
+            hints.tell(Hint(SourceId("b", 0), 1, 1.0, bytes(8 * blocks)))
+        await replica.until(lambda: hint_counts(replica).get("sent") == 7 and not hints._waiting_bytes)
         await replica.stop()
 
     run(body)
