@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import httpx
 
 from indexer.doctor.cache_config import CacheConfig, cache_config
+from indexer.http_clients import client
 from indexer.texts.health import why_not_reached
 
 if TYPE_CHECKING:
@@ -68,19 +69,19 @@ class EngineWatch:
             return
         limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=0)
         async with (
-            httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=PATIENCE_S, limits=limits) as client,
+            client(PATIENCE_S, limits) as http,
             asyncio.TaskGroup() as tasks,
         ):
-            asking = tasks.create_task(self._go_on(client, self._every_s), name="asking engines")
+            asking = tasks.create_task(self._go_on(http, self._every_s), name="asking engines")
             await stop.wait()
             asking.cancel()
 
-    async def _go_on(self, client: httpx.AsyncClient, every_s: float) -> None:
+    async def _go_on(self, http: httpx.AsyncClient, every_s: float) -> None:
         """Some in each turn, together."""
         while True:
             async with asyncio.TaskGroup() as tasks:
                 for source in self._due(every_s):
-                    tasks.create_task(self._ask(client, source), name=f"metrics of {source.descriptor.id}")
+                    tasks.create_task(self._ask(http, source), name=f"metrics of {source.descriptor.id}")
             await asyncio.sleep(TURN_S)
 
     def _due(self, every_s: float) -> list[SourceIndex]:
@@ -96,14 +97,14 @@ class EngineWatch:
         due = sorted((each for each in due if now - each[0] >= every_s or each[0] < 0), key=lambda each: each[0])
         return [source for _, source in due[:AT_ONCE]]
 
-    async def _ask(self, client: httpx.AsyncClient, source: SourceIndex) -> None:
+    async def _ask(self, http: httpx.AsyncClient, source: SourceIndex) -> None:
         key, address = source.descriptor.id, source.descriptor.address
         self._asked[key] = source, self._clock.now()
         try:
             async with asyncio.timeout(PATIENCE_S):
-                content = await _content(client, f"http://{address}/metrics")
+                content = await _content(http, f"http://{address}/metrics")
             said = await asyncio.to_thread(_read, content, key.dp_rank)  # megabytes of them hold the loop for too long
-        except (_Unusable, TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
+        except Exception as error:  # noqa: BLE001  of whatever an engine is at, the asking of others must go on
             if isinstance(error, _TooLong):
                 self._limit_reached(LIMIT)
             why = str(error) if isinstance(error, _Unusable) else why_not_reached(error)
@@ -132,9 +133,9 @@ def contradictions(source: SourceIndex, said: CacheConfig) -> dict[str, str]:
     return out
 
 
-async def _content(client: httpx.AsyncClient, url: str) -> bytes:
+async def _content(http: httpx.AsyncClient, url: str) -> bytes:
     # Uncompressed: what is read is what was sent, and cannot grow.
-    async with client.stream("GET", url, headers={"accept-encoding": "identity"}) as response:
+    async with http.stream("GET", url, headers={"accept-encoding": "identity"}) as response:
         if response.status_code != HTTPStatus.OK:
             raise _Unusable(f"status {response.status_code}")
         parts: list[bytes] = []

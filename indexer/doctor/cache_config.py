@@ -11,6 +11,7 @@ from indexer.doctor.exposition import samples
 VLLM: Final = "vllm:cache_config_info"
 SGLANG: Final = "sglang:cache_config_info"
 _NUMBER_MAX: Final = 2**32
+_DIGITS_MAX: Final = 12
 
 
 class CacheConfig(msgspec.Struct, frozen=True):
@@ -37,6 +38,7 @@ def cache_config(text: str, dp_rank: int = 0) -> CacheConfig:
 
 
 def _number(text: str | None) -> int | None:
-    if text is None or not (text.isascii() and text.isdigit()) or not 0 < int(text[:12]) < _NUMBER_MAX:
+    if text is None or not (text.isascii() and text.isdigit()) or len(text) > _DIGITS_MAX:
         return None
-    return int(text)
+    number = int(text)
+    return number if 0 < number < _NUMBER_MAX else None

@@ -17,6 +17,7 @@ import httpx
 import msgspec
 
 from indexer.errors import BadRequestError, FieldIssue
+from indexer.http_clients import client
 from indexer.ports import Clock
 from indexer.texts.health import Health, why_not_reached
 from indexer.texts.local import TextLimits, image_of, too_many_tokens
@@ -142,15 +143,14 @@ class Engines:
     def prepare(self) -> httpx.AsyncClient:
         """Make ready to ask, which reads certificates: some 20 ms that no question should wait for."""
         bounds = httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX)
-        client = httpx.AsyncClient(trust_env=False, follow_redirects=False, limits=bounds, timeout=None)  # noqa: S113 - each question has its own
-        self._client = client
-        return client
+        self._client = client(None, bounds)  # each question has its own patience
+        return self._client
 
     async def close(self) -> None:
         """End all connections."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
+        http, self._client = self._client, None
+        if http is not None:
+            await http.aclose()
 
     def _chosen(self, urls: Sequence[str]) -> list[str]:
         """Up to two that may be asked now, another first each time."""
@@ -171,7 +171,7 @@ class Engines:
             async with turn:
                 status, content = await self._exchange(f"{url}/tokenize", body, limits)
             answer = None if status in _REFUSALS else _read(status, content)
-        except (TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
+        except (TimeoutError, httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
             self._failed(url, rest, why_not_reached(error))
             return None
         except _Unusable as error:
@@ -184,11 +184,11 @@ class Engines:
         return answer
 
     async def _exchange(self, url: str, body: bytes, limits: TextLimits) -> tuple[int, bytes]:
-        client = self._client or self.prepare()
+        http = self._client or self.prepare()
         bytes_max = limits.tokens * DIGITS_BYTES + ANSWER_SPARE_BYTES
         # Uncompressed: what is read is what was sent, and cannot grow.
         headers = {"content-type": "application/json", "accept-encoding": "identity"}
-        async with client.stream("POST", url, content=body, headers=headers) as response:
+        async with http.stream("POST", url, content=body, headers=headers) as response:
             parts: list[bytes] = []
             size = 0
             async for part in response.aiter_raw():
@@ -215,7 +215,7 @@ def _read(status: int, content: bytes) -> _Answer:
         raise _Unusable(f"status {status}")
     try:
         return _decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise _Unusable("an answer that is no list of tokens") from None
 
 

@@ -84,7 +84,7 @@ def why_not_reached(error: Exception) -> str:
         return "no answer in time"
     if isinstance(error, httpx.ConnectError):
         return _why_not_connected(error)
-    if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
+    if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol | UnicodeError):
         return "its address is none"
     return "the connection ended, or it speaks no HTTP"
 

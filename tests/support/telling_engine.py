@@ -33,6 +33,7 @@ class _Server(http.server.ThreadingHTTPServer):
     def __init__(self, answers: Mapping[str, bytes | str]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answers = answers
+        self.cookies: list[str] = []
         self.over = threading.Event()
 
 
@@ -50,6 +51,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _say(self, status: int, body: bytes, location: str | None = None) -> None:
         self.send_response(status)
+        self.send_header("set-cookie", "a=b")
+        self.server.cookies += self.headers.get_all("cookie", [])
         if location is not None:
             self.send_header("location", location)
         self.send_header("content-length", str(len(body)))
@@ -69,7 +72,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def telling(answers: Mapping[str, bytes | str]) -> Iterator[str]:
-    """The address (`IP:PORT`) of one that answers so until the block ends; 404 elsewhere. A text is where it sends."""
+    """The address (`IP:PORT`) of one that answers so until the block ends; 404 elsewhere. A text is where it sends.
+
+    It sets a cookie with each answer, and fails its block if one is brought back.
+    """
     server = _Server(answers)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, name="telling engine")
     thread.start()
@@ -80,3 +86,4 @@ def telling(answers: Mapping[str, bytes | str]) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+    assert [] == server.cookies

@@ -14,7 +14,7 @@ Reply = Callable[["TokenizeEngine", dict[str, Any], asyncio.StreamWriter], Await
 
 def _http(status: str, body: bytes, *headers: str) -> bytes:
     head = "".join(f"{line}\r\n" for line in (f"HTTP/1.1 {status}", f"content-length: {len(body)}", *headers))
-    return head.encode() + b"\r\n" + body
+    return head.encode("latin-1") + b"\r\n" + body
 
 
 def tokens_of(question: dict[str, Any]) -> list[int]:
@@ -73,6 +73,7 @@ class TokenizeEngine:
     port: int = 0
     asked: list[dict[str, Any]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    cookies: list[str] = field(default_factory=list)
     connections: int = 0
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -87,6 +88,7 @@ class TokenizeEngine:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
                 lines = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:-2])
+                self.cookies += [value for name, value in lines.items() if name == "cookie"]
                 self.paths.append(head.split(" ", 2)[1])
                 self.asked.append(json.loads(await reader.readexactly(int(lines["content-length"]))))
                 await self.reply(self, self.asked[-1], writer)

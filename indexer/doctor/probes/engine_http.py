@@ -14,6 +14,7 @@ import msgspec
 
 from indexer.doctor.cache_config import cache_config
 from indexer.doctor.facts import EngineHttp, EventsConfig
+from indexer.http_clients import blocking_client
 
 if TYPE_CHECKING:
     from threading import Event
@@ -33,7 +34,7 @@ class _NoAnswer(Exception):
 
 def engine_client() -> httpx.Client:
     """One for all engines: it takes time to make, and threads may share it."""
-    return httpx.Client(trust_env=False, follow_redirects=False, timeout=PATIENCE_S)
+    return blocking_client(PATIENCE_S)
 
 
 def ask_engine(client: httpx.Client, address: str, dp_rank: int, clock: Clock, stop: Event) -> EngineHttp:
@@ -67,7 +68,7 @@ class _Asking:
         try:
             content = self.get(path)
             return None if content is None else msgspec.json.decode(content)
-        except (_NoAnswer, msgspec.DecodeError, UnicodeDecodeError):
+        except (_NoAnswer, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
 
     def get(self, path: str) -> bytes | None:

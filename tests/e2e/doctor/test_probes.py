@@ -20,6 +20,7 @@ from indexer.doctor.probes.engines import Looking
 from indexer.doctor.probes.listening import listen
 from indexer.doctor.probes.replaying import Asking
 from indexer.doctor.probes.routes import no_route
+from tests.support import nowhere
 from tests.support.core_events import payload, prompt, stored
 from tests.support.redis_servers import free_port
 from tests.support.telling_engine import NO_END, telling, tells
@@ -260,6 +261,7 @@ def test_what_an_engine_tells_of_itself() -> None:
     [
         ({}, "/metrics is not there"),
         ({"/metrics": "http://127.0.0.1:1/"}, "/metrics is not there"),
+        *(({"/metrics": place}, "/metrics is not there") for place in nowhere.LOCATIONS),
         ({"/metrics": NO_END}, "an answer of more than 8388608 bytes"),
     ],
 )
@@ -267,6 +269,12 @@ def test_an_engine_that_tells_nothing(answers: dict[str, bytes | str], trouble: 
     """A redirect is not followed, and an answer without end is cut."""
     with telling(answers) as address:
         assert trouble == asked(address).trouble
+
+
+@pytest.mark.parametrize("host", nowhere.HOSTS)
+def test_an_engine_whose_name_is_none(host: str) -> None:
+    """As one that is not there."""
+    assert "no HTTP server answers there" == asked(f"{host}:80").trouble
 
 
 def test_an_engine_that_does_not_speak(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,10 +290,14 @@ def test_an_engine_that_does_not_speak(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_answers_that_say_something_else() -> None:
     """JSON of another form is as good as none."""
     odd = {"/metrics": b"\xff\xfe", "/version": b"[1]", "/v1/models": b'{"data": [1, {"id": 2}]}'}
+    deep = dict.fromkeys(("/version", "/v1/models", "/kv_event_sources"), b'{"0":' + b"[" * 100_000)
     with telling({**odd, "/kv_event_sources": b'{"0": {"buffer_steps": true}}'}) as address:
         told = asked(address)
+    with telling({"/metrics": b"", **deep}) as address:
+        nothing = asked(address)
 
     assert (None, None, None) == (told.trouble, told.version, told.models)
+    assert (None, None, None, None) == (nothing.trouble, nothing.version, nothing.models, nothing.events)
     assert told.events is not None
     assert told.events.enabled is None
 

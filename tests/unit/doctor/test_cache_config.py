@@ -42,6 +42,7 @@ def test_of_sglang() -> None:
         "vllm:cache_config_info{block_size=16} 1",
         'vllm:cache_config_info{block_size="None",num_gpu_blocks="-1"} 1',
         'vllm:cache_config_info{block_size="99999999999999999999"} 1',
+        'vllm:cache_config_info{block_size="000000000016' + "0" * 5_000 + '"} 1',
         'vllm:cache_config_info{block_size="1',
         "\0" * 100,
         'vllm:cache_config_info{x="' + "a" * 70_000 + '"} 1',

@@ -13,11 +13,12 @@ from indexer.clock import SystemClock
 from indexer.doctor.cache_config import CacheConfig
 from indexer.engine_watch import EngineWatch, contradictions
 from indexer.model import GroupInfo
+from tests.support import nowhere
 from tests.support.collecting import until
 from tests.support.core import Core
 from tests.support.core_events import prompt, stored
 from tests.support.redis_servers import free_port
-from tests.support.telling_engine import NO_END, telling, tells
+from tests.support.telling_engine import METRICS, NO_END, telling, tells
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -106,6 +107,33 @@ def test_engines_that_do_not_answer_hold_up_no_other(monkeypatch: pytest.MonkeyP
         causes = [source.warnings["engine_metrics"].rpartition(": ")[2] for source in sources]
         assert ["connection refused", "more than 100000 bytes", "status 302"] == causes
         assert ["engine_metrics.bytes"] == limits
+
+    asyncio.run(story())
+
+
+def test_no_engine_ends_the_asking() -> None:
+    """Wherever one sends, whatever its address is, and whatever number it gives: the others are asked again."""
+    odd = [METRICS.format("000000000016" + "0" * 5_000, "True", "1e400").encode(), b"\xff" * 100]
+
+    async def story() -> None:
+        core = Core()
+        with contextlib.ExitStack() as stack:
+            moved = [stack.enter_context(telling({"/metrics": place})) for place in nowhere.LOCATIONS]
+            queer = [stack.enter_context(telling({"/metrics": answer})) for answer in odd]
+            last = stack.enter_context(telling(tells(blocks=500)))
+            for number, address in enumerate([*moved, *(f"{host}:80" for host in nowhere.HOSTS), *queer, last]):
+                core.engine(f"e{number}", address=address)
+            async with watching(core):
+                await until(lambda: list(core.registry.sources.values())[-1].engine_blocks == 500, "the last engine")
+        causes = [
+            source.warnings.get("engine_metrics", "").rpartition(": ")[2] for source in core.registry.sources.values()
+        ]
+
+        assert ["status 302"] * len(moved) == causes[: len(moved)]
+        named = causes[len(moved) :][: len(nowhere.HOSTS)]
+        assert "its address is none" == named[0]
+        assert {"its address is none", "its name cannot be resolved"} >= set(named)
+        assert [""] * 3 == causes[-3:]
 
     asyncio.run(story())
 

@@ -17,6 +17,7 @@ from indexer.texts.engines import FAILURES_MAX, REST_S, Engines, EnginesFailed, 
 from indexer.texts.health import Health
 from indexer.texts.local import TextLimits
 from schemas.lookup import TextPrompt
+from tests.support import nowhere
 from tests.support.collecting import run_on, until
 from tests.support.core import ManualClock
 from tests.support.said import Said
@@ -110,6 +111,11 @@ _BAD: dict[str, Reply] = {
     "a fault": saying("500 Internal Server Error", b"{}"),
     "unknown": saying("404 Not Found", b"{}"),
     "elsewhere": saying("307 Temporary Redirect", b"", "location: http://127.0.0.1:1/tokenize"),
+    **{
+        f"to {place}": saying("307 Temporary Redirect", b"", f"location: {place}", "set-cookie: a=b")
+        for place in nowhere.LOCATIONS
+    },
+    "deep JSON": saying("200 OK", b'{"other":' + b"[" * 50_000),
     "no HTTP": saying("\r\n\r\n", b""),
     "compressed": saying("200 OK", b"\x1f\x8b\x08", "content-encoding: gzip"),
 }
@@ -125,6 +131,32 @@ def test_a_bad_engine_is_passed_over(bad: Reply) -> None:
                 assert list("é!".encode()) == await _ask(urls, within_s=2.0)
             with pytest.raises(EnginesFailed):
                 await _ask([one.url], within_s=SOON_S)
+
+    run_on("asyncio", body())
+
+
+@pytest.mark.parametrize("host", nowhere.HOSTS)
+def test_an_engine_whose_name_is_none_is_passed_over(host: str) -> None:
+    """As one that is not there."""
+
+    async def body() -> None:
+        async with engine() as other:
+            for _ in range(2):
+                assert list("é!".encode()) == await _ask([f"http://{host}:80", other.url])
+            with pytest.raises(EnginesFailed):
+                await _ask([f"http://{host}:80"])
+
+    run_on("asyncio", body())
+
+
+def test_no_cookie_is_kept() -> None:
+    """An engine could have as many kept as it likes."""
+
+    async def body() -> None:
+        async with engine(saying("200 OK", b'{"tokens":[1]}', "set-cookie: a=b")) as one, _asking() as (engines, clock):
+            for _ in range(2):
+                await engines.tokens([one.url], None, PROMPT, LIMITS, Patience(clock, clock.now() + LONG_S))
+            assert [] == one.cookies
 
     run_on("asyncio", body())
 
