@@ -159,7 +159,7 @@ class Refused(KvindexerError):
 def _problem(body: bytes) -> Json:
     try:
         problem = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return problem if isinstance(problem, dict) else {}
 
@@ -369,7 +369,7 @@ class Reply(NamedTuple):
         """What it says. Raises `BadAnswer`."""
         try:
             return json.loads(self.content)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise BadAnswer("the answer is no JSON: is this kvindexer?") from None
 
 
@@ -690,6 +690,10 @@ def _place(url: str) -> tuple[str, str, str, str | None]:
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username is not None:
         raise ValueError(wanted)
     origin = f"{parts.scheme}://{parts.netloc}"
+    try:
+        httpx.URL(origin).host  # noqa: B018  # as above
+    except (httpx.InvalidURL, ValueError):
+        raise ValueError("the host is no name, nor an address") from None
     return origin, origin, parts.path.rstrip("/"), None
 
 

@@ -47,6 +47,8 @@ TRACE_STATE_MAX: Final = 512
 """Of what a caller's `tracestate` says; a longer one is left out, as the standard allows."""
 TEXT_MAX: Final = 100
 FAULTS_FROM: Final = 500
+_BY_NOBODY: Final = frozenset({None, "fleet"})
+"""How a model was resolved that is known by the question alone; `fleet`: no engine names one, so all are meant."""
 SHUT_OUT: Final = frozenset({401, 403})
 """Whoever may not ask gets no span of ours."""
 
@@ -151,7 +153,7 @@ def parent_of(traceparent: bytes | str, tracestate: bytes | str | None) -> SpanC
 
 
 def _found(answer: LookupAnswer | Holdings) -> dict[str, str | int]:
-    """What is told of an answer. A model that nobody knows is a text of the caller's: it is left out."""
+    """What is told of an answer. A model that no engine and no setting names is a text of the caller's: left out."""
     if isinstance(answer, Holdings):
         matched = max((each.storage for each in answer.held), default=0)
         return {"state": answer.state, "holders": len(answer.held), "matched_tokens": matched}
@@ -161,7 +163,7 @@ def _found(answer: LookupAnswer | Holdings) -> dict[str, str | int]:
         "candidates": len(answer.pods),
         "matched_tokens": _most_matched(answer),
     }
-    if answer.model is not None and answer.reason != "model_unknown":
+    if answer.model is not None and answer.resolved_by not in _BY_NOBODY:
         told["model"] = answer.model[:TEXT_MAX]
     return told
 

@@ -22,6 +22,10 @@ TIMEOUT_S: Final = 10.0
 JSON: Final = (("content-type", "application/json"),)
 
 
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What reading another's JSON may raise."""
+
+
 class CommandFailed(Exception):
     """A subcommand ends with this line on stderr and this exit code: 1 = the service, 2 = what was typed."""
 
@@ -114,7 +118,7 @@ def problem_line(status: int, reason: str, body: bytes) -> str:
     """Status and, of a problem document, each field with its rule, what came and the hint."""
     try:
         problem = msgspec.json.decode(body, type=Problem)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return f"{status} {reason}, and not in this service's words: a gateway, or another service?"
     items = []
     for item in problem.errors:
@@ -128,7 +132,7 @@ def decoded(answer: bytes) -> object:
     """The JSON of an answer. Raises `CommandFailed` where it is none."""
     try:
         return msgspec.json.decode(answer)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise CommandFailed("the answer is no JSON: is this the service?") from error
 
 

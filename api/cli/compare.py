@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from api.cli import output
-from api.cli.client import CommandFailed, Named, ServiceClient, client_at
+from api.cli.client import UNREADABLE, CommandFailed, Named, ServiceClient, client_at
 from api.cli.compared import Difference, Held, Said, differences, said_by_dynamos, said_by_ours
 from api.cli.prompts import read_prompts
 from kvindexer_client import token_bytes
@@ -66,7 +66,7 @@ class _Side:
                 body = {"model_name": self._model, "token_ids": tokens}
                 return said_by_dynamos(self._client.request("POST", "/query", body))
             return said_by_ours(self._client.request("POST", self._path(), token_bytes(tokens), IDS))
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise CommandFailed(f"{self._client.url}: the answer is none of a lookup ({error})") from error
 
     def _path(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import msgspec
 
 import kvindexer_client
+from api.cli.client import UNREADABLE
 from indexer.doctor.exposition import samples
 from indexer.doctor.facts import Engine, Partitions, ServiceSeen
 from indexer.settings.sections import Settings
@@ -78,7 +80,9 @@ def ask_service(client: ServiceClient, clock: Clock) -> Told:
     if metrics is not None:
         text = metrics.decode("utf-8", "replace")
         seen.limits_reached = {
-            each.labels.get("limit", "?"): int(each.value) for each in samples(text, (LIMIT_REACHED,))
+            each.labels.get("limit", "?"): int(each.value)
+            for each in samples(text, (LIMIT_REACHED,))
+            if math.isfinite(each.value)
         }
     return Told(seen, None if sources is None else sources.sources, reading.settings())
 
@@ -132,14 +136,14 @@ class _Reading:
         try:
             told = msgspec.json.decode(content, type=dict[str, Any])
             return msgspec.convert({**told, "sources": []}, Settings)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             self._seen.refused["/v1/config"] = "settings of another version"
             return None
 
     def _as(self, path: str, content: bytes, shape: type[_Shape]) -> _Shape | None:
         try:
             return msgspec.json.decode(content, type=shape)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             self._seen.refused[path] = "an answer of another form: is this the service, and of this version?"
             return None
 
@@ -151,7 +155,7 @@ def _skew_s(date: str | None, before_us: int, after_us: int) -> float | None:
     """Its clock minus ours, beyond what the way and whole seconds explain."""
     try:
         told_us = int(parsedate_to_datetime(date or "").timestamp() * _SECOND_US)
-    except ValueError:
+    except (ValueError, OverflowError, TypeError):
         return None
     if told_us + _SECOND_US >= before_us and told_us <= after_us:
         return 0.0

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from api.cli.client import CommandFailed, ServiceClient, client_of
+from api.cli.client import UNREADABLE, CommandFailed, ServiceClient, client_of
 from api.cli.output import counted
 from schemas.rest import PartitionList, ReplicaDrained, ReplicaView
 
@@ -88,7 +88,7 @@ class _Waiting:
         answer = self._client.request("GET", "/v1/partitions")
         try:
             listed = msgspec.json.decode(answer, type=PartitionList)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise CommandFailed(f"the answer is no list of partitions ({error}): is this the service?") from error
         return next((view for view in listed.replicas if view.name == self._name), None)
 
@@ -113,7 +113,7 @@ class _Waiting:
 def _drained(answer: bytes) -> ReplicaDrained:
     try:
         return msgspec.json.decode(answer, type=ReplicaDrained)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise CommandFailed(f"the answer tells of no drain ({error}): is this the service?") from error
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from api.cli import output
-from api.cli.client import CommandFailed, ServiceClient, client_of
+from api.cli.client import UNREADABLE, CommandFailed, ServiceClient, client_of
 
 EVERY_S: float = 1.0
 MEMORY: str = (
@@ -81,7 +81,7 @@ def _print(client: ServiceClient, arguments: argparse.Namespace, console: Consol
         return
     try:
         shown = msgspec.json.decode(answer, type=Shown)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise CommandFailed(f"the answer is no list of partitions ({error}): is this the service?") from error
     print_partitions(shown, console)
 

@@ -66,7 +66,7 @@ def _listed(name: str) -> list[list[int]]:
     raw = read_bounded(name, "--prompts", FILE_BYTES_MAX)
     try:
         return _whole(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return list(_lines(raw))
 
 
@@ -76,7 +76,7 @@ def _lines(raw: bytes) -> Iterator[list[int]]:
             continue
         try:
             said = _line(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             rule = f"a JSON list of token ids, 0..{U32_MAX}, wanted"
             raise CommandFailed(f"--prompts: line {number}: {rule}", 2) from None
         yield said.token_ids if isinstance(said, _Line) else said

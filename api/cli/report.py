@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from api.cli import output
-from api.cli.client import CommandFailed, client_of
+from api.cli.client import UNREADABLE, CommandFailed, client_of
 
 
 class Ages(msgspec.Struct, kw_only=True):
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     try:
         shown = msgspec.json.decode(answer, type=Shown)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise CommandFailed(f"the answer is no report ({error}): is this the service?") from error
     print_report(shown, output.console())
     return 0

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from api.cli import output
-from api.cli.client import CommandFailed, ServiceClient
+from api.cli.client import UNREADABLE, CommandFailed, ServiceClient
 
 PAGE: Final = 1_000
 """Items the service gives at once."""
@@ -51,7 +51,7 @@ def run(client: ServiceClient, arguments: argparse.Namespace) -> int:
         return 0
     try:
         shown = [msgspec.json.decode(item, type=Item) for item in items]
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise CommandFailed(f"the answer is no history ({error}): is this the service?") from error
     print_history(shown, output.console(), complete=complete)
     return 0
@@ -68,7 +68,7 @@ def _asked(client: ServiceClient, arguments: argparse.Namespace) -> tuple[list[m
         answer = client.request("GET", f"/v1/sources/{quote(arguments.pod, safe='')}/history?{query}")
         try:
             page = msgspec.json.decode(answer, type=Page)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise CommandFailed("the answer is no history: is this the service?") from error
         items.extend(page.items)
         complete, after = complete and page.complete, page.next

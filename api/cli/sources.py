@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from api.cli import output, source_history
-from api.cli.client import CommandFailed, ServiceClient, client_of, decoded
+from api.cli.client import UNREADABLE, CommandFailed, ServiceClient, client_of, decoded
 from indexer.errors import SettingsError
 from indexer.settings import parse_source_flag
 
@@ -75,7 +75,7 @@ def _list(client: ServiceClient, arguments: argparse.Namespace) -> int:
         query = urlencode({name: value for name, value in given.items() if value is not None})
         try:
             page = msgspec.json.decode(client.request("GET", f"/v1/sources?{query}"), type=Page)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise CommandFailed("the answer is no list of sources: is this the service?") from error
         rows.extend(page.sources)
         after = page.next
@@ -86,7 +86,7 @@ def _list(client: ServiceClient, arguments: argparse.Namespace) -> int:
         return 0
     try:
         print_sources([msgspec.json.decode(row, type=Row) for row in rows], output.console())
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise CommandFailed(f"the answer is no list of sources ({error}): is this the service?") from error
     return 0
 

@@ -43,7 +43,7 @@ def parse_text(raw: bytes) -> list[int]:
     """
     try:
         ids = msgspec.json.decode(raw, type=list[int])
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         ids = [_number(word[0], word.start(), raw) for word in _WORD.finditer(raw)]
     if not ids:
         raise CommandFailed("--tokens: no token id found", 2)

@@ -309,10 +309,12 @@ def test_what_the_service_says_of_itself_does_not_show_it(running: Running) -> N
 def test_no_trace_shows_it(running: Running) -> None:
     """Of a lookup, and of what the engine said; of all that the other tests ask it is looked at in the end."""
     asked = {"token_ids": planted.TOKENS, "model": planted.PROMPT, "cache_salt": planted.SALT}
-    answer = httpx.post(f"{running.url}/v1/lookup", json=asked, headers=_shown(planted.BEARER), timeout=DEADLINE_S)
+    for named in ({}, {"pods": ["nobody"]}, {"pods": ["p", "nobody"]}):
+        body = {**asked, **named}
+        answer = httpx.post(f"{running.url}/v1/lookup", json=body, headers=_shown(planted.BEARER), timeout=DEADLINE_S)
+        assert 200 == answer.status_code, answer.text
     kinds = {"lookup", "batch apply", "journal"}
 
-    assert 200 == answer.status_code
     wait_for(lambda: kinds <= {span.name for span in running.collector.spans}, "spans of every kind")
     for sent in running.collector.raw:
         _assert_clean(sent, "a request to the collector")

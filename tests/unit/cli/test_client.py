@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from api.cli.client import CommandFailed, Named, ServiceClient, problem_line
+from api.cli.client import CommandFailed, Named, ServiceClient, decoded, problem_line
+from indexer.__main__ import main
 from tests.support.certificates import Authority
 
 PROBLEM = {
@@ -30,6 +31,10 @@ PROBLEM = {
 }
 
 
+DEEP = b'{"a":' + b"[" * 100_000
+"""JSON that no reader follows to its bottom."""
+
+
 class Elsewhere(http.server.BaseHTTPRequestHandler):
     """A server that answers what its path asks for."""
 
@@ -39,6 +44,8 @@ class Elsewhere(http.server.BaseHTTPRequestHandler):
         status, body = {
             "/ok": (200, b"{}"),
             "/problem": (422, json.dumps(PROBLEM).encode()),
+            "/ok/deep": (200, DEEP),
+            "/ok/deep%20problem": (502, DEEP),
             "/other": (502, b"<html>bad gateway"),
             "/base/ok": (200, b"[]"),
         }[self.path]
@@ -89,6 +96,55 @@ def test_another_server_is_told_by_its_status(elsewhere: http.server.HTTPServer)
     """A gateway in between may answer anything."""
     with pytest.raises(CommandFailed, match="answered 502 Bad Gateway"):
         ServiceClient(f"http://127.0.0.1:{elsewhere.server_port}").request("GET", "/other")
+
+
+def test_what_is_nested_without_end_is_no_answer(elsewhere: http.server.HTTPServer) -> None:
+    """Neither as a problem nor as anything else."""
+    client = ServiceClient(f"http://127.0.0.1:{elsewhere.server_port}")
+    with pytest.raises(CommandFailed, match="is no JSON"):
+        decoded(client.request("GET", "/ok/deep"))
+    with pytest.raises(CommandFailed, match="answered 502 Bad Gateway, and not in this service's words"):
+        client.request("GET", "/ok/deep problem")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "lookup --tokens {ids}",
+        "explain --tokens {ids}",
+        "sources",
+        "sources --json",
+        "sources history a",
+        "partitions",
+        "drain r",
+        "report staleness",
+        "report consistency",
+        "compare {url} {url} --prompts {ids}",
+    ],
+)
+@pytest.mark.parametrize("said", [DEEP, b'{"a":"\xff"}', b"[]", b"nothing"], ids=["deep", "no UTF-8", "a list", "none"])
+def test_no_command_falls_over_an_answer(
+    command: str, said: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever is at the address: a line that says so."""
+    ids = tmp_path / "ids.json"
+    ids.write_text("[1, 2, 3]")
+    head = f"HTTP/1.1 200 OK\r\ncontent-length: {len(said)}\r\nconnection: close\r\n\r\n".encode()
+    with answering(head + said) as port:
+        url = f"http://127.0.0.1:{port}"
+        words = command.format(ids=ids, url=url).split()
+        code = main([*words, *([] if "compare" in words else ["--url", url])])
+    told = capsys.readouterr().err
+
+    assert (1, 1) == (code, told.count("\n")), told
+    assert told.startswith("kvindexer: ")
+
+
+def test_an_address_that_is_none_is_told_before_anything_is_sent() -> None:
+    """It is what was typed that is wrong."""
+    with pytest.raises(CommandFailed, match="--url: the host is no name, nor an address") as caught:
+        ServiceClient("http://xn--a:8181")
+    assert 2 == caught.value.exit_code
 
 
 def test_a_problem_without_fields_shows_its_detail() -> None:

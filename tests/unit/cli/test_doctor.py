@@ -31,6 +31,8 @@ DATE = "Tue, 14 Nov 2023 22:13:20 GMT"
         (DATE, -10_000_000, 9.5),
         (None, 0, None),
         ("yesterday", 0, None),
+        ("Fri, 31 Dec 99999 23:59:59 GMT", 0, None),
+        ("Fri, 31 Dec 2023 23:59:59 +99999999999", 0, None),
     ],
 )
 def test_the_clock_of_a_date_in_whole_seconds(date: str | None, off_us: int, skew_s: float | None) -> None:
@@ -78,9 +80,38 @@ def test_one_answer_that_is_odd_hides_no_other() -> None:
     assert told.seen.ready
 
 
+_DEEP = b'{"other":' + b"[" * 100_000
+
+
+@pytest.mark.parametrize("body", [_DEEP, b'{"other":"\xff"}', b'"\xff"'], ids=["deep", "no UTF-8", "no text"])
+@pytest.mark.parametrize(
+    "path", ["readyz", "v1__sources", "v1__partitions", "v1__reports__staleness", "v1__config", "metrics"]
+)
+def test_what_cannot_be_read_to_its_end_hides_no_other(path: str, body: bytes) -> None:
+    """Nothing that answers there makes doctor fall over."""
+    with telling(answers(**{path: body})) as address:
+        told = ask_service(ServiceClient(f"http://{address}"), SystemClock())
+
+    named = f"/{path.replace('__', '/')}"
+    assert {named} >= set(told.seen.refused)
+    assert None is told.seen.trouble
+    assert "1" == told.seen.version
+
+
+def test_a_count_that_is_no_number_is_passed_over() -> None:
+    """Anything may stand where a number should."""
+    name = "kvindexer_limit_reached_total"
+    lines = [f'{name}{{limit="{n}"}} {value}' for n, value in enumerate(("NaN", "+Inf", "-Inf", "1e999", "x", "2"))]
+    with telling(answers(metrics="\n".join(lines).encode())) as address:
+        told = ask_service(ServiceClient(f"http://{address}"), SystemClock())
+
+    assert {"5": 2} == told.seen.limits_reached
+
+
 @pytest.mark.parametrize(
     ("answers", "why"),
     [
+        ({"/v1/version": _DEEP}, "answers, and otherwise than kvindexer does"),
         ({}, "answers 404 at /v1/version: is this kvindexer?"),
         ({"/v1/version": b"<html>"}, "answers, and otherwise than kvindexer does"),
     ],

@@ -127,6 +127,44 @@ def test_an_answer_is_told_in_numbers() -> None:
     assert ("exact", 1, 32) == (held["state"], held["holders"], held["matched_tokens"])
 
 
+STRANGE = "what a caller said"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        LookupQuery(tokens=u32(prompt(3)), model=STRANGE),
+        LookupQuery(tokens=u32(prompt(3)), model=STRANGE, pods=("nobody",)),
+        LookupQuery(tokens=u32(prompt(3)), model=STRANGE, pods=("a", "nobody")),
+        LookupQuery(tokens=u32(prompt(3)), model=STRANGE, pods=("a",)),
+        LookupQuery(tokens=u32(prompt(3)), model=STRANGE, overdue=True),
+        LookupQuery(tokens=u32(prompt(3)), model=STRANGE, overdue=True, pods=("nobody",)),
+    ],
+    ids=["alone", "of nobody", "of one and nobody", "of one", "late", "late, of nobody"],
+)
+@pytest.mark.parametrize("of_engine", ["m", None, "no engine"])
+def test_a_model_that_nobody_knows_is_a_text_of_the_callers(query: LookupQuery, of_engine: str | None) -> None:
+    """Whatever else there is to say of the answer, and also where no engine names a model and all are meant."""
+    core, kept = Core(), Kept()
+    if of_engine != "no engine":
+        core.engine("a", model=of_engine).say(stored([1, 2], prompt(2)))
+    traced(1.0, kept).lookup(Asked("rest", "bytes"), core.lookup.answer(query), 200, 0.0)
+    (span,) = kept.spans
+
+    assert STRANGE not in str(dict(span.attributes or {}))
+
+
+def test_a_model_by_another_name_is_told_by_its_own() -> None:
+    """An adapter means its base, also in an answer that came too late."""
+    core, kept = Core(), Kept()
+    core.engine("a", model="m").say(stored([1], prompt(1), lora_name="sql"))
+    for overdue in (False, True):
+        query = LookupQuery(tokens=u32(prompt(1)), model="sql", overdue=overdue)
+        traced(1.0, kept).lookup(Asked("rest", "bytes"), core.lookup.answer(query), 200, 0.0)
+
+    assert ["m", "m"] == [dict(span.attributes or {}).get("model") for span in kept.spans]
+
+
 @pytest.mark.parametrize("encoding", ["json", "msgpack", "proto"])
 @pytest.mark.parametrize("blocks", [0, 2, 5])
 def test_the_longest_match_is_told_however_it_is_encoded(encoding: Encoding, blocks: int) -> None:
