@@ -162,7 +162,7 @@ def test_a_collector_that_drips_is_asked_again_and_holds_up_no_stop(collector: O
         sent.end(2)
         async with asyncio.timeout(20.0), running(sent):
             await until(lambda: sent.counts["sent"] == 2, "spans in another request")
-            collector.answers = [DRIPS]
+            collector.answers = 1_000 * [DRIPS]
             asked = collector.asked
             sent.end()
             await until(lambda: collector.asked > asked, "a request under way")
@@ -170,7 +170,7 @@ def test_a_collector_that_drips_is_asked_again_and_holds_up_no_stop(collector: O
     asyncio.run(play())
 
     assert {"sent": 2, "dropped": 1} == +sent.counts
-    assert ("WARNING", "traces: the collector at telemetry.otlp_endpoint: TimeoutError") == sent.said.lines[0]
+    assert "Timeout" in sent.said.lines[0][1]
 
 
 def test_what_the_protocol_has_no_form_for_harms_nothing(collector: OtlpCollector) -> None:
