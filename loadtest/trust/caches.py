@@ -40,6 +40,9 @@ class Cache:
         """What follows a block, by that block's hash and the tokens that follow."""
         self.sizes: list[int] = []
         """Different blocks held, by message."""
+        self.computed_again: int | None = None
+        """The first message that stores several blocks at once that are held, while none was ever taken back."""
+        self._takes_back = False
 
     def take(self, sequence: int, events: Iterable[dict[str, Any]]) -> None:
         """One message."""
@@ -52,16 +55,19 @@ class Cache:
             for each in event["block_hashes"]:
                 before.setdefault(each, each in self._copies)
             if event["type"] == "BlockStored":
-                self._store(event)
+                self._store(event, sequence)
             else:
+                self._takes_back = True
                 self._remove(event["block_hashes"])
         for each, held in before.items():
             if held != (each in self._copies):
                 self._toggled[each].append(sequence)
         self.sizes.append(len(self._copies))
 
-    def _store(self, event: dict[str, Any]) -> None:
+    def _store(self, event: dict[str, Any], sequence: int) -> None:
         parent, tokens = event["parent_block_hash"], event["token_ids"]
+        if sum(each in self._copies for each in event["block_hashes"]) > 1 and not self._takes_back:
+            self.computed_again = sequence if self.computed_again is None else self.computed_again
         for index, each in enumerate(event["block_hashes"]):
             self._copies[each] += 1
             self._after[parent, tuple(tokens[index * BLOCK : (index + 1) * BLOCK])] = each
@@ -102,6 +108,11 @@ class Caches:
     def size(self, pod: int, moment: Moment) -> int:
         """Different blocks that the engine held then."""
         return self._caches[pod, moment.life].sizes[moment.sequence] if moment.sequence >= 0 else 0
+
+    def has_computed_again(self, pod: int, moment: Moment) -> bool:
+        """Whether it had by then stored what it was held to hold, and had taken nothing back."""
+        first = self._caches[pod, moment.life].computed_again
+        return first is not None and moment.sequence >= first
 
     def checked(self, probes: Iterable[Probe], prompts: Sequence[Sequence[int]]) -> Caches:
         """Itself, where it says at every recorded question what the engines said; AssertionError where it does not."""

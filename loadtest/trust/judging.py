@@ -1,9 +1,9 @@
 """What an answer is worth beside the truth. Pure.
 
-Three things an entry that calls itself certain (live, bound exact) may be: right now; right at the message that it
-names, while what the engine did since has not come, or is never said (`outrun`); or wrong at that very message (a
-violation).
-Where an engine's words themselves are not true, what it said decides whether anybody could know.
+Four things an entry that calls itself certain (live, bound exact) may be, beside the recorded truth: right; right at
+the message that it names and not any more, as what came since is on its way (`outrun`); not right as far as what the
+engine published up to that message could not tell (`unknown`), by rules for each fault that are not the service's
+(`unsaid`); or wrong, a violation.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 EXAMPLES_MAX: Final = 5
+PROBE_S: Final = 5.0
+"""`events.probe_interval_s` as it is by default."""
+NOTICED_MAX_S: Final = 1.0
+"""Beyond a probe interval with a replay endpoint; in all, where the engine's next message tells."""
 NO_TOKENS: Final = 1e-9
 """In place of no hit tokens at all, to divide by."""
 
@@ -42,12 +46,12 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 class Truth:
     """Of one engine and prompt, tokens: held `now`, and after the message that the entry names (`then`).
 
-    `said`: what the engine's own words come to by then, which differs where they are not true.
+    Where what is published up to there cannot tell, `unknown` is the number that nobody could know better; else None.
     """
 
     now: int
     then: int
-    said: int
+    unknown: int | None = None
 
 
 @dataclass(slots=True)
@@ -60,7 +64,14 @@ class Figures:
     exact: int = 0
     violations: int = 0
     outrun: int = 0
-    """Entries, certain and right at the message they name, and not any more."""
+    """Entries, certain and right at the message they name, and not any more: the next one is on its way."""
+    unknown: int = 0
+    """Entries, certain and not right, as nobody could know; by how many tokens."""
+    unknown_tokens: int = 0
+    rested: list[tuple[float, int]] = field(default_factory=list)
+    """How long answers were so: seconds, and messages of an engine whose words are not true."""
+    unending: int = 0
+    """How often they were so to the end."""
     samples: int = 0
     """Entries of settled answers, whether certain or not; `right` of them to the token."""
     right: int = 0
@@ -75,10 +86,9 @@ class Figures:
     examples: list[str] = field(default_factory=list)
     """Of violations."""
 
-    def note(self, told: Told, truth: Truth, *, settled: bool, where: str = "") -> None:
-        """One entry."""
-        if told.certain:
-            self._note_certain(told, truth, where)
+    def note(self, told: Told, truth: Truth, *, settled: bool, where: str = "") -> bool:
+        """One entry. Whether it is certain and not right, as nobody could know."""
+        unknown = told.certain and self._note_certain(told, truth, where)
         if settled:
             self.samples += 1
             self.right += told.reusable_tokens == truth.now
@@ -86,14 +96,23 @@ class Figures:
             self.true_tokens += truth.now
             self.false_tokens += max(0, told.reusable_tokens - truth.now)
             self.lost_tokens += max(0, truth.now - told.reusable_tokens)
+        return unknown
 
-    def _note_certain(self, told: Told, truth: Truth, where: str) -> None:
-        if told.reusable_tokens not in {truth.then, truth.said}:
+    def _note_certain(self, told: Told, truth: Truth, where: str) -> bool:
+        said = told.reusable_tokens
+        if said == truth.now == truth.then:
+            return False
+        if said == truth.unknown:
+            self.unknown += 1
+            self.unknown_tokens += abs(said - truth.now)
+            return True
+        if said != truth.then:
             self.violations += 1
             if len(self.examples) < EXAMPLES_MAX:
                 self.examples.append(f"{where}: {told} where {truth}")
-        elif told.reusable_tokens != truth.now:
+        else:
             self.outrun += 1
+        return False
 
     def note_answer(self, state: str, *, settled: bool) -> None:
         """One answer, besides its entries."""

@@ -31,7 +31,7 @@ def _played(name: str, rate: float, *, replay: bool, replay_loses: bool = False)
     recording = recorded(name)
     lost = losses(recording.messages, rate, f"{name} {rate}")
     settings = {"events__probe_interval_s": str(PROBE_S)}
-    with Play(recording, replay=replay, lost=lost, replay_loses=replay_loses) as play:
+    with Play(recording, replay=replay, lost=lost, replay_loses=replay_loses, probe_s=PROBE_S) as play:
         with Served(play.fleet.source_flags(), **settings) as service:
             play.ask_at(service.url)
             play.wait_heard()

@@ -6,6 +6,7 @@ generations only grow, and the newest one is noted before an engine begins anew.
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Final, Self
 
@@ -13,13 +14,15 @@ from api.demo.fleet import TraceFleet
 from api.demo.publisher import ReplayFault
 from loadtest.trust.asking import WAIT_MAX_S, Answer, Asker
 from loadtest.trust.caches import Moment
-from loadtest.trust.judging import Figures, Told, Truth
+from loadtest.trust.judging import NOTICED_MAX_S, PROBE_S, Figures, Told, Truth
+from loadtest.trust.unsaid import Rest, Rests, Unsaid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from api.demo.trace import TraceMessage
     from loadtest.trust.recordings import Place, Recorded
+    from loadtest.trust.unsaid import Words
 
 LOOPBACK: Final = "tcp://127.0.0.1:0"
 LOOK_S: Final = 0.005
@@ -28,10 +31,10 @@ LOOK_S: Final = 0.005
 class Play:
     """Engines of one recording. A context manager: nothing listens any more afterwards.
 
-    `messages`: what is sent in place of the recorded ones; `said`: what an engine's words come to, where they are not
-    true; `lost`: places of messages that no subscriber gets; `listeners`: how many have to listen to an engine;
-    `fed`: what engines hold is reported back for each settled answer; `replay_loses`: what got lost is lost in a
-    replay once more.
+    `messages`: what is sent in place of the recorded ones, whose `words` are not true; `lost`: places of messages that
+    no subscriber gets; `probe_s`: how often the replay of an idle engine is asked, whose answer is to be known a second
+    later; `replay_loses`: what got lost is lost in a replay once more; `listeners`: how many have to listen to an
+    engine; `fed`: what engines hold is reported back for each settled answer.
     """
 
     def __init__(
@@ -40,7 +43,8 @@ class Play:
         *,
         replay: bool,
         messages: Sequence[TraceMessage] | None = None,
-        said: Callable[[int, Moment, Sequence[int]], int] | None = None,
+        words: Words | None = None,
+        probe_s: float = PROBE_S,
         lost: frozenset[int] = frozenset(),
         listeners: int = 1,
         fed: bool = False,
@@ -57,7 +61,8 @@ class Play:
         self.listeners = listeners
         self._fed, self._replay_loses = fed, replay_loses
         self._messages = recorded.messages if messages is None else messages
-        self._said = recorded.caches.held if said is None else said
+        self._words = words
+        self._known_within_s = probe_s + NOTICED_MAX_S if replay and not replay_loses else math.inf
         self._delivered = dict(self.published)
         self._lives: list[list[tuple[int, int]]] = [[(0, 0)] for _ in self.pods]
         """By engine: the generation after which each of its processes began, as far as generations tell."""
@@ -68,7 +73,7 @@ class Play:
         """And how long at most they were."""
         self._ailing_since: float | None = None
         self._unheard = False
-        self._empty: set[int] = set()
+        self._unsaid, self._rests = Unsaid(), Rests()
         self._asker: Asker | None = None
 
     def __enter__(self) -> Self:
@@ -76,6 +81,8 @@ class Play:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.figures.rested += self._rests.lasted
+        self.figures.unending += self._rests.unending
         if self._asker is not None:
             self._asker.close()
         self.fleet.close()
@@ -103,9 +110,12 @@ class Play:
         """The messages up to that place. A process that ends is killed; the next one is heard before it speaks."""
         for number in range(self.position, until):
             message = self._messages[number]
-            if message.life != self.published[message.pod].life:
+            is_another = message.life != self.published[message.pod].life
+            if is_another:
                 self._begin_anew(message)
             self._publish(message, lost=number in self.lost)
+            if is_another:
+                self.settle()
         self.position = max(self.position, until)
 
     def _publish(self, message: TraceMessage, *, lost: bool) -> None:
@@ -113,12 +123,14 @@ class Play:
             fault = ReplayFault(omit=frozenset({message.sequence}))
             self.fleet.engines[message.pod].fault_next_replay(fault)
         self.fleet.publish(message, lost=lost)
-        self._empty.discard(message.pod)
+        self._unsaid.publishes(message.pod)
         moment = self.published[message.pod] = Moment(message.life, message.sequence)
         if lost:
+            self._unsaid.does(message.pod, moment, time.monotonic())
             self._lose_tail(message.pod)
             self.ails()
         else:
+            self._unsaid.speaks(message.pod)
             self._delivered[message.pod] = moment
             if not self._unheard:
                 self._forget_tail(message.pod)
@@ -143,7 +155,9 @@ class Play:
         self.ails()
         self.fleet.enter_life(message)
         self._lives[message.pod].append((newest, message.life))
-        self.published[message.pod] = self._delivered[message.pod] = Moment(message.life, -1)
+        begun = self.published[message.pod] = self._delivered[message.pod] = Moment(message.life, -1)
+        self._unsaid.speaks(message.pod)
+        self._unsaid.does(message.pod, begun, killed_at)
         self._forget_tail(message.pod)
         engine.wait_subscribers(self.listeners, WAIT_MAX_S)
         told = self._telling_prompt(message.pod)
@@ -167,7 +181,7 @@ class Play:
 
     def reset_in_silence(self, pod: int) -> None:
         """The engine empties its cache, and says nothing before its next message."""
-        self._empty.add(pod)
+        self._unsaid.empties(pod, time.monotonic())
 
     def go_unheard(self) -> None:
         """From now on nobody hears the engines who could tell the one that is asked; until all is well again."""
@@ -175,6 +189,12 @@ class Play:
         for pod in self.published:
             self._lose_tail(pod)
         self.ails()
+
+    def hear_again(self) -> None:
+        """Another replica has taken over; what was lost meanwhile stays lost."""
+        self._unheard = False
+        for pod in list(self._tail_lost_at):
+            self._forget_tail(pod)
 
     def ails(self) -> None:
         """Something has gone wrong just now: from here on it is counted until answers are exact again."""
@@ -220,15 +240,14 @@ class Play:
 
     def _ask_one(self, prompt: int, *, settled: bool) -> Answer:
         tokens = self.recorded.prompts[prompt]
+        asked_at = time.monotonic()
         answer = self.asker.ask(tokens)
         self.figures.note_answer(answer.state, settled=settled)
         reuse: list[dict[str, object]] = []
         for told in answer.pods:
             pod = self.pods.index(told.pod)
             self._note_reliance(pod, told)
-            truth = self._truth(pod, told, tokens)
-            where = f"{self.recorded.name} n={self.position} prompt={prompt}"
-            self.figures.note(told, truth, settled=settled, where=where)
+            truth = self._judge(pod, told, prompt, asked_at, settled=settled)
             reuse.append({"request_id": answer.request_id, "pod": told.pod, "cached_tokens": truth.now})
         if self._fed and settled:
             self.asker.report_reuse(reuse)
@@ -244,10 +263,34 @@ class Play:
             began = self._rests_since.setdefault(pod, now)
             self._rested_s[pod] = max(self._rested_s.get(pod, 0.0), now - began)
 
-    def _truth(self, pod: int, told: Told, tokens: Sequence[int]) -> Truth:
-        held, then = self.recorded.caches.held, self._moment(pod, told)
-        now = 0 if pod in self._empty else held(pod, self.published[pod], tokens)
-        return Truth(now, held(pod, then, tokens), self._said(pod, then, tokens))
+    def _judge(self, pod: int, told: Told, prompt: int, now: float, *, settled: bool) -> Truth:
+        named, published = self._moment(pod, told), self.published[pod]
+        since = self._unknown_since(pod, named)
+        truth = self._truth(pod, named, prompt, None if since is None else now - since)
+        where = f"{self.recorded.name} n={self.position} prompt={prompt}"
+        if self.figures.note(told, truth, settled=settled, where=where):
+            rest = Rest(now, None, published.sequence) if since is None else Rest(since, named, published.sequence)
+            self._rests.goes_on(pod, rest)
+        else:
+            self._rests.hears(pod, named, published, certain=told.certain, now=now)
+        return truth
+
+    def _unknown_since(self, pod: int, named: Moment) -> float | None:
+        """Since when who knows it up to there could not know better, though its words are true."""
+        if self._unheard:  # the replica that owned it knew
+            return None
+        since = self._unsaid.emptied_since(pod, named, self.published[pod])
+        return self._unsaid.lost_since(pod, named, self._delivered[pod]) if since is None else since
+
+    def _truth(self, pod: int, named: Moment, prompt: int, unknown_s: float | None) -> Truth:
+        held, tokens = self.recorded.caches.held, self.recorded.prompts[prompt]
+        is_empty = self._unsaid.is_empty(pod)
+        now, then = 0 if is_empty else held(pod, self.published[pod], tokens), held(pod, named, tokens)
+        if unknown_s is None:
+            said = self._words.unknown(pod, named, tokens) if self._words else None
+            return Truth(now, then, None if said == then else said)
+        is_due = not is_empty and unknown_s > self._known_within_s
+        return Truth(now, now) if is_due else Truth(now, then, then)
 
     def _named(self, answer: Answer) -> dict[int, Moment]:
         return {pod: self._moment(pod, told) for told in answer.pods for pod in (self.pods.index(told.pod),)}

@@ -94,7 +94,7 @@ def owner_killed(*, replay: bool = False, rate: float = 0.0) -> Figures:
     lost = losses(recording.messages, rate, "replicas")
     whole = replay or not lost
     victim = ""
-    with Play(recording, replay=replay, lost=lost) as play, Pair(play) as pair:
+    with Play(recording, replay=replay, lost=lost, probe_s=PROBE_S) as play, Pair(play) as pair:
         for place in recording.places:
             if place.n > third and not victim:
                 play.publish(third)
@@ -110,6 +110,8 @@ def owner_killed(*, replay: bool = False, rate: float = 0.0) -> Figures:
             play.settle()
             if whole:
                 play.heal(place.prompts[0])
+            else:
+                play.hear_again()
             play.ask_place(place)
         return play.figures
 

@@ -6,11 +6,13 @@ nobody could know is counted apart, with the time until it was noticed; and wher
 
 from __future__ import annotations
 
+import time
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from loadtest.report import Result, Target, begin
 from loadtest.trust import lies, losses, replicas, reported, restarts, silences
-from loadtest.trust.judging import Outcome
+from loadtest.trust.judging import NOTICED_MAX_S, PROBE_S, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,10 +22,6 @@ if TYPE_CHECKING:
 
 NAMES: Final = ("basic", "clear", "eviction")
 RATES: Final = (0.0, 0.001, 0.01, 0.05)
-PROBE_S: Final = 5.0
-"""`events.probe_interval_s` as it is by default."""
-NOTICED_MAX_S: Final = 1.0
-"""Beyond a probe interval with a replay endpoint; in all, where the engine's next message tells."""
 EXACT_MIN: Final = 99.9
 """Percent of settled answers."""
 
@@ -42,16 +40,16 @@ class Fault(NamedTuple):
     whole: bool = False
 
 
-def run(*, names: Sequence[str] = NAMES, rates: Sequence[float] = RATES, turns: int = 3) -> Result:
-    """Measure."""
+def run(*, names: Sequence[str] = NAMES, rates: Sequence[float] = RATES, turns: int = 3, brief: bool = False) -> Result:
+    """Measure. `brief`: what lies is not tried with and without replay."""
     result = begin("trust", {"recordings": ", ".join(names), "probe interval s": PROBE_S, "lease s": replicas.LEASE_S})
-    faults = [*_losses(names, rates), *_restarts(), *_silences(turns), *_lies()]
     rows: list[Row] = []
-    for fault in faults:
+    for fault in faults(names=names, rates=rates, turns=turns, brief=brief):
+        began = time.monotonic()
         told = fault.play()
         outcome = told if isinstance(told, Outcome) else Outcome(told)
         rows.append(_row(fault, outcome))
-        print(f"  {rows[-1]}", flush=True)
+        print(f"  {rows[-1]}, in {time.monotonic() - began:.0f} s", flush=True)
         for example in outcome.figures.examples:
             print(f"    VIOLATION {example}", flush=True)
         result.targets += _targets(fault, outcome)
@@ -61,12 +59,18 @@ def run(*, names: Sequence[str] = NAMES, rates: Sequence[float] = RATES, turns: 
     return result
 
 
+def faults(*, names: Sequence[str], rates: Sequence[float], turns: int, brief: bool) -> list[Fault]:
+    """All rows."""
+    both = (True,) if brief else (True, False)
+    return [*_losses(names, rates), *_restarts(brief=brief), *_silences(turns), *_lies(both)]
+
+
 def _losses(names: Sequence[str], rates: Sequence[float]) -> list[Fault]:
     limit = losses.PROBE_S + NOTICED_MAX_S
     dropped = [
         Fault(
             f"{rate:.1%} of messages lost" if rate else "nothing lost",
-            "yes" if replay else "no",
+            _yes(replay),
             lambda rate=rate, replay=replay: losses.lossy(names, rate, replay=replay),  # type: ignore[misc]
             limit if replay else None,
             whole=replay or not rate,
@@ -79,23 +83,23 @@ def _losses(names: Sequence[str], rates: Sequence[float]) -> list[Fault]:
     return [*dropped, twice]
 
 
-def _restarts() -> list[Fault]:
+def _restarts(*, brief: bool) -> list[Fault]:
     taken_s = replicas.LEASE_S + NOTICED_MAX_S
     return [
         Fault("engines killed", "yes", lambda: restarts.engines_killed(replay=True), NOTICED_MAX_S, whole=True),
         Fault("engines killed", "no", lambda: restarts.engines_killed(replay=False), whole=True),
         Fault("service killed", "yes", lambda: restarts.service_killed(replay=True), NOTICED_MAX_S, whole=True),
         Fault("service killed", "no", lambda: restarts.service_killed(replay=False)),
-        Fault("owner of two replicas killed, back later", "no", replicas.owner_killed, taken_s, whole=True),
         *(
             Fault(
-                "the same, 1 % of messages lost",
-                "yes" if replay else "no",
-                lambda replay=replay: replicas.owner_killed(replay=replay, rate=0.01),  # type: ignore[misc]
+                f"owner of two replicas killed{', 1 % of messages lost' if rate else ''}",
+                _yes(replay),
+                lambda replay=replay, rate=rate: replicas.owner_killed(replay=replay, rate=rate),  # type: ignore[misc]
                 taken_s,
-                whole=replay,
+                whole=replay or not rate,
             )
-            for replay in (True, False)
+            for rate, replay in ((0.0, True), (0.0, False), (0.01, True), (0.01, False))
+            if not brief or replay == bool(rate)
         ),
     ]
 
@@ -110,33 +114,43 @@ def _silences(turns: int) -> list[Fault]:
             whole=True,
         ),
         Fault(
-            "the same, until the next message",
+            "last message of an idle engine lost",
             "no",
             lambda: silences.lost_last_message(replay=False, turns=turns),
             NOTICED_MAX_S,
         ),
-        Fault(
-            "silent reset, until the next message",
-            "yes",
-            lambda: silences.silent_reset(replay=True),
-            NOTICED_MAX_S,
-            whole=True,
-        ),
-    ]
-
-
-def _lies() -> list[Fault]:
-    return [
         *(
-            Fault(f"another block size told {when}", "yes", lambda when=when: lies.block_size(when))  # type: ignore[misc]
-            for when in lies.BLOCK_SIZES
+            Fault(
+                "silent reset",
+                _yes(replay),
+                lambda replay=replay: silences.silent_reset(replay=replay),  # type: ignore[misc]
+                NOTICED_MAX_S,
+                whole=True,
+            )
+            for replay in (True, False)
         ),
-        Fault("no removals told, capacity known", "yes", lambda: lies.no_removals(capacity=True)),
-        Fault("no removals told, capacity unknown", "yes", lambda: lies.no_removals(capacity=False)),
-        Fault("no removals told of the cpu tier", "yes", lambda: lies.no_removals_of("cpu")),
-        Fault("no removals told of the storage tier", "yes", lambda: lies.no_removals_of("storage")),
-        Fault("1 % of messages lost, real reuse reported", "no", reported.reuse_reported),
     ]
+
+
+def _lies(both: Sequence[bool]) -> list[Fault]:
+    told: list[Fault] = []
+    for replay in both:
+        plays: dict[str, Callable[[], Figures | Outcome]] = {
+            **{
+                f"another block size told {when}": partial(lies.block_size, when, replay=replay)
+                for when in lies.BLOCK_SIZES
+            },
+            "no removals told, capacity known": partial(lies.no_removals, replay=replay, capacity=True),
+            "no removals told, capacity unknown": partial(lies.no_removals, replay=replay, capacity=False),
+            "no removals told of the cpu tier": partial(lies.no_removals_of, "cpu", replay=replay),
+            "no removals told of the storage tier": partial(lies.no_removals_of, "storage", replay=replay),
+        }
+        told += [Fault(name, _yes(replay), play) for name, play in plays.items()]
+    return [*told, Fault("1 % of messages lost, real reuse reported", "no", reported.reuse_reported)]
+
+
+def _yes(replay: bool) -> str:  # noqa: FBT001  what it is about is its name
+    return "yes" if replay else "no"
 
 
 def _row(fault: Fault, outcome: Outcome) -> Row:
@@ -148,9 +162,15 @@ def _row(fault: Fault, outcome: Outcome) -> Row:
         "exact %": round(100 * figures.exact_share, 2),
         "violations": figures.violations,
         "outrun": figures.outrun,
+        "could not be known": figures.unknown,
+        "tokens of these": figures.unknown_tokens,
+        "until noticed s": "never" if figures.unending else _longest([seconds for seconds, _ in figures.rested]),
+        "messages until then": max((count for _, count in figures.rested), default=0) or None,
         "noticed within s": _longest(figures.noticed_s),
-        "invented hit tokens %": round(100 * figures.false_share, 3),
-        "lost hit tokens %": round(100 * figures.lost_share, 3),
+        "false hit tokens": figures.false_tokens,
+        "false %": round(100 * figures.false_share, 3),
+        "lost hit tokens": figures.lost_tokens,
+        "lost %": round(100 * figures.lost_share, 3),
         "healed within s": _longest(figures.healed_s),
         "report": f"off by {outcome.off}" if outcome.off else outcome.report,
     }

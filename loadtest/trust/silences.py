@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from loadtest.trust import losses
 from loadtest.trust.caches import Moment
 from loadtest.trust.playing import Play
 from loadtest.trust.recordings import recorded
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from loadtest.trust.judging import Figures
     from loadtest.trust.recordings import Recorded
 
+IDLE_S: Final = 1.0
+"""After a silent reset; of which nothing is heard for as long as an engine is idle."""
+LOOK_RARELY_S: Final = 0.1
 TELLING: Final = 8
 """Prompts asked while nothing is known."""
 
@@ -26,7 +30,7 @@ def lost_last_message(*, replay: bool, turns: int = 1) -> Figures:
     Without replay the next message tells.
     """
     recording = recorded("eviction")
-    outrun = 0
+    resting = 0
     with Play(recording, replay=replay, lost=_last_of_each(recording, turns)) as play:
         with Served(play.fleet.source_flags()) as service:
             play.ask_at(service.url)
@@ -35,21 +39,21 @@ def lost_last_message(*, replay: bool, turns: int = 1) -> Figures:
                 play.publish(number)
                 play.settle()
                 play.publish(number + 1)
-                outrun += _outrun(play, _telling(recording, number))
+                resting += _resting(play, _telling(recording, number))
                 if replay:
                     play.heal(_telling(recording, number)[0])
                     play.ask(_telling(recording, number), settled=True)
                 else:
                     _next_message_tells(play, number)
-        assert outrun, "no answer rested on what was before"
+        assert resting, "no answer rested on what was before"
         return play.figures
 
 
-def _outrun(play: Play, prompts: Sequence[int]) -> int:
+def _resting(play: Play, prompts: Sequence[int]) -> int:
     """Ask while nobody can know; how many entries were certain and not right any more."""
-    before = play.figures.outrun
+    before = play.figures.unknown
     play.ask(prompts, settled=False)
-    return play.figures.outrun - before
+    return play.figures.unknown - before
 
 
 def _next_message_tells(play: Play, number: int) -> None:
@@ -92,9 +96,13 @@ def _telling(recording: Recorded, number: int) -> list[int]:
 
 
 def silent_reset(*, replay: bool) -> Figures:
-    """An engine empties its cache, idle or at work, and says so with its next message only, as engines do."""
+    """An engine empties its cache, idle or at work, and says so with its next message only, as engines do.
+
+    It is idle for a while before that, though its replay is asked several times: that has nothing new either.
+    """
     recording = recorded("clear")
-    with Play(recording, replay=replay) as play, Served(play.fleet.source_flags()) as service:
+    settings = {"events__probe_interval_s": str(losses.PROBE_S)}
+    with Play(recording, replay=replay) as play, Served(play.fleet.source_flags(), **settings) as service:
         play.ask_at(service.url)
         play.wait_heard()
         for pod in play.published:
@@ -103,7 +111,10 @@ def silent_reset(*, replay: bool) -> Figures:
                 play.settle()
                 play.reset_in_silence(pod)
                 prompts = _held(play, pod)
-                assert _outrun(play, prompts), "no answer rested on what was before"
+                ends_at = time.monotonic() + IDLE_S
+                while time.monotonic() < ends_at:
+                    assert _resting(play, prompts), "no answer rested on what was before"
+                    time.sleep(LOOK_RARELY_S)
                 play.publish(number + 1)
                 began = time.monotonic()
                 play.heal(prompts[0])

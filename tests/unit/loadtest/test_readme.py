@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.readme import BEGIN, END, FAULTS_BEGIN, FAULTS_END, HEAD, choice, faults, numbers, rewrite
+from loadtest.readme import BEGIN, END, FAULTS_BEGIN, FAULTS_END, HEAD, MAIN_FAULTS, choice, faults, numbers, rewrite
 from loadtest.report import Result, Row, Target, begin, load_all
+from loadtest.trust.run import NAMES, RATES
+from loadtest.trust.run import faults as trust_faults
 
 ROOT = Path(__file__).parents[3]
 
@@ -59,15 +61,42 @@ def test_every_way_to_ask_and_the_peer_beside() -> None:
 
 
 def test_answers_while_parts_fail() -> None:
-    """Told by the README, too."""
+    """The README shows the main ones in few columns, RESULTS.md all."""
     trust = begin("trust", {"recordings": "basic, clear"})
-    trust.tables["Answers while parts fail"] = [{"what fails": "nothing lost", "violations": 0}]
-    text = faults([result(), trust])
+    reset: Row = {
+        "what fails": "silent reset",
+        "replay": "no",
+        "answers": 1_200,
+        "exact %": 99.5,
+        "violations": 1,
+        "could not be known": 20,
+        "until noticed s": 1.25,
+        "false hit tokens": 4_096,
+        "false %": 0.25,
+        "lost hit tokens": 0,
+        "lost %": 0.0,
+    }
+    lies: Row = {**reset, "what fails": "no removals told, capacity unknown", "messages until then": 32}
+    never: Row = {**reset, "what fails": "nothing lost", "until noticed s": "never"}
+    trust.tables["Answers while parts fail"] = [reset, lies, never, {**reset, "what fails": "0.1% of messages lost"}]
+    text, everything = faults([result(), trust]), numbers([result(), trust])
 
     assert "engines (basic, clear)" in text
-    assert text.endswith("| nothing lost | 0 |\n")
-    assert text.strip() in numbers([result(), trust])
+    assert "of 4,800 answers to 4 faults" in text
+    assert "they name: 4. " in text
+    assert "| silent reset | no | 99.5 | 1 | 20 | 1.25 s | 4,096 (0.25 %) | 0 |" in text
+    assert "| 20 | 32 messages | 4,096" in text
+    assert "| 20 | never | 4,096" in text
+    assert "0.1%" not in text
+    assert "| 0.1% of messages lost | no | 1,200 | 99.5 | 1 | 20 |" in everything
     assert not faults([result()]).strip()
+
+
+def test_the_main_faults_are_faults() -> None:
+    """A row that is named otherwise would be missing from the README."""
+    names = {fault.name for fault in trust_faults(names=NAMES, rates=RATES, turns=1, brief=False)}
+
+    assert names >= MAIN_FAULTS
 
 
 def test_only_what_stands_between_the_marks_is_rewritten(tmp_path: Path) -> None:

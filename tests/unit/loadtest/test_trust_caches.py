@@ -61,6 +61,25 @@ def test_a_clear_takes_all_that_came_before_it() -> None:
     assert [0, 32, 16, 0] == held(cache, 2)
 
 
+@pytest.mark.parametrize(
+    ("messages", "first"),
+    [
+        ([[stored(1, 2)], [stored(1)], [stored(1, 2, 3)], [stored(1, 2)]], 2),
+        ([[stored(1, 2)], [removed(2)], [stored(2, first=1)], [stored(1, 2)]], None),
+        ([[stored(1, 2)], [CLEARED, stored(1, 2)]], None),
+        ([[stored(1, 2)], [stored(1), stored(2, first=1, parent=1)]], None),
+    ],
+    ids=["two in one store", "it takes blocks back", "they were cleared", "one at a time"],
+)
+def test_blocks_computed_again_that_are_held(messages: list[list[dict[str, Any]]], first: int | None) -> None:
+    """An engine that takes nothing back shows with several in one store that they were gone."""
+    cache = Cache()
+    for sequence, events in enumerate(messages):
+        cache.take(sequence, events)
+
+    assert first == cache.computed_again
+
+
 def test_the_last_token_is_computed_always() -> None:
     """A prompt that is held to its end counts a block less; one of nothing counts nothing."""
     cache = Cache()

@@ -18,22 +18,37 @@ def judged(told: Told, truth: Truth, *, settled: bool = True) -> Figures:
 
 
 @pytest.mark.parametrize(
-    ("truth", "violations", "outrun"),
+    ("truth", "violations", "outrun", "unknown"),
     [
-        (Truth(32, 32, 32), 0, 0),
-        (Truth(16, 32, 32), 0, 1),
-        (Truth(16, 16, 16), 1, 0),
-        (Truth(32, 16, 16), 1, 0),
-        (Truth(16, 16, 32), 0, 1),
+        (Truth(32, 32), 0, 0, 0),
+        (Truth(16, 32), 0, 1, 0),
+        (Truth(16, 16), 1, 0, 0),
+        (Truth(32, 16), 1, 0, 0),
+        (Truth(16, 16, 32), 0, 0, 1),
+        (Truth(16, 32, 32), 0, 0, 1),
+        (Truth(16, 16, 48), 1, 0, 0),
+        (Truth(16, 48, 48), 1, 0, 0),
+        (Truth(32, 32, 16), 0, 0, 0),
     ],
-    ids=["right", "the engine went on", "wrong", "right by chance", "the engine's words are not true"],
+    ids=[
+        "right",
+        "the engine went on",
+        "wrong",
+        "right by chance",
+        "the engine's words are not true",
+        "what it did is not heard",
+        "its words are not these either",
+        "nor was it what it did before",
+        "right all the same",
+    ],
 )
-def test_what_is_certain(truth: Truth, violations: int, outrun: int) -> None:
-    """It must be what the engine held, or by its own words held, after the message that is named."""
+def test_what_is_certain(truth: Truth, violations: int, outrun: int, unknown: int) -> None:
+    """It must be what the engine held after the message that is named, as far as that could be known."""
     figures = judged(CERTAIN, truth)
 
-    assert (violations, outrun) == (figures.violations, figures.outrun)
+    assert (violations, outrun, unknown) == (figures.violations, figures.outrun, figures.unknown)
     assert violations == len(figures.examples)
+    assert 16 * unknown == figures.unknown_tokens
 
 
 @pytest.mark.parametrize("doubt", [{"state": "suspect"}, {"state": "stale"}, {"bound": "lower"}, {"bound": "estimate"}])
@@ -41,18 +56,18 @@ def test_what_is_not_certain_violates_nothing(doubt: dict[str, str]) -> None:
     """Its tokens count all the same, where all that was on its way has come."""
     told = msgspec.structs.replace(CERTAIN, **doubt)
 
-    figures = judged(told, Truth(48, 48, 48))
+    figures = judged(told, Truth(48, 48))
     assert (0, 0, 16, 0) == (figures.violations, figures.outrun, figures.lost_tokens, figures.false_tokens)
-    assert 16 == judged(told, Truth(16, 16, 16)).false_tokens
-    assert 0 == judged(told, Truth(16, 16, 16), settled=False).false_tokens
+    assert 16 == judged(told, Truth(16, 16)).false_tokens
+    assert 0 == judged(told, Truth(16, 16), settled=False).false_tokens
 
 
 def test_sums_and_shares() -> None:
     """Of several runs; examples of violations are few."""
     first, second = Figures(), Figures()
     for _ in range(EXAMPLES_MAX + 1):
-        first.note(CERTAIN, Truth(64, 64, 64), settled=True)
-    second.note(CERTAIN, Truth(16, 16, 16), settled=True)
+        first.note(CERTAIN, Truth(64, 64), settled=True)
+    second.note(CERTAIN, Truth(16, 16), settled=True)
     for state in ("exact", "degraded", "exact", "exact"):
         second.note_answer(state, settled=True)
     second.note_answer("exact", settled=False)

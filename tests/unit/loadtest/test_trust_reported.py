@@ -11,7 +11,7 @@ def test_a_report_that_is_off_is_told_by_how_much() -> None:
     figures = Figures()
     told = Told(pod="pod", reusable_tokens=32, state="suspect", bound="estimate", generation="1", sequence=5)
     for now in (32, 48, 16):
-        figures.note(told, Truth(now, now, now), settled=True)
+        figures.note(told, Truth(now, now), settled=True)
     said = {
         "samples": 3,
         "exact": 1,

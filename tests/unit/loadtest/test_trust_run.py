@@ -38,17 +38,36 @@ def test_a_row_tells_the_longest_times_and_the_shares() -> None:
     """What was not measured stays empty."""
     one = figures()
     told = Told(pod="pod", reusable_tokens=32, state="live", bound="exact", generation="1", sequence=5)
-    one.note(told, Truth(64, 64, 64), settled=True)
+    one.note(told, Truth(64, 64), settled=True)
     row = _row(HONEST, Outcome(one, "agrees", 3))
+
+    assert (32, 0, None, None) == (
+        row["lost hit tokens"],
+        row["could not be known"],
+        row["until noticed s"],
+        row["messages until then"],
+    )
 
     assert (1, 1.0, None, 50.0, 0.0, "off by 3") == (
         row["violations"],
         row["noticed within s"],
         row["healed within s"],
-        row["lost hit tokens %"],
-        row["invented hit tokens %"],
+        row["lost %"],
+        row["false %"],
         row["report"],
     )
+
+
+def test_a_row_tells_what_could_not_be_known() -> None:
+    """For how long at most; and whether it ever was."""
+    one = Figures(unknown=3, unknown_tokens=48, rested=[(1.234, 0), (0.5, 12)])
+    row = _row(HONEST, Outcome(one))
+
+    assert (3, 48, 1.23, 12) == tuple(
+        row[name] for name in ("could not be known", "tokens of these", "until noticed s", "messages until then")
+    )
+    one.unending = 1
+    assert "never" == _row(HONEST, Outcome(one))["until noticed s"]
 
 
 def test_a_broken_promise_fails_the_command_and_a_slow_machine_does_not() -> None:
