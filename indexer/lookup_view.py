@@ -148,6 +148,8 @@ class FleetView:
     def _prepare(self, source: SourceIndex, now: float, before: Prepared | None) -> Prepared:
         facts = source.facts
         state, bound = state_of(facts, now, self.limits), bound_of(facts)
+        if state != source.state_seen[0]:
+            source.state_seen = state, now
         end = (math.floor(now / self._quantum_s) + 1) * self._quantum_s
         until = min(end, next_change(facts, now, self.limits))
         lag_ms, event_age_ms = _age_ms(facts.proof_at, end), _age_ms(facts.message_at, end)

@@ -156,8 +156,13 @@ def _orphan_view(source: SourceIndex, engine_hash: int, orphan: Orphan) -> Block
 
 
 def since_of(source: SourceIndex, view: Prepared, clock: Clock) -> str:
-    """When its present state began, UTC, RFC 3339."""
+    """When its present state began, or its generation where that was later, UTC, RFC 3339.
+
+    Of one that fell silent: when it was last seen up.
+    """
     alive_at = source.facts.alive_at
-    began = alive_at if view.state in {"stale", "down"} and alive_at is not None else source.since
+    began = max(source.since, source.state_seen[1])
+    if view.state in {"stale", "down"} and alive_at is not None:
+        began = alive_at
     at = datetime.fromtimestamp(clock.wall_us() / 1e6, UTC) - timedelta(seconds=clock.now() - began)
     return at.isoformat(timespec="milliseconds")

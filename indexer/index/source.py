@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from indexer.index.mirror import Mirror
-    from indexer.model import BlocksStored, Descriptor
+    from indexer.model import BlocksStored, Descriptor, SourceState
 
 
 ENDLESS: Final = 1 << 62
@@ -54,7 +54,7 @@ _OF_THE_STREAM: Final = (
 _OF_THE_REGISTRATION: Final = frozenset(
     {
         *("descriptor", "rendezvous_name", "counters", "tier_events"),
-        *("warnings", "since", "silent_block_size", "_tier_ttls"),
+        *("warnings", "since", "state_seen", "silent_block_size", "_tier_ttls"),
     }
 )
 SLOTS_WAITING_MIN: Final = 256
@@ -96,6 +96,12 @@ class SourceIndex:
     earlier: Counts | None = None
     """What was counted of it by processes before this one."""
 
+    since: float = 0.0
+    """When its generation began here."""
+
+    state_seen: tuple[SourceState, float] = ("new", 0.0)
+    """As somebody last looked, once a second at least, and when it was first seen to be that."""
+
     def __init__(
         self,
         descriptor: Descriptor,
@@ -131,7 +137,6 @@ class SourceIndex:
         self.slot = mirror.open_slot(self.lane_table)
         self.shown = False
         """The mirror has presence of it that the map knows nothing of: another replica has the map."""
-        self.since = 0.0
         self.told_holdings: Holdings | None = None
         self.ghosts: Ghosts | None = None
         self.most_copies = 0

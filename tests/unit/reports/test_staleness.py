@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -73,6 +74,27 @@ def test_a_source_as_it_is_now(watch: Watch, engine: Speaker) -> None:
     assert 1 == row.copies
     assert (None, None, 10_000) == (row.owner, row.journal_lag_ms, row.expected_for_ms)
     assert {"live": 1} == watch.report().states
+
+
+def test_since_when_it_is_what_it_is(watch: Watch, engine: Speaker) -> None:
+    """From where a look, one a second, saw another state, not from where its life began; silent: since it was up."""
+
+    def ago_s() -> float:
+        report = watch.report()
+        told = report.sources[0].since
+        assert told is not None
+        return (datetime.fromisoformat(report.at) - datetime.fromisoformat(told)).total_seconds()
+
+    watch.seconds(100)
+    engine.lose()
+    engine.gap()
+    watch.seconds(7)
+    assert ("suspect", 6.0) == (watch.row().state, ago_s())
+    engine.say(CLEARED)
+    watch.seconds(5)
+    assert ("live", 4.0) == (watch.row().state, ago_s())
+    watch.core.clock.at += 50.0
+    assert ("stale", 50.0) == (watch.row().state, ago_s())
 
 
 def test_ages_now_and_over_time(watch: Watch, engine: Speaker) -> None:
