@@ -19,6 +19,7 @@ from schemas.rpc.kvindexer.v1.kvindexer_pb2_grpc import KvIndexerStub
 from tests.support import planted
 from tests.support.core_events import BLOCK, payload, prompt, stored
 from tests.support.core_service import RunningService, applied
+from tests.support.moved import TRACED, check_moved
 from tests.support.otlp_collector import OtlpCollector, otlp_collector, told
 from tests.support.redis_servers import own_server
 
@@ -159,6 +160,7 @@ def test_what_was_sent_is_counted(story: Told) -> None:
     sent = story.service.metric(line)
 
     assert len(story.collector.spans) >= sent
+    check_moved([story.service._client.get("/metrics").content], TRACED)
     assert not any("spans" in name and "dropped" in name for name in story.service.metrics())
 
 

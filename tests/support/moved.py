@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client.parser import text_string_to_metric_families
+
+from indexer.metric_texts import ADVICE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 IN_MEMORY: Final = (
     "kvindexer_source_state",
@@ -28,6 +33,9 @@ IN_MEMORY: Final = (
     "kvindexer_answers",
     "kvindexer_answers_bytes",
     "kvindexer_answers_forgotten_total",
+    "kvindexer_routed_total",
+    "kvindexer_receipts_total",
+    "kvindexer_speculative_blocks",
     "kvindexer_event_loop_lag_seconds",
     "kvindexer_build_info",
 )
@@ -49,18 +57,25 @@ ON_A_STORE: Final = (
 )
 """`tests/contract/store/test_metrics_move.py`: two replicas on a real store."""
 
-BY_OTHERS: Final = {
-    "kvindexer_lookup_duration_seconds": "tests/e2e/test_texts.py::test_texts_are_counted_and_never_shown",
-    "kvindexer_lookups_total": "tests/e2e/test_texts.py::test_texts_are_counted_and_never_shown",
-    "kvindexer_texts_total": "tests/e2e/test_texts.py::test_texts_are_counted_and_never_shown",
-    "kvindexer_text_duration_seconds": "tests/e2e/test_texts.py::test_texts_are_counted_and_never_shown",
-    "kvindexer_text_cache_bytes": "tests/e2e/test_texts.py::test_texts_are_counted_and_never_shown",
-    "kvindexer_routed_total": "tests/e2e/api/test_routed.py::test_an_event_confirms_what_was_routed",
-    "kvindexer_receipts_total": "tests/e2e/api/test_routed.py::test_an_event_confirms_what_was_routed",
-    "kvindexer_speculative_blocks": "tests/e2e/api/test_routed.py::test_an_event_confirms_what_was_routed",
-    "kvindexer_spans_total": "tests/e2e/test_telemetry.py::test_what_was_sent_is_counted",
+ASKED_IN_TEXT: Final = (
+    "kvindexer_lookup_duration_seconds",
+    "kvindexer_lookups_total",
+    "kvindexer_texts_total",
+    "kvindexer_text_duration_seconds",
+    "kvindexer_text_cache_bytes",
+)
+"""`tests/e2e/test_texts.py`: a service that is asked over HTTP, with prompts as text."""
+
+TRACED: Final = ("kvindexer_spans_total",)
+"""`tests/e2e/test_telemetry.py`: a service that sends spans to a collector."""
+
+MOVED_IN: Final = {
+    "IN_MEMORY": "tests/unit/node/test_metrics_move.py",
+    "ON_A_STORE": "tests/contract/store/test_metrics_move.py",
+    "ASKED_IN_TEXT": "tests/e2e/test_texts.py",
+    "TRACED": "tests/e2e/test_telemetry.py",
 }
-"""A test that asks for the metric by its name."""
+"""Which file has the metrics of each of these move, and looks at their labels."""
 
 
 def samples_of(exposition: bytes) -> dict[str, list[tuple[dict[str, str], float]]]:
@@ -79,3 +94,11 @@ def samples_of(exposition: bytes) -> dict[str, list[tuple[dict[str, str], float]
 def moved(exposition: bytes, metric: str) -> bool:
     """Whether it says that something was so, or happened."""
     return any(value > 0 for _, value in samples_of(exposition).get(metric, ()))
+
+
+def check_moved(expositions: Sequence[bytes], metrics: Iterable[str]) -> None:
+    """At one place at least, and with the labels that are written down wherever it is told."""
+    for metric in metrics:
+        assert any(moved(each, metric) for each in expositions), metric
+        for labels, _ in (sample for each in expositions for sample in samples_of(each)[metric]):
+            assert labels.keys() == ADVICE[metric].labels.keys(), metric

@@ -6,12 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from api.demo.engine import EngineSimulator
-from indexer.metric_texts import ADVICE
 from indexer.model import Descriptor
 from schemas.lookup import LookupQuery
 from schemas.receipts import RoutedReport
 from tests.support.core_events import prompt, stored, u32
-from tests.support.moved import ON_A_STORE, moved, samples_of
+from tests.support.moved import ON_A_STORE, check_moved
 from tests.support.proxy import Proxy
 from tests.support.replicas import Replica
 
@@ -26,12 +25,7 @@ def test_each_moves(store: Store) -> None:
     """With the labels that are written down."""
     if store.kind == "cluster":
         return  # the proxy stands before one server
-    expositions = asyncio.run(_story(store))
-
-    for metric in ON_A_STORE:
-        assert any(moved(each, metric) for each in expositions), metric
-        for labels, _ in (sample for each in expositions for sample in samples_of(each)[metric]):
-            assert labels.keys() == ADVICE[metric].labels.keys(), metric
+    check_moved(asyncio.run(_story(store)), ON_A_STORE)
 
 
 async def _story(store: Store) -> list[bytes]:
