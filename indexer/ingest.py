@@ -257,6 +257,7 @@ class Ingest:
             self._applied(source)
         else:
             facts.sequence = batch.sequence - 1 if before is None else before  # shown as applied when it is
+            facts.in_part = True
             self._under_way[id(source)] = UnderWay(batch.sequence, decoded.pieces)
             self.go_on(source)
         self.touched(source)
@@ -290,7 +291,7 @@ class Ingest:
             self._apply_events(source, events)
         else:
             del self._under_way[id(source)]
-            source.facts.sequence = under_way.sequence
+            source.facts.sequence, source.facts.in_part = under_way.sequence, False
             self._applied(source)
             for step in under_way.later:
                 step()

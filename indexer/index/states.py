@@ -46,6 +46,8 @@ class SourceFacts:
     rule_missing: bool = False
     """A group's hit rule is not known: bound `upper`."""
     syncing: bool = False
+    in_part: bool = False
+    """A batch, or what came of some, is applied in part: what is known is of no sequence. No better than `syncing`."""
     loading: bool = False
     """Its map is being read from the store: what is there already counts."""
     reloading: bool = False
@@ -87,6 +89,7 @@ class SourceFacts:
         self.shortfalls = set()
         self.doubts = set()
         self.missed_stores = False
+        self.in_part = False
         self.proof_at = None
         self.clock_checked = False
 
@@ -122,7 +125,7 @@ def state_of(facts: SourceFacts, now: float, limits: StateLimits) -> SourceState
         return "down"
     if silent_s >= limits.stale_after_s or now >= facts.lease_until or facts.reloading:
         return "stale"
-    if facts.syncing:
+    if facts.syncing or facts.in_part:
         return "syncing"
     return "suspect" if facts.in_doubt else "live"
 

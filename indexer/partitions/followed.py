@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from indexer.index.states import NEVER
 from indexer.partitions.reading import NOWHERE, Place, Reading, is_before
-from indexer.store.entries import presence_pieces
+from indexer.store.entries import HASH_BYTES, presence_pieces
 from indexer.store.facts import TickFacts, restore_facts, same_facts, unpack_facts
 from indexer.store.maps import show_change
 
@@ -207,20 +207,33 @@ class FollowedSource:
         if source is None:
             return
         shape = source.shape
-        self._learn(source, change.facts)
+        self._begin_entering(source, change)
         for nth, piece in enumerate(presence_pieces(change, PIECE)):
             if nth:
                 yield
-                if self.gone or self.reading is not reading:
+                if not self._goes_on(change, reading):
                     return
             source.shown = True
             show_change(self._mirror, source.slot, source.lane_table, piece)
         if change.sequence is not None:
             source.facts.sequence = change.sequence
+        source.facts.in_part = False
         if reading is None:
             self._shelves.changed(source)
             if source.shape != shape:
                 self._shelves.reshaped(source)
+
+    def _begin_entering(self, source: SourceIndex, change: SourceChange) -> None:
+        if source is self.standing and len(change.token_hashes) > HASH_BYTES * PIECE:
+            source.facts.in_part = True  # others have turns before all of it is entered
+            self._shelves.changed(source)
+        self._learn(source, change.facts)
+
+    def _goes_on(self, change: SourceChange, reading: Reading | None) -> bool:
+        """Whether a change that is entered in part is still of what it was begun for."""
+        if self.gone or self.reading is not reading:
+            return False
+        return reading is not None or change.generation == self.generation
 
     def _source_of(self, change: SourceChange, reading: Reading | None) -> SourceIndex | None:
         """Where a change goes; None where its generation is another, or the map was read with it."""

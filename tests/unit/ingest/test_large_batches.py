@@ -46,14 +46,15 @@ def finish(engine: Speaker) -> int:
 
 
 def test_a_lookup_between_two_pieces_sees_what_is_applied() -> None:
-    """And the number of the batch only when it is applied whole."""
+    """And the number of the batch only when it is applied whole: until then nothing is `exact`, whoever applies it."""
     core = Core()
     engine = begin(core, sequence=1)
-    seen = [(matched(core), engine.sink.cursor)]
+    seen = [(matched(core), engine.sink.cursor, core.ask(TOKENS).state)]
     while engine.sink.go_on():
-        seen.append((matched(core), engine.sink.cursor))
+        seen.append((matched(core), engine.sink.cursor, core.ask(TOKENS).state))
 
-    assert [(8, 0), (16, 0), (24, 0)] == seen
+    assert [(8, 0, "degraded"), (16, 0, "degraded"), (24, 0, "degraded")] == seen
+    assert ("live", "exact") == (core.ask(TOKENS)["pod"].state, core.ask(TOKENS).state)
     assert (24, 1, 1) == (matched(core), engine.sink.cursor, engine.source.counters["stored"])
 
 

@@ -5,12 +5,23 @@ from __future__ import annotations
 import pytest
 
 from indexer.model import SourceId
+from indexer.partitions.followed import PIECE
 from indexer.partitions.reading import Superseded
-from indexer.store.entries import Moved, Position, Reasserted, Ticked, Turned
+from indexer.store.entries import (
+    Changed,
+    Moved,
+    Position,
+    Reasserted,
+    SourceChange,
+    Ticked,
+    Turned,
+    encode_entry,
+    pack_presence,
+)
 from indexer.store.layout import source_name
 from indexer.store.loading import SourceState
 from tests.support.fed_partition import EPOCH, Fed, fields_of, run
-from tests.support.hand_owner import facts_of
+from tests.support.hand_owner import FACTS, facts_of
 from tests.support.owning import POD
 
 OTHER = SourceId("pod-2", 1)
@@ -55,6 +66,40 @@ def test_what_the_journal_tells_is_entered() -> None:
 
     assert {1: 2, 3: 2} == fed.shown()
     assert 5 == fed.source().facts.sequence
+
+
+@pytest.mark.parametrize("blocks", [1, PIECE, PIECE + 1, 4 * PIECE])
+def test_a_change_is_seen_whole_or_said_to_be_in_part(blocks: int) -> None:
+    """Others have turns while a large one is entered: what they see then is of no sequence, and never `live`."""
+    fed = loaded()
+    told = dict.fromkeys(range(100, 100 + blocks), 1)
+    whole = ((4, fed.shown()), (5, {**fed.shown(), **told}))
+    entry = Changed([SourceChange(NAME, 7, 5, FACTS, *pack_presence(list(told.items())))])
+    entry_id = str(fed.partition.position.next).encode()
+    in_part = 0
+
+    for _ in fed.partition.hear([(entry_id, {b"e": encode_entry(entry)})], fed.now):
+        if (fed.source().facts.sequence, fed.shown()) not in whole:
+            in_part += 1
+            assert "syncing" == fed.state()
+
+    assert (blocks - 1) // PIECE == in_part
+    assert ("live", *whole[1]) == (fed.state(), fed.source().facts.sequence, fed.shown())
+
+
+def test_what_is_left_of_a_change_is_not_entered_into_a_later_generation() -> None:
+    """A clear between two of its parts: P4."""
+    fed = loaded()
+    told = dict.fromkeys(range(100, 100 + 4 * PIECE), 1)
+    entry = Changed([SourceChange(NAME, 7, 5, FACTS, *pack_presence(list(told.items())))])
+    steps = fed.partition.sources.by_name[NAME].change(entry.changes[0])
+    next(steps)
+    assert "syncing" == fed.state()
+
+    fed.partition.sources.by_name[NAME].turned(8)
+    run(steps)
+
+    assert ({}, 8, False) == (fed.shown(), fed.source().facts.generation, fed.source().facts.in_part)
 
 
 def test_what_is_told_while_a_map_is_read_is_entered_behind_it() -> None:
