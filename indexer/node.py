@@ -689,6 +689,7 @@ class Node:
             silent_ttls_s={model: each.ttl_s for model, each in approximate.items()},
         )
         routed.asked_before = self._asked_before
+        routed.sent = self.answers.sent
         return routed
 
     def _asked_before(self, request_id: str, tenant: str) -> LookupQuery | None:

@@ -31,7 +31,8 @@ class FeedbackReport(msgspec.Struct, kw_only=True):
     `query` has the prompt where it is told, and what else identifies it: tenant, model, adapter, salt.
     """
 
-    pod: str
+    pod: str | None = None
+    """None: where the request was reported to have been routed."""
     dp_rank: int | None = None
     request_id: str | None = None
     prompt_tokens: int | None = None
@@ -43,7 +44,7 @@ class FeedbackReport(msgspec.Struct, kw_only=True):
 class FeedbackOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """All but the prompt; null = not given."""
 
-    pod: Name
+    pod: Name | None = None
     dp_rank: Rank | None = None
     request_id: RequestIdText | None = None
     prompt_tokens: Position | None = None

@@ -66,6 +66,8 @@ def check_feedback(told: FeedbackBody | PackedFeedbackBody) -> None:
     if told.token_ids is not None and told.block_hashes is not None:
         issue = FieldIssue("token_ids", "not together with block_hashes")
         raise BadRequestError("prompt.exactly_one", [issue])
+    if told.pod is None and told.request_id is None:
+        raise BadRequestError("pod.missing", [FieldIssue("pod", "required, unless request_id is of a routed request")])
     if told.request_id is None and told.token_ids is None and told.block_hashes is None:
         rule = "required: the lookup's, or token_ids or block_hashes instead"
         raise BadRequestError("request_id.missing", [FieldIssue("request_id", rule)])

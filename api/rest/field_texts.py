@@ -453,7 +453,7 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
     },
     "RoutedBody": _ROUTED,
     "FeedbackBody": {
-        "pod": "Which engine computed it, by any of the pod's names.",
+        "pod": "Which engine computed it, by any of the pod's names; left out: where `/v1/routed` said.",
         "dp_rank": "Of its engine processes; left out: its only one.",
         "request_id": "Of the lookup: the one that was answered last under that name is meant.",
         "prompt_tokens": "Length of the prompt as the engine had it; left out: as in the lookup.",

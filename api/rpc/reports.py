@@ -90,7 +90,8 @@ def body_of(message: RoutedReport | ReuseReport) -> dict[str, object]:
     body: dict[str, object] = {
         name: getattr(message, name) for name in _SCALARS[type(message)] if message.HasField(name)
     }
-    body["pod"] = message.pod
+    if message.pod:
+        body["pod"] = message.pod
     if items := message.mm_items:
         body["mm_items"] = [{"hash": item.hash, "offset": item.offset, "length": item.length} for item in items]
     if message.block_hashes:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from indexer.candidates import Candidates, Lineup, Scene
-    from indexer.model import Held, Match, Prompt
+    from indexer.model import Held, Match, Prompt, SourceId
     from indexer.ports import Clock
     from schemas.lookup import LookupQuery
 
@@ -113,6 +113,8 @@ class Answered(msgspec.Struct, gc=False):
     """With its prompt, for as long as that is kept."""
     prompt_bytes: int = 0
     digest: bytes | None = None
+    routed: SourceId | None = None
+    """Where the request was reported to have been sent."""
     fed: tuple[int, ...] = ()
     """Reports that came of it: digests of source and request id."""
 
@@ -283,6 +285,12 @@ class Answers:
     def find(self, request_id: str, tenant: str | None) -> Answered | None:
         """The newest answer to that request of that tenant."""
         return self._small(self._records.get(tenant or DEFAULT_TENANT, {}).get(request_id))
+
+    def sent(self, request_id: str, tenant: str | None, source: SourceId) -> None:
+        """That request, if it is known, was sent there; the last such word counts."""
+        record = self._records.get(tenant or DEFAULT_TENANT, {}).get(request_id)
+        if record is not None:
+            record.routed = source
 
     def find_prompt(self, query: LookupQuery, lora_name: str | None, model: str | None) -> Answered | None:
         """The newest answer to the same prompt, model and tenant; prompts by tokens and by hashes are not compared."""

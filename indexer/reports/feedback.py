@@ -150,8 +150,15 @@ class Feedback:
         return result
 
     def _source(self, report: FeedbackReport, tenant: str) -> SourceIndex:
-        """The one that it is about: a pod's only rank need not be told."""
-        found = self._registry.named(report.pod, report.dp_rank, tenant)
+        """The one that it is about: a pod's only rank need not be told, nor where a routed request went."""
+        pod, dp_rank = report.pod, report.dp_rank
+        if pod is None:
+            answered = None if report.request_id is None else self._answers.find(report.request_id, tenant)
+            if answered is None or answered.routed is None:
+                rule = "required: no lookup of that request_id is known here that was reported as routed"
+                raise BadRequestError("pod.missing", [FieldIssue("pod", rule)])
+            pod, dp_rank = answered.routed
+        found = self._registry.named(pod, dp_rank, tenant)
         if len(found) > 1:
             rule = f"required: the pod has {len(found)} ranks"
             raise BadRequestError("dp_rank.missing", [FieldIssue("dp_rank", rule)])

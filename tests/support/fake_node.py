@@ -256,6 +256,8 @@ class FakeNode:
     def take_feedback(self, report: FeedbackReport) -> FeedbackResult:
         self._fail()
         self.fed.append(report)
+        if report.pod is None:  # nothing was routed here
+            raise BadRequestError("pod.missing", [FieldIssue("pod", "required")])
         if report.pod == "unknown":
             raise SourceUnknownError(report.pod)
         return "failed" if not report.ok else "unjoined" if report.request_id == "unheard-of" else "joined"

@@ -142,3 +142,14 @@ def test_where_it_shall_a_source_that_drifts_is_cleared() -> None:
         assert "cleared by feedback.drift_policy" in service.log()
         history = [item["what"] for item in service.call("GET", "/v1/sources/right/history").json()["items"]]
         assert ["clear", "doubt"] == [what for what in history if what in {"clear", "doubt"}]
+
+
+def test_where_a_routed_request_went_is_known(service: RunningService) -> None:
+    """Feedback by its id alone is joined to the pod that it was reported to have been sent to."""
+    service.ask(list(prompt(3)), model="m", request_id="sent")
+    routed = service.call("POST", "/v1/routed", {"of": "sent", "pod": "right"})
+    assert 202 == routed.status_code
+
+    told = service.call("POST", "/v1/feedback", {"request_id": "sent", "cached_tokens": 8})
+
+    assert (202, 1) == (told.status_code, told.json()["joined"])

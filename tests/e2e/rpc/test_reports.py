@@ -67,7 +67,7 @@ async def test_what_is_wrong_with_one_fails_no_other() -> None:
     assert (1, 1, 4) == (answer.accepted, len(node.routed), node.routed_counts["refused"])
     assert [
         (0, "prompt.exactly_one"),
-        (2, "pod.not_allowed"),
+        (2, "pod.missing"),
         (3, "prompt.exactly_one"),
         (4, "token_ids.bad_length"),
     ] == [(each.index, each.problem.code) for each in answer.refused]

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 
 from indexer.errors import BadRequestError, SourceUnknownError
+from indexer.model import SourceId
 from indexer.receipts.answered import FED_MAX, AnswerOptions, Answers
 from indexer.reports.consistency import Consistency
 from indexer.reports.drift import DriftLimits
@@ -34,7 +35,7 @@ class Reporting:
         self,
         cached: int,
         request_id: str | None = "r",
-        pod: str = "a",
+        pod: str | None = "a",
         *,
         query: dict[str, Any] | None = None,
         **more: Any,  # noqa: ANN401  passed on as it is
@@ -129,6 +130,26 @@ def test_a_request_counts_once_for_each_pod(reporting: Reporting) -> None:
     assert ["joined", "repeated", "joined"] == told
     assert (1, 1) == (reporting.figures("a").exact, reporting.figures("b").exact)
     assert {"joined": 2, "repeated": 1} == reporting.feedback.results
+
+
+def test_a_request_that_was_routed_needs_no_pod(reporting: Reporting) -> None:
+    """It is known where it went; where it is not, the report is refused."""
+    _held(reporting.core, "a", 2)
+    _held(reporting.core, "b", 1)
+    answers = reporting.core.lookup.answers
+    assert answers is not None
+    reporting.core.ask(prompt(5), request_id="r")
+    with pytest.raises(BadRequestError, match="reported as routed"):
+        reporting.told(8, pod=None)
+    answers.sent("r", None, SourceId("a", 0))
+    answers.sent("r", None, SourceId("b", 0))
+    answers.sent("s", None, SourceId("b", 0))
+    with pytest.raises(BadRequestError, match="reported as routed"):
+        reporting.told(8, "s", pod=None)
+
+    assert "joined" == reporting.told(4, pod=None)
+
+    assert (["b"], 1) == ([row.pod for row in reporting.report().sources], reporting.figures("b").exact)
 
 
 def test_reports_of_what_was_never_asked_count_as_such_alone(reporting: Reporting) -> None:
