@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from indexer.index.states import NEVER
 
@@ -51,6 +51,8 @@ SHORTFALLS: Final[Mapping[str, str]] = {
 """Reasons of `SourceFacts.shortfalls`."""
 
 
+StandingWarning = Literal["replay", "endpoint_shared", "model", "replay_shared", "capacity", "unannounced", "waiting"]
+"""What follows from a registration, and from what is held."""
 NO_REPLAY: Final = "no replay endpoint: lost batches cannot be fetched again, nor what was published before the start"
 
 
@@ -93,7 +95,9 @@ def _why_stale(facts: SourceFacts, view: Prepared, *, followed: bool) -> str:
 
 def warnings_of(source: SourceIndex, registry: Registry) -> dict[str, str]:
     """What an operator should look at, by a key that stays while the words may change."""
-    return {**source.warnings, **_standing(source, registry)}
+    warnings = dict(source.warnings)
+    warnings.update(_standing(source, registry).items())
+    return warnings
 
 
 def listed_warnings(source: SourceIndex, registry: Registry) -> dict[str, str]:
@@ -103,8 +107,8 @@ def listed_warnings(source: SourceIndex, registry: Registry) -> dict[str, str]:
     return {**({"replay": NO_REPLAY} if unasked else {}), **warnings_of(source, registry)}
 
 
-def _standing(source: SourceIndex, registry: Registry) -> dict[str, str]:
-    out = {}
+def _standing(source: SourceIndex, registry: Registry) -> dict[StandingWarning, str]:
+    out: dict[StandingWarning, str] = {}
     neighbours = registry.neighbours(source.descriptor)
     if neighbours is not None:
         first, others = neighbours

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from indexer.index.counts import ENDED_WAITING, Counts, counts_of
 from indexer.model import TIER_NAMES
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from indexer.ports import Clock
     from indexer.store.counts import StoredCounts
 
+Remark = Literal["tier_silent", "no_removals", "clear_storm"]
+"""What the report alone can tell."""
 MINUTE_S: Final = 60
 SLOT_S: Final = 10
 """Clears are counted in steps of so long, for an hour."""
@@ -221,7 +223,7 @@ class Staleness:
             expected_for_ms=int(self._expected_s(source) * 1_000),
             warnings=[
                 *listed_warnings(source, self._registry).values(),
-                *self._remarks(source, counts, watched, second),
+                *(text for _, text in self._remarks(source, counts, watched, second)),
             ],
         )
 
@@ -243,22 +245,28 @@ class Staleness:
                 ),
             )
 
-    def _remarks(self, source: SourceIndex, counts: Counts, watched: Watched, second: int) -> Iterator[str]:
+    def _remarks(
+        self, source: SourceIndex, counts: Counts, watched: Watched, second: int
+    ) -> Iterator[tuple[Remark, str]]:
         """What the report alone can tell: it looks back."""
         now = self._clock.now()
         newest = max((events.last_at for events in counts.tiers if events.last_at is not None), default=now)
         for name, events, blocks in zip(TIER_NAMES, counts.tiers, source.holdings.blocks, strict=True):
             if events.last_at is not None and blocks and newest - events.last_at >= SILENT_S:
                 minutes = int((newest - events.last_at) // MINUTE_S)
-                yield f"tier {name} silent: {blocks} blocks, and no event of it for {minutes} minutes while others came"
+                text = (
+                    f"tier {name} silent: {blocks} blocks, and no event of it for {minutes} minutes while others came"
+                )
+                yield "tier_silent", text
             if not events.removed and events.stored_blocks >= NO_REMOVALS_FROM:
-                yield (
+                text = (
                     f"no removals seen in tier {name}: {events.stored_blocks} blocks were announced there, none taken "
                     "back; where its producer announces no removals, entries have to end by staleness.entry_ttl_s"
                 )
+                yield "no_removals", text
         clears = watched.cleared_within(MINUTE_S, second)
         if clears >= STORM:
-            yield f"clear storm: the engine emptied its cache {clears} times within a minute"
+            yield "clear_storm", f"clear storm: the engine emptied its cache {clears} times within a minute"
 
 
 def _age(now: int | None, ages: Ages, second: int) -> AgeReport:
