@@ -96,7 +96,7 @@ QUICK: Final[Mapping[str, Mapping[str, Any]]] = {
     "idle-sources": {"sources": 100, "rest_s": 1.0},
     "doors": {"connections": (16,)},
     "dynamo": {"rounds": 1},
-    "trust": {"names": ("clear",), "rates": (0.0, 0.05), "turns": 1, "brief": True},
+    "trust": {"names": ("clear",), "rates": (0.0, 0.05), "last_lost": 1, "brief": True},
     "bench": {"lengths": (512, 8_192)},
 }
 

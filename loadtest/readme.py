@@ -238,25 +238,25 @@ def _main_faults(result: Result) -> list[str]:
         f"Recorded vLLM engines ({result.sizes['recordings']}) played to real services; of {asked:,} answers to "
         f"{len(rows)} faults each entry is compared with what its engine held. Violations, entries that call "
         "themselves certain (`live`, `exact`) and are wrong at the `sequence` they name: "
-        f"{violations:,}. *Could not be known*: "
-        "certain and wrong, as nothing that the engine had published told (its last message was lost, it emptied its "
-        "cache or began anew in silence, it never says what it evicts), and how long until an answer was doubted or "
-        "right. False and lost hit tokens are sums over all settled answers, whatever they say of themselves, with "
-        "their share of the true ones."
+        f"{violations:,}. *Could not be known*: certain and wrong, as nothing that the engine had published told (its "
+        "last message was lost, it emptied its cache or began anew in silence, it never says what it evicts), with how "
+        "long it took, by the pace of the trial (an engine is idle for a second after a silent reset), and what told. "
+        "False and lost hit tokens are sums over all settled answers, whatever they say of themselves, with their "
+        "share of the true ones."
     )
     return [intro, table(shown), "All faults and columns: `loadtest/RESULTS.md`."]
 
 
 def _short(row: Row) -> Row:
     messages = row.get("messages until then")
-    until = f"{messages} messages" if messages else row.get("until noticed s")
+    by, until = row.get("noticed by"), row.get("until noticed s")
     return {
         "what fails": row.get("what fails"),
         "replay": row.get("replay"),
         "exact %": row.get("exact %"),
         "violations": row.get("violations"),
         "could not be known": row.get("could not be known"),
-        "until noticed": f"{until} s" if isinstance(until, float) else until,
+        "until noticed": f"{f'{messages} messages' if messages else f'{until:.3g} s'}, {by}" if by else until,
         "false hit tokens": _sum(row, "false hit tokens", "false %"),
         "lost hit tokens": _sum(row, "lost hit tokens", "lost %"),
         "healed within s": row.get("healed within s"),
@@ -278,10 +278,10 @@ def _trust(result: Result) -> list[str]:
         "that the engine had published told: its last message was lost, it emptied its cache or began anew and had not "
         "spoken since, or it never says what it evicts and nothing has shown that yet; with a replay endpoint, what is "
         "lost is a violation after a probe interval and a second. `tokens of these`: by which they are wrong, each "
-        "entry counted; `until noticed`: from then on, by the harness's pace, until an answer is doubted or right, "
-        "`never` where that did not come; `messages until then`: the same of engines that lie. `noticed within`: from "
-        "what could tell (a probe due, the engine's next message, the end of a lease). Hit tokens are sums over all "
-        "settled answers, whatever they say of themselves, beside the engines' true ones."
+        "entry counted; `until noticed`: from then on, by the pace of the trial, until an answer is doubted or right, "
+        "`never` where that did not come; `noticed by` what; `messages until then`: of engines that lie. `noticed "
+        "within`: from what could tell (a probe due, the engine's next message, the end of a lease). Hit tokens are "
+        "sums over all settled answers, whatever they say of themselves, beside the engines' true ones."
     )
     return [intro, table(rows)]
 

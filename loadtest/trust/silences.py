@@ -24,14 +24,14 @@ TELLING: Final = 8
 """Prompts asked while nothing is known."""
 
 
-def lost_last_message(*, replay: bool, turns: int = 1) -> Figures:
-    """One that takes away what prompts rest on, of each engine in turn; then it is idle. Probed as by default.
+def lost_last_message(*, replay: bool, count: int = 3) -> Figures:
+    """One that takes away what prompts rest on, of one engine after the other; then it is idle.
 
-    Without replay the next message tells.
+    Its replay is probed as by default. Without replay the next message tells.
     """
     recording = recorded("eviction")
     resting = 0
-    with Play(recording, replay=replay, lost=_last_of_each(recording, turns)) as play:
+    with Play(recording, replay=replay, lost=_last_of_some(recording, count)) as play:
         with Served(play.fleet.source_flags()) as service:
             play.ask_at(service.url)
             play.wait_heard()
@@ -71,11 +71,11 @@ def _next_message_tells(play: Play, number: int) -> None:
     play.figures.violations += told.certain
 
 
-def _last_of_each(recording: Recorded, turns: int) -> frozenset[int]:
-    """Places of messages, some for each engine, by which a prompt's hit shrinks."""
+def _last_of_some(recording: Recorded, count: int) -> frozenset[int]:
+    """Places of messages, of one engine after the other, by which a prompt's hit shrinks."""
     found: list[int] = []
-    share = len(recording.messages) // (turns * len(recording.header.pods) + 1)
-    for turn in range(turns * len(recording.header.pods)):
+    share = len(recording.messages) // (count + 1)
+    for turn in range(count):
         pod = turn % len(recording.header.pods)
         places = range((turn + 1) * share, (turn + 2) * share)
         found.append(next(n for n in places if recording.messages[n].pod == pod and _telling(recording, n)))

@@ -71,21 +71,27 @@ def test_answers_while_parts_fail() -> None:
         "violations": 1,
         "could not be known": 20,
         "until noticed s": 1.25,
+        "noticed by": "its next message",
         "false hit tokens": 4_096,
         "false %": 0.25,
         "lost hit tokens": 0,
         "lost %": 0.0,
     }
-    lies: Row = {**reset, "what fails": "no removals told, capacity unknown", "messages until then": 32}
-    never: Row = {**reset, "what fails": "nothing lost", "until noticed s": "never"}
+    lies: Row = {
+        **reset,
+        "what fails": "no removals told, capacity unknown",
+        "messages until then": 32,
+        "noticed by": "its words",
+    }
+    never: Row = {**reset, "what fails": "nothing lost", "until noticed s": "never", "noticed by": None}
     trust.tables["Answers while parts fail"] = [reset, lies, never, {**reset, "what fails": "0.1% of messages lost"}]
     text, everything = faults([result(), trust]), numbers([result(), trust])
 
     assert "engines (basic, clear)" in text
     assert "of 4,800 answers to 4 faults" in text
     assert "they name: 4. " in text
-    assert "| silent reset | no | 99.5 | 1 | 20 | 1.25 s | 4,096 (0.25 %) | 0 |" in text
-    assert "| 20 | 32 messages | 4,096" in text
+    assert "| silent reset | no | 99.5 | 1 | 20 | 1.25 s, its next message | 4,096 (0.25 %) | 0 |" in text
+    assert "| 20 | 32 messages, its words | 4,096" in text
     assert "| 20 | never | 4,096" in text
     assert "0.1%" not in text
     assert "| 0.1% of messages lost | no | 1,200 | 99.5 | 1 | 20 |" in everything
@@ -94,7 +100,7 @@ def test_answers_while_parts_fail() -> None:
 
 def test_the_main_faults_are_faults() -> None:
     """A row that is named otherwise would be missing from the README."""
-    names = {fault.name for fault in trust_faults(names=NAMES, rates=RATES, turns=1, brief=False)}
+    names = {fault.name for fault in trust_faults(names=NAMES, rates=RATES, last_lost=1, brief=False)}
 
     assert names >= MAIN_FAULTS
 

@@ -7,7 +7,7 @@ import pytest
 from loadtest.__main__ import _keeps_promises
 from loadtest.report import Result, Target, begin
 from loadtest.trust.judging import Figures, Outcome, Told, Truth
-from loadtest.trust.run import Fault, _row, _targets
+from loadtest.trust.run import LIKE_OTHERS, NAMES, RATES, Fault, _row, _targets, faults
 
 HONEST = Fault("nothing lost", "yes", Figures, 1.5, whole=True)
 
@@ -66,8 +66,21 @@ def test_a_row_tells_what_could_not_be_known() -> None:
     assert (3, 48, 1.23, 12) == tuple(
         row[name] for name in ("could not be known", "tokens of these", "until noticed s", "messages until then")
     )
+    silent = HONEST._replace(by="its next message")
+    assert ["its replay", "its next message"] == [_row(each, Outcome(one))["noticed by"] for each in (HONEST, silent)]
     one.unending = 1
-    assert "never" == _row(HONEST, Outcome(one))["until noticed s"]
+    assert ("never", None) == tuple(_row(HONEST, Outcome(one))[name] for name in ("until noticed s", "noticed by"))
+
+
+def test_a_brief_run_leaves_out_what_is_like_others() -> None:
+    """Each of those is a row of the whole run."""
+    whole, brief = (
+        {(fault.name, fault.replay) for fault in faults(names=NAMES, rates=RATES, last_lost=1, brief=each)}
+        for each in (False, True)
+    )
+
+    assert LIKE_OTHERS < whole
+    assert brief < whole - LIKE_OTHERS
 
 
 def test_a_broken_promise_fails_the_command_and_a_slow_machine_does_not() -> None:
