@@ -1,6 +1,6 @@
 """What was answered lately, so that a report that comes later finds the lookup it is about. No I/O; time is given.
 
-    note      in the lookup, 3 us: the answer's numbers, or where many hold something what they are made of
+    note      in the lookup, 2 us: the answer's numbers, or where many hold something what they are made of
     tidy      a moment later, in slices: these are made, and what is too old goes
     find      by request id, else the newest lookup of the same prompt
 
@@ -49,7 +49,8 @@ CHUNK_BYTES: Final = CHUNK_TOKENS * TOKEN_BYTES
 START_BYTES: Final = CHUNK_TOKENS * 8
 """A chunk that is told by its digest keeps the body that it stands in, as text."""
 AT_ONCE_MAX: Final = 32
-"""Sources that hold something: so many are looked at in the lookup itself. Less than keeping them for later costs."""
+"""Sources that hold something, not all alike: so many are looked at in the lookup itself, for less than keeping them
+for later costs."""
 WAITING_MAX: Final = 4_096
 """Answers that are not made small yet, and what these hold of sources together."""
 WAITING_MATCHES_MAX: Final = 262_144
@@ -217,8 +218,9 @@ class Answers:
         if lineup is None:
             lineup = candidates.lineup = lineup_of(candidates)
             size += SEAT_BYTES * len(trust)
-        special = scene.hybrid | scene.unannounced
-        plain = len(matches) <= AT_ONCE_MAX and not special and len(candidates.variants) <= 1
+        plain = not (scene.hybrid | scene.unannounced) and len(candidates.variants) <= 1
+        groups = _groups_at_once(candidates, prompt, usable, partial=query.partial) if plain or not matches else None
+        size += (usable.bit_length() >> 3) * (1 + len(groups or ()) // GROUP)
         record = Answered(
             self._clock.now(),
             query.tenant or DEFAULT_TENANT,
@@ -232,12 +234,12 @@ class Answers:
             scene.generations,
             lineup,
             size,
-            _plain_groups(candidates, prompt, partial=query.partial) if plain and matches else (),
+            groups or (),
             self.salt_digest(query.cache_salt) if query.cache_salt else 0,
             query.block_hashes is not None and query.prompt_tokens is None,
         )
         self._keep(record)
-        if not plain:
+        if groups is None:
             self._postpone(record, matches, candidates)
         if self.options.prompt_bytes:
             record.query, record.prompt_bytes = query, _prompt_bytes(query)
@@ -379,21 +381,38 @@ class Answers:
         self._reached(limit)
 
 
-def _plain_groups(candidates: Candidates, prompt: Prompt, *, partial: bool) -> tuple[int, ...]:
-    """As `_groups`, where all are of one block size, and whatever is held is reused and its end announced."""
-    size = next(iter(candidates.variants))[0]
+def _groups_at_once(candidates: Candidates, prompt: Prompt, usable: int, *, partial: bool) -> tuple[int, ...] | None:
+    """As `_groups`, where all are of one block size, and whatever is held is reused and its end announced.
+
+    None where there are so many that it is better done later.
+    """
+    matches = prompt.matches
+    if not matches:
+        return ()
+    ((size, _), slots), *_ = candidates.variants.items()
+    most = prompt.tokens
+    if not partial and most:
+        most = (most - 1) // size * size
+    held, runs, _ = next(iter(matches.values()))
+    if len(runs) == 1 and runs[0].record.plain:  # the usual prompt: the same sources hold all of what is held
+        tokens = held.matched * size
+        return tokens, min(most, tokens), tokens, 0, runs[0].record.any & slots & usable
+    return _groups_unlike(matches, size, most) if len(matches) <= AT_ONCE_MAX else None
+
+
+def _groups_unlike(matches: dict[int, Match], size: int, most: int) -> tuple[int, ...]:
+    """`most`: tokens that are reused of the prompt at most."""
     by_held: dict[tuple[int, int], int] = {}
     last: Held | None = None
     said, slots = (0, 0), 0
     # Sources that hold as much share what says so, and stand together as a rule.
-    for slot, (held, _, _) in prompt.matches.items():
+    for slot, (held, _, _) in matches.items():
         if held is not last:
             if last is not None:
                 by_held[said] = by_held.get(said, 0) | slots
             last, slots, said = held, 0, (held.matched, held.views[0])
         slots |= 1 << slot
     by_held[said] = by_held.get(said, 0) | slots
-    most = prompt.tokens if partial else max(0, prompt.tokens - 1) // size * size
     groups: tuple[int, ...] = ()
     for (matched, gpu), slots in by_held.items():
         groups += (matched * size, min(matched * size, most), gpu * size, 0, slots)

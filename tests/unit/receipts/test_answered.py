@@ -249,11 +249,62 @@ def test_a_question_without_an_id_is_not_remembered() -> None:
     assert 0 == len(told.answers)
 
 
+def _fleet(*each: tuple[int, str]) -> Core:
+    """Sources p0, p1, … that hold so many blocks there."""
+    core = Core()
+    for number, (blocks, medium) in enumerate(each):
+        core.engine(f"p{number}").say(
+            *([stored(range(1, blocks + 1), prompt(blocks), medium=medium)] if blocks else [])
+        )
+    return core
+
+
+@pytest.mark.parametrize(
+    "each",
+    [
+        [(4, "GPU")] * 3,
+        [(4, "CPU")] * 3,
+        [(4, "GPU"), (4, "CPU"), (0, "GPU")],
+        [(4, "GPU"), (2, "CPU"), (1, "GPU"), (4, "GPU")],
+        [(4, "GPU")] * (AT_ONCE_MAX + 1),
+        [(4, "GPU"), (3, "GPU")] * AT_ONCE_MAX,
+    ],
+)
+@pytest.mark.parametrize("asked", [{"blocks": 4}, {"blocks": 4, "partial": True}, {"blocks": 6}, {"blocks": 3}])
+def test_what_is_remembered_is_what_was_answered(each: list[tuple[int, str]], asked: dict[str, int]) -> None:
+    """Of each source, whether all hold alike or not, few or many; one that could not count is not among them."""
+    told = Remembering(core := _fleet((4, "GPU"), *each))
+    core.cordon("p0", cordoned=True)
+
+    answer = core.ask(prompt(asked["blocks"]), request_id="r", partial=bool(asked.get("partial")))
+    while told.answers.tidy():
+        pass
+
+    found = told.answers.find("r", None)
+    assert found is not None
+    assert found.predicted(b"p0#0") is None
+    said = {entry.pod: (entry.matched_tokens, entry.reusable_tokens, entry.prefix.gpu) for entry in answer.pods}
+    for number in range(1, len(each) + 1):
+        predicted = found.predicted(b"p%d#0" % number)
+        assert predicted is not None
+        assert said[f"p{number}"] == predicted[:3]
+
+
+def test_a_crowd_that_holds_alike_waits_for_nothing() -> None:
+    """Its answer is numbers at once, however many they are, and keeps nothing of the lookup."""
+    told = Remembering(core := _fleet(*[(2, "GPU")] * (AT_ONCE_MAX + 1)))
+
+    core.ask(prompt(3), request_id="r")
+
+    assert 0 == told.answers._waiting_matches
+    assert 2 * BLOCK == told.reusable("r", f"p{AT_ONCE_MAX}")
+
+
 def test_what_housekeeping_never_came_to_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers of large fleets hold much until they are made small."""
     monkeypatch.setattr("indexer.receipts.answered.WAITING_MAX", 2)
     monkeypatch.setattr("indexer.receipts.answered.AT_ONCE_MAX", 0)
-    told = Remembering(core := fleet(1))
+    told = Remembering(core := fleet(1, 2))
 
     for name in "abc":
         core.ask(prompt(2), request_id=name)
@@ -265,7 +316,7 @@ def test_what_housekeeping_never_came_to_is_bounded(monkeypatch: pytest.MonkeyPa
 def test_what_goes_before_housekeeping_came_to_it_takes_nothing_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else less and less would be remembered."""
     monkeypatch.setattr("indexer.receipts.answered.AT_ONCE_MAX", 0)
-    told = Remembering(core := fleet(*[1] * 16), AnswerOptions(bytes_max=10 * (RECORD_BYTES + 60)))
+    told = Remembering(core := fleet(*[1, 2] * 8), AnswerOptions(bytes_max=10 * (RECORD_BYTES + 60)))
     counts: list[int] = []
 
     for number in range(100):
