@@ -64,6 +64,7 @@ __all__ = [
     "Ranking",
     "Refused",
     "Reply",
+    "Reports",
     "TokenIds",
     "Unreachable",
     "token_bytes",
@@ -102,6 +103,8 @@ _T = TypeVar("_T")
 TokenIds = Union[Sequence[int], bytes, bytearray, memoryview, "array.array[int]"]
 """Token ids as a list; as bytes, little-endian u32; or as an array of 4-byte integers: array.array, numpy, torch."""
 Json = dict[str, Any]
+Reports = Union[Mapping[str, Any], Iterable[Mapping[str, Any]]]
+"""One, or several."""
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------------
@@ -332,6 +335,25 @@ def _given(items: Iterable[Mapping[str, Any]]) -> list[Json]:
     return [{name: value for name, value in item.items() if value is not None} for item in items]
 
 
+def _reports(path: str, reports: object) -> _Call:
+    """One report or several, as JSON. Raises ValueError for what is none."""
+    if isinstance(reports, Mapping):
+        reports = [reports]
+    if isinstance(reports, (str, bytes, bytearray)) or not isinstance(reports, Iterable):
+        raise ValueError(f"reports: one mapping or a list of them wanted, got {type(reports).__name__}")  # noqa: TRY004
+    listed = list(reports)
+    for index, report in enumerate(listed):
+        if not isinstance(report, Mapping):
+            kind = type(report).__name__
+            raise ValueError(f"reports[{index}]: a mapping wanted, with `pod` and more, got {kind}")  # noqa: TRY004
+        for name, value in report.items():
+            if not isinstance(name, str):
+                raise ValueError(f"reports[{index}]: its fields have names, got {type(name).__name__}")  # noqa: TRY004
+            if isinstance(value, (bytes, bytearray, memoryview)) and name != "token_ids":
+                raise ValueError(f"reports[{index}].{name}: bytes are token ids only, got {type(value).__name__}")
+    return _Call("POST", path, _json(_given(listed)), _JSON)
+
+
 def _batch(items: Iterable[Mapping[str, Any]]) -> _Call:
     return _Call("POST", "/v1/lookup/batch", _json({"items": _given(items)}), _JSON, tells_deadline=True)
 
@@ -419,16 +441,20 @@ class Answer:
     def pods_or(self, default: Sequence[str]) -> list[str]:
         """Those that hold something, best first, and behind them those of `default` that do not.
 
-        Where the scores are equal, `default` has the say: they come in its order.
+        Of equal scores, none among them, those come first that are about to hold most (`speculative_tokens`: prompts
+        were routed there, or it is one of the engines that announce nothing). Where these are equal, too, `default`
+        has the say: they come in its order.
         """
-        scores: dict[str, float] = {}
+        worth: dict[str, tuple[float, int]] = {}
         for entry in self.pods:
-            score = round(entry.score, SCORE_DIGITS)
-            if score > scores.get(entry.pod, 0.0):
-                scores[entry.pod] = score
-        return sorted(dict.fromkeys((*default, *scores)), key=lambda pod: -scores.get(pod, 0.0))
+            found = round(entry.score, SCORE_DIGITS), entry.speculative_tokens
+            if found > worth.get(entry.pod, _WORTH_NOTHING):
+                worth[entry.pod] = found
+        named = dict.fromkeys((*default, *worth))
+        return sorted(named, key=lambda pod: worth.get(pod, _WORTH_NOTHING), reverse=True)
 
 
+_WORTH_NOTHING = 0.0, 0
 _POD_FIELDS = frozenset(PodEntry.__dataclass_fields__)
 _ANSWER_FIELDS = frozenset(Answer.__dataclass_fields__) - {"raw", "pods"}
 
@@ -442,6 +468,8 @@ def _answer(raw: Any) -> Answer:  # noqa: ANN401  # checked here
             raise BadAnswer("the answer is none of a lookup: is this kvindexer?")
         if not isinstance(item.get("score", 0.0), (int, float)):
             raise BadAnswer("a score is no number: is this kvindexer?")
+        if not isinstance(item.get("speculative_tokens", 0), int):
+            raise BadAnswer("a count of tokens is no number: is this kvindexer?")
         entries.append(PodEntry(**{name: item[name] for name in _POD_FIELDS.intersection(item)}))
     return Answer(pods=entries, raw=raw, **{name: raw[name] for name in _ANSWER_FIELDS.intersection(raw)})
 
@@ -469,7 +497,10 @@ class PickedPod(NamedTuple):
 
 @dataclass
 class Picked:
-    """Of a pick: at most three pods, best first; none where nothing is known, and then the `reason`."""
+    """Of a pick: at most three pods, best first; none where nothing is known, and then the `reason`.
+
+    Where nobody holds anything they are those that are about to, with score 0.
+    """
 
     pods: list[PickedPod]
     state: str
@@ -836,9 +867,10 @@ class AsyncClient:
     ) -> Ranking:
         """The order in which to try `pods`, which come in your own order of preference, by load for one.
 
-        Those that hold something of the prompt come first, by score, those that hold most of it before all. Equal
-        scores, and the others behind them, come in your order, which is also what you get where nothing is known
-        (`no_signal`, told in `failure`), the index is away, or the deadline passes.
+        Those that hold something of the prompt come first, by score, those that hold most of it before all. Of equal
+        scores, 0 among them, those come first where most of it was routed lately (`speculative_tokens`). The rest is
+        in your order, which is also what you get where nothing is known (`no_signal`, told in `failure`), the index is
+        away, or the deadline passes.
         Never raises. While the index rests (`Breaker`) it costs nothing.
         """
         given, problem = _named(pods)
@@ -890,19 +922,19 @@ class AsyncClient:
         """Where to send an OpenAI request, given as its client sent it. `truncated`: the body was cut."""
         return _picked(await self._ask(_pick(body, pods, truncated), timeout_s))
 
-    async def routed(self, reports: Iterable[Mapping[str, Any]], *, timeout_s: float | None = None) -> Json:
-        """Where requests were sent, up to 1,000: `pod`, and `of` (a lookup's `request_id`), or tokens or block hashes.
+    async def routed(self, reports: Reports, *, timeout_s: float | None = None) -> Json:
+        """Where requests were sent, one or up to 1,000: `pod`, and `of` (a lookup's `request_id`), tokens or hashes.
 
-        One that is refused stands in `items` of the answer, with its `index`, and takes none of the others with it.
+        One of several that is refused stands in `items` of the answer, with its `index`, and takes no other with it.
         """
-        return _object(await self._ask(_Call("POST", "/v1/routed", _json(_given(reports)), _JSON), timeout_s))
+        return _object(await self._ask(_reports("/v1/routed", reports), timeout_s))
 
-    async def feedback(self, reports: Iterable[Mapping[str, Any]], *, timeout_s: float | None = None) -> Json:
-        """What engines really reused, up to 1,000 requests: `request_id` of the lookup, `pod`, `cached_tokens`, ….
+    async def feedback(self, reports: Reports, *, timeout_s: float | None = None) -> Json:
+        """What engines really reused, one request or up to 1,000: the lookup's `request_id`, `pod`, `cached_tokens`, ….
 
-        One that is refused stands in `items` of the answer, with its `index`, and takes none of the others with it.
+        One of several that is refused stands in `items` of the answer, with its `index`, and takes no other with it.
         """
-        return _object(await self._ask(_Call("POST", "/v1/feedback", _json(_given(reports)), _JSON), timeout_s))
+        return _object(await self._ask(_reports("/v1/feedback", reports), timeout_s))
 
     async def hash(
         self,
@@ -1128,11 +1160,11 @@ class Client:
         """As `AsyncClient.pick`."""
         return self._run(self._current().pick(body, pods=pods, truncated=truncated, timeout_s=timeout_s), timeout_s)
 
-    def routed(self, reports: Iterable[Mapping[str, Any]], *, timeout_s: float | None = None) -> Json:
+    def routed(self, reports: Reports, *, timeout_s: float | None = None) -> Json:
         """As `AsyncClient.routed`."""
         return self._run(self._current().routed(reports, timeout_s=timeout_s), timeout_s)
 
-    def feedback(self, reports: Iterable[Mapping[str, Any]], *, timeout_s: float | None = None) -> Json:
+    def feedback(self, reports: Reports, *, timeout_s: float | None = None) -> Json:
         """As `AsyncClient.feedback`."""
         return self._run(self._current().feedback(reports, timeout_s=timeout_s), timeout_s)
 

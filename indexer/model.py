@@ -103,7 +103,8 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
     dp_rank: int = 0
     """Its data-parallel rank."""
     endpoint: str | None = None
-    """Where it publishes its events, `tcp://HOST:PORT` or `ipc://PATH`; to be given in a file."""
+    """Where it publishes its events, `tcp://HOST:PORT` or `ipc://PATH`; a file has to give it, but for a model of
+    `models.approximate`."""
     replay_endpoint: str | None = None
     """Where it can be asked for messages again; without one what is lost stays lost."""
     model: str | None = None

@@ -97,13 +97,15 @@ def warnings_of(source: SourceIndex, registry: Registry) -> dict[str, str]:
     """What an operator should look at, by a key that stays while the words may change."""
     warnings = dict(source.warnings)
     warnings.update(_standing(source, registry).items())
+    if source.facts.is_approximate:
+        warnings.pop("replay", None)  # of an engine that announces nothing, nothing is lost
     return warnings
 
 
 def listed_warnings(source: SourceIndex, registry: Registry) -> dict[str, str]:
     """The same as lists and the answer to a registration show them, before and wherever its sockets are opened."""
     described = source.descriptor
-    unasked = described.endpoint is not None and described.replay_endpoint is None
+    unasked = described.endpoint is not None and described.replay_endpoint is None and not source.facts.is_approximate
     return {**({"replay": NO_REPLAY} if unasked else {}), **warnings_of(source, registry)}
 
 

@@ -49,6 +49,8 @@ examples:
   from a file, one value changed by the environment, one by a flag:
     KVINDEXER_STALENESS__SCORE_TTL_S=30 kvindexer serve --config kvindexer.yaml --port 9000
 
+Engines that announce nothing (models.approximate) have no endpoint to name here: they stand in the file of sources,
+or are posted to /v1/sources.
 NAME ends at the first =tcp:// or =ipc:// and may contain : . / [ ]. Settings: file < environment < flags;
 `kvindexer config` prints what they come to.
 """
@@ -83,7 +85,7 @@ without a restart.
 
 examples:
   install -m 600 /dev/null tokens.yaml
-  kvindexer token --name router-a >> tokens.yaml
+  kvindexer token --name router-a --scope lookup --scope report >> tokens.yaml
   kvindexer token --name ops --scope lookup --scope admin >> tokens.yaml
   kvindexer token --name team-b --tenant b >> tokens.yaml      sees and asks about the engines of tenant b alone
   KVINDEXER_AUTH__TOKENS_FILE=tokens.yaml kvindexer serve ...
@@ -91,7 +93,7 @@ examples:
 
 scopes:
   lookup   ask: lookups, batches, hashes, lists of sources, histories
-  report   tell what was routed and reused (later versions)
+  report   tell what was routed (/v1/routed) and reused (/v1/feedback)
   admin    change sources, look into blocks, drain replicas, read the settings; asks nothing without lookup
 """
 

@@ -1,7 +1,8 @@
 """From an answer to what a script can read without a JSON library: a line a pod, and the same in headers. Pure.
 
-Only pods that hold something are named. Where nobody does, the prefix decides nothing and the load should, which the
-gateway knows and we do not yet (decisions/0025).
+Only pods that hold something are named, or, where nobody does, those that are about to: the prompt was routed there.
+Where there are none either, the prefix decides nothing and the load should, which the gateway knows and we do not yet
+(decisions/0025).
 """
 
 from __future__ import annotations
@@ -38,11 +39,17 @@ class Pick(NamedTuple):
 
 
 def picks(answer: LookupAnswer, address_of: Callable[[str], str | None]) -> list[Pick]:
-    """The pods that hold most, best first. `address_of`: where a pod was said to be, for one with another name."""
+    """The pods that hold most, else those that are about to, best first.
+
+    `address_of`: where a pod was said to be, for one with another name.
+    """
     found: dict[str, Pick] = {}
+    some_held = False
     for each in answer.pods[:LOOKED_AT_MAX]:
         entry = each if isinstance(each, PodEntry) else _decode(each)
-        if not entry.score or len(found) == PICKS_MAX:
+        some_held = some_held or entry.score > 0
+        named = entry.score if some_held else entry.speculative_tokens
+        if not named or len(found) == PICKS_MAX:
             break
         if entry.pod not in found:
             found[entry.pod] = Pick(entry, _endpoint(entry.pod) or _endpoint(address_of(entry.pod) or ""))
@@ -50,9 +57,9 @@ def picks(answer: LookupAnswer, address_of: Callable[[str], str | None]) -> list
 
 
 def lines(chosen: list[Pick]) -> bytes:
-    """`POD SCORE MATCHED_TOKENS STATE`, a line a pod."""
+    """`POD SCORE MATCHED_TOKENS STATE`, a line a pod; `0` is the score of those that are about to hold something."""
     return "".join(
-        f"{quote(entry.pod, safe=_WORD)} {entry.score:.6f} {entry.matched_tokens} {entry.state}\n"
+        f"{quote(entry.pod, safe=_WORD)} {_number(entry.score)} {entry.matched_tokens} {entry.state}\n"
         for entry, _ in chosen
     ).encode()
 
@@ -68,6 +75,10 @@ def headers(chosen: list[Pick], state: str, request_id: str) -> dict[str, str]:
     if endpoints:
         told["x-gateway-destination-endpoint"] = ",".join(endpoints)
     return told
+
+
+def _number(score: float) -> str:
+    return f"{score:.6f}" if score else "0"
 
 
 def _endpoint(name: str) -> str | None:

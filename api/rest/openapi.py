@@ -45,14 +45,16 @@ _EXPLAIN: Final = (
 _PICK: Final = (
     "The body is a request for `/v1/completions` or `/v1/chat/completions` exactly as the client sent it; unknown keys "
     "are ignored. 204 says: balance as you would without this service. That is the answer to whatever is not "
-    "understood, not known or not ready in time, and where nobody holds anything. Below `/v1/pick/` (Envoy's ext_authz "
-    "with this as its path prefix) every method and path is answered so, and always with 200."
+    "understood, not known or not ready in time, and where nobody holds anything of the prompt and it was routed to "
+    "nobody of late; where it was, pods with `speculative_tokens` are named, with score 0. Below `/v1/pick/` (Envoy's "
+    "ext_authz with this as its path prefix) every method and path is answered so, and always with 200."
 )
 
 _ROUTED: Final = (
     f"At most {REPORTS_MAX} reports. Of an array each is taken or refused by itself; one that comes alone is refused "
-    "as any request is. A request id counts once of a pod and rank within a minute. Lookups show what is expected as "
-    "`speculative_tokens`, until the engine's events tell or twice the time they usually take is over. In MessagePack "
+    "as any request is. A `request_id` counts once of a pod and rank within a minute (`of` may come again: it is the "
+    "lookup's). `results` tells what became of those that were taken: `expected`, `held` already, `repeated`, or "
+    "`not_placed`: its blocks cannot be known. Lookups show what is expected as `speculative_tokens`, until the engine's events tell or twice the time they usually take is over. In MessagePack "
     "`token_ids` may also be one bin of little-endian u32, and `block_hashes` one of little-endian u64."
 )
 

@@ -44,6 +44,12 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.pod}#{self.dp_rank}" if self.dp_rank else self.pod
 
     @property
+    def announces_nothing(self) -> bool:
+        """Its model is one of `models.approximate`, and no event of it ever came."""
+        unnamed = self.endpoint is None and self.origin != "topic"
+        return unnamed or (self.state == "live" and self.bound == "estimate" and self.sequence is None)
+
+    @property
     def asked_at(self) -> str | None:
         """Where it takes requests: its address, else a pod's name that is one (`IP:PORT`)."""
         if self.address is not None:

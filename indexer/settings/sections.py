@@ -85,7 +85,7 @@ class ApproximateEntry(Section, frozen=True):
     """Engines of one model that announce nothing."""
 
     ttl_s: Seconds = 300.0
-    """What was routed to one is taken to be held there for so long."""
+    """What was routed to one is expected of it for so long (`speculative_tokens`)."""
     block_size: Annotated[int, Meta(ge=1, le=65_536)] = 16
     """Tokens a block of its cache: nobody else tells."""
 
@@ -101,8 +101,9 @@ class Models(Section, frozen=True):
     """By base model, as the sources carry it. Aliases and adapters of it are read by the same."""
     approximate: dict[Text, ApproximateEntry] = {}
     """By model as the sources carry it, `{}` for the defaults: engines that may never announce what they hold. Of one
-    that never did, `/v1/routed` is all that is known: `live`, bound `estimate`. Its source may have no endpoint. The
-    same at all replicas."""
+    that never did, `/v1/routed` is all that is known: `live`, bound `estimate`, and its score stays 0: scores count
+    what was announced. Such entries, `rank` of the client and picks are ordered by `speculative_tokens`. Its source
+    may have no endpoint, in the file of sources or by `POST /v1/sources`. The same at all replicas."""
     weights: TierWeights = TierWeights()
     discover: bool = False
     """Learn names and adapters from the engines' `GET /v1/models`. This version does not, and refuses it."""

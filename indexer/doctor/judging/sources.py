@@ -30,6 +30,8 @@ def judge_sources(engines: Sequence[Engine], *, bound: bool = False) -> Iterator
     yield from _forms(engines)
     yield from _shared(engines)
     for engine in engines:
+        if engine.announces_nothing:
+            continue
         if engine.endpoint is not None:
             yield found_if(engine.replay_endpoint is None, "sources.replay", "warning", "", engine.name)
         yield _capacity(engine)
@@ -53,7 +55,8 @@ def _state(engine: Engine) -> Finding:
         return found("sources.state", "warning", f"cordoned: {seen}", engine.name)
     if engine.state in _NOT_SCORED:
         return found("sources.state", "problem", seen, engine.name)
-    return found_if((engine.state, engine.bound) != _SETTLED, "sources.state", "warning", seen, engine.name)
+    settled = (engine.state, engine.bound) == _SETTLED or (engine.announces_nothing and engine.state == "live")
+    return found_if(not settled, "sources.state", "warning", seen, engine.name)
 
 
 def _models(engines: Sequence[Engine]) -> Iterator[Finding]:

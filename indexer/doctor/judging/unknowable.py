@@ -19,5 +19,5 @@ def what_nobody_knows(engines: Sequence[Engine]) -> Iterator[Finding]:
     yield found("unknowable.idle_reset", "unknown")
     yield found("unknowable.full_reports", "unknown")
     for engine in engines:
-        if engine.replay_endpoint is None:
+        if engine.replay_endpoint is None and not engine.announces_nothing:
             yield found("unknowable.last_message", "unknown", "", engine.name)

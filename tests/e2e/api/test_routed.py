@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from api.demo.engine import EngineSimulator
+from kvindexer_client import Client
 from tests.support.core_events import payload, stored
 from tests.support.core_service import RunningService, applied
 
@@ -91,7 +92,18 @@ def test_an_engine_that_announces_nothing_is_known_by_what_is_routed_there(servi
         entry.score,
         entry.reason,
     )
+    picked = service.call("POST", "/v1/pick", {"model": "old", "prompt": PROMPT})
+    assert (200, "quiet 0 0 live\n", "degraded", "0") == (
+        picked.status_code,
+        picked.text,
+        picked.headers["x-kvindexer-state"],
+        picked.headers["x-kvindexer-matched-tokens"],
+    )
+    with Client(service.url) as router:
+        ranked = router.rank(["less loaded", "quiet"], PROMPT, model="old", timeout_s=20.0)
+    assert (["quiet", "less loaded"], None) == (ranked.pods, ranked.failure)
     assert 200 == service.post("/v1/sources/quiet/clear")
+    assert 204 == service.call("POST", "/v1/pick", {"model": "old", "prompt": PROMPT}).status_code
     assert 0 == speculative(service, PROMPT, "quiet", model="old")
     assert "live" == service.ask(PROMPT, model="old")["quiet"].state
     assert 200 == service.call("DELETE", "/v1/sources/quiet").status_code

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import ast
 import json
+import re
 import struct
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 import kvindexer_client
-from kvindexer_client import Answer, PodEntry, _question, token_bytes
+from kvindexer_client import Answer, Client, PodEntry, _question, token_bytes
 
 IDS = [0, 1, 65_536, 2**32 - 1]
 IMAGE = struct.pack("<4I", *IDS)
@@ -127,3 +128,37 @@ def test_scores_that_differ_by_how_they_were_summed_are_equal() -> None:
     answer = Answer("exact", [*held, PodEntry("e"), PodEntry("c", 1, score=0.2)], {})
 
     assert ["d", "c", "b", "x", "e", "a"] == answer.pods_or(["e", "c", "b", "a", "d"])
+
+
+def test_of_equal_scores_those_come_first_where_more_was_routed() -> None:
+    """Nothing that is expected outranks what is held; then the caller's order. A pod is as good as its best rank."""
+    entries = [
+        PodEntry("held", score=0.1),
+        PodEntry("a", speculative_tokens=16),
+        PodEntry("b", speculative_tokens=64),
+        PodEntry("a", 1, speculative_tokens=32),
+        PodEntry("unasked", speculative_tokens=32),
+        PodEntry("half", score=0.1, speculative_tokens=16),
+    ]
+    answer = Answer("exact", entries, {})
+
+    assert ["half", "held", "b", "a", "unasked", "d", "c"] == answer.pods_or(["d", "c", "held", "a", "b", "half"])
+
+
+@pytest.mark.parametrize(
+    ("reports", "problem"),
+    [
+        ([5], "reports[0]: a mapping wanted"),
+        (None, "reports: one mapping or a list of them wanted, got NoneType"),
+        ("p", "reports: one mapping or a list of them wanted, got str"),
+        ([{"pod": "p", "of": b"x"}], "reports[0].of: bytes are token ids only"),
+        ([{"pod": "p"}, {5: 6}], "reports[1]: its fields have names"),
+    ],
+)
+def test_what_is_no_report_is_refused_before_it_is_sent(reports: object, problem: str) -> None:
+    """As a ValueError that says which one and why, like token ids that are none."""
+    index: Any = Client("http://127.0.0.1:1")
+    with index:
+        for send in (index.routed, index.feedback):
+            with pytest.raises(ValueError, match=re.escape(problem)):
+                send(reports)

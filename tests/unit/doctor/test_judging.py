@@ -303,6 +303,18 @@ def test_one_without_model_is_judged_among_its_tenants() -> None:
     }
 
 
+def test_of_one_that_announces_nothing_no_replay_and_no_capacity_is_wanted() -> None:
+    """Registered without an endpoint, or seen by a service to be followed by hints alone; that is no warning either."""
+    alone = but(ENGINE, endpoint=None, replay_endpoint=None, blocks_total=None, bound="estimate", sequence=None)
+    silent = but(alone, endpoint="tcp://10.0.0.1:5557")
+    topic = but(alone, origin="topic", bound="exact", sequence=7)
+
+    for engine, warned in ((alone, set()), (silent, set()), (topic, {"sources.capacity"})):
+        found = [*sources(engine), *judge_states([engine], {}), *what_nobody_knows([engine])]
+        assert warned == {each.check for each in found if each.level == "warning"}
+        assert ("unknowable.last_message" in {each.check for each in found}) == bool(warned)
+
+
 def test_what_the_service_remarks_is_told_once() -> None:
     """Remarks on what checks of their own tell are left out."""
     found = states(warnings=("no replay endpoint: lost batches", "capacity unknown (blocks_total)"))

@@ -95,6 +95,18 @@ def test_lists_say_that_replay_is_missing_before_any_socket_does() -> None:
     assert "replay" not in listed_warnings(sources["b"], core.registry)
 
 
+def test_of_one_that_announces_nothing_no_replay_and_no_capacity_is_missed() -> None:
+    """Though it has an endpoint, where it might: until it does."""
+    core = Core()
+    speaker = core.engine("a", endpoint="tcp://engine-1:5557")
+    speaker.source.facts.may_be_silent = True
+    speaker.source.warnings["replay"] = "no replay endpoint"
+
+    assert {} == listed_warnings(speaker.source, core.registry)
+    speaker.say(stored([1], prompt(1)))
+    assert {"replay", "capacity"} < set(listed_warnings(speaker.source, core.registry))
+
+
 def test_a_capacity_that_is_too_small_is_warned_of() -> None:
     """It would make held blocks look like ghosts after a gap."""
     core = Core()

@@ -8,7 +8,7 @@ from schemas.lookup import LookupAnswer, PodEntry, PrefixTokens, Shards, TierTok
 HERE = "10.0.0.1:8000"
 
 
-def _entry(pod: str, matched: int, dp_rank: int = 0) -> PodEntry:
+def _entry(pod: str, matched: int, dp_rank: int = 0, expected: int = 0) -> PodEntry:
     return PodEntry(
         pod=pod,
         dp_rank=dp_rank,
@@ -17,6 +17,7 @@ def _entry(pod: str, matched: int, dp_rank: int = 0) -> PodEntry:
         reusable_tokens=matched,
         tiers=TierTokens(gpu=matched),
         prefix=PrefixTokens(),
+        speculative_tokens=expected,
         score=matched / 64,
         state="live",
         bound="exact",
@@ -53,6 +54,21 @@ def test_a_pod_is_named_once_and_only_where_it_holds_something() -> None:
     ]
     assert len(found) == PICKS_MAX
     assert [] == picks(_answer(_entry(HERE, 0)), lambda _: None)
+
+
+def test_where_nobody_holds_anything_those_are_named_that_are_about_to() -> None:
+    """With score 0; once somebody holds something they are not."""
+    about_to = [_entry(HERE, 0, expected=48), _entry("[fd00::1]:80", 0, expected=16), _entry("10.0.0.9:80", 0)]
+    found = picks(_answer(*about_to), lambda _: None)
+
+    assert b"10.0.0.1:8000 0 0 live\n[fd00::1]:80 0 0 live\n" == lines(found)
+    assert {
+        "x-gateway-destination-endpoint": "10.0.0.1:8000,[fd00::1]:80",
+        "x-kvindexer-state": "exact",
+        "x-kvindexer-matched-tokens": "0",
+        "x-kvindexer-request-id": "r",
+    } == headers(found, "exact", "r")
+    assert ["held"] == [pick.entry.pod for pick in picks(_answer(_entry("held", 16), *about_to), lambda _: None)]
 
 
 def test_a_line_has_four_words() -> None:
