@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from schemas.feedback import FeedbackReport, FeedbackResult
     from schemas.history import HistoryList
     from schemas.lookup import Holdings, LookupAnswer, LookupQuery
-    from schemas.receipts import RoutedReport
+    from schemas.receipts import RoutedReport, RoutedResult
     from schemas.reports import ConsistencyReport, StalenessReport, WindowName
     from schemas.rest import (
         BlockView,
@@ -156,7 +156,7 @@ class NodePort(Protocol):
         """Of every source what a router must know at once, in no order."""
         ...
 
-    async def report_routed(self, report: RoutedReport) -> None:
+    async def report_routed(self, report: RoutedReport) -> RoutedResult:
         """A request was sent to a pod: what that will come to hold is expected of it. Once a request id.
 
         Raises `SourceUnknownError`, and `BadRequestError` where it contradicts what is known.

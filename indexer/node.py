@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from schemas.explain import ExplainAnswer
     from schemas.feedback import FeedbackReport, FeedbackResult
     from schemas.lookup import Holdings, LookupAnswer
-    from schemas.receipts import RoutedReport
+    from schemas.receipts import RoutedReport, RoutedResult
     from schemas.reports import ConsistencyReport, StalenessReport, WindowName
     from schemas.rest import (
         BlockView,
@@ -286,9 +286,11 @@ class Node:
             prompt_tokens=len(query.tokens or b"") // TOKEN_BYTES,
         )
 
-    async def report_routed(self, report: RoutedReport) -> None:
+    async def report_routed(self, report: RoutedReport) -> RoutedResult:
         """A request was sent to a pod."""
-        self.count_routed(await Slices(self.clock).run(self.routed.take(report)))
+        result = await Slices(self.clock).run(self.routed.take(report))
+        self.count_routed(result)
+        return result
 
     def count_routed(self, result: str) -> None:
         """Count what came of a report."""

@@ -74,6 +74,10 @@ class PackedFeedbackBody(FeedbackOptions, kw_only=True, forbid_unknown_fields=Tr
 
 
 class FeedbackTaken(ReportsTaken, kw_only=True):
-    """Answer to feedback. `joined`: so many of those accepted count in the consistency report."""
+    """Answer to feedback. `joined`: so many of those accepted count in the consistency report.
+
+    `results`: what became of all of them.
+    """
 
     joined: int
+    results: dict[FeedbackResult, int]

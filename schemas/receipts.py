@@ -23,6 +23,11 @@ REPORTS_MAX = 1_000
 """In one request."""
 
 
+RoutedResult = Literal["expected", "held", "repeated", "not_placed"]
+"""Of a report that is taken. `held`: the engine holds all of it already; `not_placed`: its blocks cannot be known, or
+the engine ended while they were looked for."""
+
+
 class RoutedReport(msgspec.Struct, kw_only=True):
     """A request was sent to that pod: what `query` tells of its prompt, or did in the lookup `of`."""
 
@@ -74,3 +79,9 @@ class ReportsTaken(msgspec.Struct, kw_only=True):
 
     accepted: int
     items: list[ItemProblem]
+
+
+class RoutedTaken(ReportsTaken, kw_only=True):
+    """Answer to what was routed. `results`: what became of those that were taken."""
+
+    results: dict[RoutedResult, int]

@@ -473,8 +473,13 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
         "accepted": "How many were taken.",
         "joined": "Of these, how many were compared with an answer.",
         "items": "Those that were not taken, with why.",
+        "results": "What became of those taken: `joined`, `unjoined`: no answer to it is known, `repeated`, `failed`.",
     },
-    "ReportsTaken": {"accepted": "How many were taken.", "items": "Those that were not, with why."},
+    "RoutedTaken": {
+        "accepted": "How many were taken.",
+        "items": "Those that were not, with why.",
+        "results": "What became of those taken: `expected`, `held` by the engine already, `repeated`, `not_placed`.",
+    },
     "ItemProblem": _PROBLEM | {"index": "Which of the array, from 0."},
     "HistoryList": {
         "pod": "As the path named it.",

@@ -54,14 +54,16 @@ _ROUTED: Final = (
     f"At most {REPORTS_MAX} reports. Of an array each is taken or refused by itself; one that comes alone is refused "
     "as any request is. A `request_id` counts once of a pod and rank within a minute (`of` may come again: it is the "
     "lookup's). `results` tells what became of those that were taken: `expected`, `held` already, `repeated`, or "
-    "`not_placed`: its blocks cannot be known. Lookups show what is expected as `speculative_tokens`, until the engine's events tell or twice the time they usually take is over. In MessagePack "
+    "`not_placed`: its blocks cannot be known. Lookups show what is expected as `speculative_tokens`, "
+    "until the engine's events tell or twice the time they usually take is over. In MessagePack "
     "`token_ids` may also be one bin of little-endian u32, and `block_hashes` one of little-endian u64."
 )
 
 _FEEDBACK: Final = (
     f"At most {REPORTS_MAX} reports. Of an array each is taken or refused by itself; one that comes alone is refused "
     "as any request is. A report counts once for a request and source, and only where the lookup that it is about was "
-    "answered by this replica, of late, and could count the source: `joined` says how many did. Without `request_id`, "
+    "answered by this replica, of late, and could count the source: `joined`. `results` tells what became of all that "
+    "were taken, also `unjoined`, `repeated`, and `failed` where nothing is to be compared. Without `request_id`, "
     "or where it is not known, the newest lookup of the same prompt, model and tenant is meant; a report without it "
     "counts each time it is sent, and says nothing of drift. In MessagePack "
     "`token_ids` may also be one bin of little-endian u32, and `block_hashes` one of little-endian u64."
@@ -95,7 +97,7 @@ ROOTS: Final = (
     reports.StalenessReport,
     reports.ConsistencyReport,
     receipts.RoutedBody,
-    receipts.ReportsTaken,
+    receipts.RoutedTaken,
     feedback.FeedbackBody,
     feedback.FeedbackTaken,
     rest.PartitionList,
@@ -442,7 +444,7 @@ def _paths() -> Json:
                 "report_routed",
                 "reports",
                 "This request was sent to that pod: its blocks are expected there (scope report)",
-                _answers("ReportsTaken", "202", "Taken, or told one by one why not."),
+                _answers("RoutedTaken", "202", "Taken, or told one by one why not."),
                 body=_body({"oneOf": [{"$ref": REF + "RoutedBody"}, _list_of("RoutedBody")]}),
                 description=_ROUTED,
             )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Final
+from typing import Final, get_args
 
 import msgspec
 from starlette.requests import Request
@@ -27,10 +27,13 @@ from api.rest.routed_report import routed_report
 from indexer.clock import SystemClock
 from indexer.model import TOKEN_BYTES
 from indexer.slices import Slices
-from schemas.feedback import FeedbackTaken
-from schemas.receipts import ItemProblem, ReportsTaken
+from schemas.feedback import FeedbackResult, FeedbackTaken
+from schemas.receipts import ItemProblem, ReportsTaken, RoutedResult, RoutedTaken
 
 REFUSED: Final = "refused"
+ROUTED_RESULTS: Final[tuple[RoutedResult, ...]] = get_args(RoutedResult)
+FEEDBACK_RESULTS: Final[tuple[FeedbackResult, ...]] = get_args(FeedbackResult)
+"""All that an answer counts, also those that did not happen."""
 
 Take = Callable[[BodyForm, bytes], Awaitable[None]]
 """One report. Raises what it is refused for."""
@@ -49,31 +52,35 @@ class ReceiptRoutes:
     async def routed(self, request: Request) -> Response:
         """`POST /v1/routed`."""
         caller, tokens_left = caller_of(request), self._limits.tokens
+        results: dict[RoutedResult, int] = dict.fromkeys(ROUTED_RESULTS, 0)
 
         async def take(form: BodyForm, body: bytes) -> None:
             nonlocal tokens_left
             report = routed_report(self._requests, form, body, caller, tokens_left)
             tokens_left -= len(report.query.tokens or b"") // TOKEN_BYTES
-            await self._node.report_routed(report)
+            results[await self._node.report_routed(report)] += 1
 
         def refused() -> None:
             self._node.count_routed(REFUSED)
 
         taken = await self._each(request, take, refused)
-        return self._exchange.answer(request, taken, HTTPStatus.ACCEPTED)
+        answer = RoutedTaken(accepted=taken.accepted, items=taken.items, results=results)
+        return self._exchange.answer(request, answer, HTTPStatus.ACCEPTED)
 
     async def feedback(self, request: Request) -> Response:
         """`POST /v1/feedback`."""
-        caller, tokens_left, joined = caller_of(request), self._limits.tokens, 0
+        caller, tokens_left = caller_of(request), self._limits.tokens
+        results: dict[FeedbackResult, int] = dict.fromkeys(FEEDBACK_RESULTS, 0)
 
         async def take(form: BodyForm, body: bytes) -> None:
-            nonlocal tokens_left, joined
+            nonlocal tokens_left
             report = feedback_report(self._requests, form, body, caller, tokens_left)
             tokens_left -= len(report.query.tokens or b"") // TOKEN_BYTES
-            joined += self._node.take_feedback(report) == "joined"
+            results[self._node.take_feedback(report)] += 1
 
         taken = await self._each(request, take, self._node.feedback_refused)
-        answer = FeedbackTaken(accepted=taken.accepted, items=taken.items, joined=joined)
+        joined = results["joined"]
+        answer = FeedbackTaken(accepted=taken.accepted, items=taken.items, joined=joined, results=results)
         return self._exchange.answer(request, answer, HTTPStatus.ACCEPTED)
 
     async def _each(self, request: Request, take: Take, refused: Callable[[], None]) -> ReportsTaken:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from api.problems import count_limit, refusal_of
-from api.rest.receipts import REFUSED
+from api.rest.receipts import REFUSED, ROUTED_RESULTS
 from api.rest.routed_report import routed_report
 from api.rpc.questions import image_of, parsed
 from api.rpc.statuses import problem_of
@@ -65,17 +65,19 @@ class Reports:
         if len(message.items) > REPORTS_MAX:
             issue = FieldIssue("items", f"at most {REPORTS_MAX} reports", hint="send several requests")
             raise BadRequestError("reports.too_many", [issue])
-        slices, refused, tokens_left = Slices(SystemClock()), list[RefusedReport](), self._tokens
+        slices, answer, tokens_left = Slices(SystemClock()), ReportRoutedResponse(), self._tokens
+        answer.results.update(dict.fromkeys(ROUTED_RESULTS, 0))
         name = self._calls.request_ids.of(None)
         for index, item in enumerate(message.items):
             try:
                 report = routed_report(self._requests, "msgpack", _pack(body_of(item)), caller, tokens_left)
                 tokens_left -= len(report.query.tokens or b"") // TOKEN_BYTES
-                await self._node.report_routed(report)
+                answer.results[await self._node.report_routed(report)] += 1
+                answer.accepted += 1
             except Exception as error:  # noqa: BLE001 - a fault of ours, too, is this report's alone
-                refused.append(self._refused(index, error, f"{name}.{index}"))
+                answer.refused.append(self._refused(index, error, f"{name}.{index}"))
             await slices.turn()
-        return ReportRoutedResponse(accepted=len(message.items) - len(refused), refused=refused)
+        return answer
 
     def _refused(self, index: int, error: Exception, request_id: str) -> RefusedReport:
         refusal = refusal_of(error)

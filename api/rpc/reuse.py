@@ -8,6 +8,7 @@ import msgspec
 
 from api.problems import count_limit, refusal_of
 from api.rest.feedback_report import feedback_report
+from api.rest.receipts import FEEDBACK_RESULTS
 from api.rpc.questions import parsed
 from api.rpc.reports import body_of
 from api.rpc.statuses import problem_of
@@ -53,6 +54,7 @@ class ReuseReports:
             caller = self._calls.caller(context, "report")
             items = _items(data)
             answer, tokens_left, slices = ReportReuseResponse(), self._tokens, Slices(SystemClock())
+            answer.results.update(dict.fromkeys(FEEDBACK_RESULTS, 0))
             for index, item in enumerate(items):
                 tokens_left -= self._take(item, index, caller, tokens_left, answer)
                 await slices.turn()
@@ -67,7 +69,8 @@ class ReuseReports:
         """Take one, or note why not; how many tokens it has of those that are left."""
         try:
             report = self._read(item, caller, tokens_left)
-            answer.joined += self._node.take_feedback(report) == "joined"
+            answer.results[self._node.take_feedback(report)] += 1
+            answer.joined = answer.results["joined"]
             answer.accepted += 1
         except Exception as error:  # noqa: BLE001 - it is this one's alone
             refusal = refusal_of(error)

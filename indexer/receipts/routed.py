@@ -31,11 +31,8 @@ if TYPE_CHECKING:
     from indexer.receipts.delays import Delays
     from indexer.receipts.speculation import Confirmed, Receipt, Speculation
     from schemas.lookup import LookupQuery
-    from schemas.receipts import RoutedReport
+    from schemas.receipts import RoutedReport, RoutedResult
 
-Result = Literal["expected", "held", "repeated", "not_placed"]
-"""Of a report that is taken. `held`: the engine holds all of it already; `not_placed`: its blocks cannot be known, or
-the engine ended while they were looked for."""
 FORGOTTEN_A_SECOND: Final = 2_048
 """Requests whose time is over, where nobody reports any more."""
 BLOCKS_MAX: Final = 8_192
@@ -109,7 +106,7 @@ class Routed:
         speculation.confirmed = self._confirmed
         speculation.expired = self._expired
 
-    def take(self, report: RoutedReport) -> Generator[None, None, Result]:
+    def take(self, report: RoutedReport) -> Generator[None, None, RoutedResult]:
         """One report. A generator that returns what came of it; between its steps others may run.
 
         Raises `SourceUnknownError` and `BadRequestError`.
@@ -199,7 +196,9 @@ class Routed:
 
     # -- what is expected ----------------------------------------------------------------------------------------------
 
-    def _expect(self, source: SourceIndex, portions: Iterator[NDArray[np.uint64]]) -> Generator[None, None, Result]:
+    def _expect(
+        self, source: SourceIndex, portions: Iterator[NDArray[np.uint64]]
+    ) -> Generator[None, None, RoutedResult]:
         about, generation = source.descriptor.id, source.facts.generation
         found: list[NDArray[np.uint64]] = []
         for portion in portions:

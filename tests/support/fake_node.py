@@ -42,7 +42,7 @@ from schemas.lookup import (
     TierTokens,
     TokenizerUsed,
 )
-from schemas.receipts import RoutedReport
+from schemas.receipts import RoutedReport, RoutedResult
 from schemas.reports import AnswersKept, ConsistencyReport, StalenessReport, WindowName
 from schemas.rest import (
     BlockView,
@@ -246,9 +246,10 @@ class FakeNode:
         kept = AnswersKept(count=1, bytes=700, horizon_s=600.0, oldest_s=1.5, forgotten_early=0)
         return ConsistencyReport(at="2026-11-30T00:00:00.000+00:00", seen_s=60, answers=kept, totals=[], sources=rows)
 
-    async def report_routed(self, report: RoutedReport) -> None:
+    async def report_routed(self, report: RoutedReport) -> RoutedResult:
         self._fail()
         self.routed.append(report)
+        return "held" if report.pod == "full" else "expected"
 
     def count_routed(self, result: str) -> None:
         self.routed_counts[result] += 1

@@ -58,7 +58,8 @@ def post(client: http.client.HTTPConnection, body: Any, media_type: str = JSON) 
 def test_one_report_and_an_array(client: http.client.HTTPConnection, node: FakeNode) -> None:
     """202 with how many were taken and how many could be compared; the node is told each."""
     alone = post(client, {"request_id": "r", "pod": "a", "prompt_tokens": 20, "cached_tokens": 16})
-    assert (202, {"accepted": 1, "items": [], "joined": 1}) == alone
+    results = {"joined": 1, "unjoined": 0, "repeated": 0, "failed": 0}
+    assert (202, {"accepted": 1, "items": [], "joined": 1, "results": results}) == alone
     several = post(
         client,
         [
@@ -67,7 +68,8 @@ def test_one_report_and_an_array(client: http.client.HTTPConnection, node: FakeN
             {"pod": "b", "request_id": "r", "ok": False},
         ],
     )
-    assert (202, {"accepted": 3, "items": [], "joined": 1}) == several
+    results = {"joined": 1, "unjoined": 1, "repeated": 0, "failed": 1}
+    assert (202, {"accepted": 3, "items": [], "joined": 1, "results": results}) == several
 
     first, second, third, fourth = node.fed
     assert ("r", "a", None, 20, 16, True) == (
@@ -87,7 +89,8 @@ def test_in_messagepack(client: http.client.HTTPConnection, node: FakeNode) -> N
     """Ids as a bin; the answer is MessagePack, too."""
     report = {"pod": "a", "token_ids": u32([1, 2]), "cached_tokens": 0}
     for body in (report, [report]):
-        assert (202, {"accepted": 1, "items": [], "joined": 1}) == post(client, body, PACKED)
+        status, answered = post(client, body, PACKED)
+        assert (202, 1, 1, 1) == (status, answered["accepted"], answered["joined"], answered["results"]["joined"])
 
     assert [u32([1, 2])] * 2 == [report.query.tokens for report in node.fed]
 

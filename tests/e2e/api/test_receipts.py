@@ -64,17 +64,19 @@ def post(client: http.client.HTTPConnection, body: Any, media_type: str = JSON) 
 def test_one_report_and_an_array(client: http.client.HTTPConnection, node: FakeNode) -> None:
     """202 with how many were taken; the node is told each, with the tenant and the prompt as a lookup has them."""
     alone = post(client, {"request_id": "r", "pod": "a", "token_ids": [1, 2], "model": "m", "cache_salt": "s"})
-    assert (202, {"accepted": 1, "items": []}) == alone
+    results = {"expected": 1, "held": 0, "repeated": 0, "not_placed": 0}
+    assert (202, {"accepted": 1, "items": [], "results": results}) == alone
     several = post(
         client,
         [
             {"pod": "a", "dp_rank": 3, "block_hashes": ["ff", -1], "block_size": 16},
             {"pod": "b", "of": "r-1"},
+            {"pod": "full", "of": "r-1"},
         ],
     )
-    assert (202, {"accepted": 2, "items": []}) == several
+    assert (202, {"accepted": 3, "items": [], "results": results | {"expected": 2, "held": 1}}) == several
 
-    first, second, third = node.routed
+    first, second, third, _ = node.routed
     assert ("r", "a", None, "m", "s", u32([1, 2])) == (
         first.request_id,
         first.pod,

@@ -53,10 +53,12 @@ def test_an_event_confirms_what_was_routed(service: RunningService, engine: Engi
     answer = service.ask([*PROMPT, 7], model="m")
     report = {"request_id": "q-1", "pod": "LOUD", "of": answer.request_id}
     taken = service.call("POST", "/v1/routed", report)
-    assert (202, {"accepted": 1, "items": []}) == (taken.status_code, taken.json())
+    results = {"expected": 1, "held": 0, "repeated": 0, "not_placed": 0}
+    assert (202, {"accepted": 1, "items": [], "results": results}) == (taken.status_code, taken.json())
     assert (80, 0) == (speculative(service, PROMPT, "loud"), service.ask(PROMPT)["loud"].matched_tokens)
     assert 5 == service.metric("kvindexer_speculative_blocks")
-    service.call("POST", "/v1/routed", report)
+    again = service.call("POST", "/v1/routed", report).json()
+    assert (1, results | {"expected": 0, "repeated": 1}) == (again["accepted"], again["results"])
     say(engine, [11, 12, 13, 14, 15], PROMPT)
     service.wait_for(lambda: service.metric("kvindexer_speculative_blocks") == 0, "the event to confirm it")
 

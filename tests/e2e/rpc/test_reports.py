@@ -65,6 +65,7 @@ async def test_what_is_wrong_with_one_fails_no_other() -> None:
         answer = await stub.ReportRouted(pb.ReportRoutedRequest(items=items))
 
     assert (1, 1, 4) == (answer.accepted, len(node.routed), node.routed_counts["refused"])
+    assert {"expected": 1, "held": 0, "repeated": 0, "not_placed": 0} == dict(answer.results)
     assert [
         (0, "prompt.exactly_one"),
         (2, "pod.missing"),

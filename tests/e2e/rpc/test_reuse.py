@@ -30,6 +30,7 @@ async def test_reports_are_taken_or_refused_one_by_one() -> None:
         answer = await stub.ReportReuse(pb.ReportReuseRequest(items=items))
 
     assert (6, 4) == (answer.accepted, answer.joined)
+    assert {"joined": 4, "unjoined": 1, "repeated": 0, "failed": 1} == dict(answer.results)
     assert [
         (6, "cached_tokens.missing"),
         (7, "source.unknown"),

@@ -278,12 +278,21 @@ class RoutedReport(_message.Message):
     def __init__(self, pod: _Optional[str] = ..., dp_rank: _Optional[int] = ..., request_id: _Optional[str] = ..., model: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., token_bytes: _Optional[bytes] = ..., block_hashes: _Optional[_Iterable[int]] = ..., block_size: _Optional[int] = ..., scheme: _Optional[str] = ..., of: _Optional[str] = ..., lora_name: _Optional[str] = ..., cache_salt: _Optional[str] = ..., tenant: _Optional[str] = ..., mm_items: _Optional[_Iterable[_Union[MmItem, _Mapping]]] = ...) -> None: ...
 
 class ReportRoutedResponse(_message.Message):
-    __slots__ = ("accepted", "refused")
+    __slots__ = ("accepted", "refused", "results")
+    class ResultsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
     accepted: int
     refused: _containers.RepeatedCompositeFieldContainer[RefusedReport]
-    def __init__(self, accepted: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[RefusedReport, _Mapping]]] = ...) -> None: ...
+    results: _containers.ScalarMap[str, int]
+    def __init__(self, accepted: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[RefusedReport, _Mapping]]] = ..., results: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class ReuseReport(_message.Message):
     __slots__ = ("pod", "dp_rank", "request_id", "prompt_tokens", "cached_tokens", "ok", "model", "lora_name", "cache_salt", "tenant", "mm_items", "token_ids", "token_bytes", "block_hashes", "block_size", "scheme")
@@ -328,14 +337,23 @@ class ReportReuseRequest(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[ReuseReport, _Mapping]]] = ...) -> None: ...
 
 class ReportReuseResponse(_message.Message):
-    __slots__ = ("accepted", "joined", "refused")
+    __slots__ = ("accepted", "joined", "refused", "results")
+    class ResultsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     JOINED_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
     accepted: int
     joined: int
     refused: _containers.RepeatedCompositeFieldContainer[RefusedReport]
-    def __init__(self, accepted: _Optional[int] = ..., joined: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[RefusedReport, _Mapping]]] = ...) -> None: ...
+    results: _containers.ScalarMap[str, int]
+    def __init__(self, accepted: _Optional[int] = ..., joined: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[RefusedReport, _Mapping]]] = ..., results: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class RefusedReport(_message.Message):
     __slots__ = ("index", "problem")
