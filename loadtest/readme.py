@@ -240,9 +240,9 @@ def _main_faults(result: Result) -> list[str]:
         "themselves certain (`live`, `exact`) and are wrong at the `sequence` they name: "
         f"{violations:,}. *Could not be known*: certain and wrong, as nothing that the engine had published told (its "
         "last message was lost, it emptied its cache or began anew in silence, it never says what it evicts), with how "
-        "long it took, by the pace of the trial (an engine is idle for a second after a silent reset), and what told. "
-        "False and lost hit tokens are sums over all settled answers, whatever they say of themselves, with their "
-        "share of the true ones."
+        "long it took, by the pace of the trial (an engine is idle for a second after a silent reset), and what told; "
+        "the recordings have restarts and resets of their own. False and lost hit tokens are sums over all settled "
+        "answers, whatever they say of themselves, with their share of the true ones."
     )
     return [intro, table(shown), "All faults and columns: `loadtest/RESULTS.md`."]
 

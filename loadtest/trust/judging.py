@@ -53,6 +53,11 @@ class Truth:
     then: int
     unknown: int | None = None
 
+    @classmethod
+    def unheard(cls, now: int, then: int, *, is_due: bool) -> Truth:
+        """Where what the engine did since is not heard. Once it is due, only what is true now is right."""
+        return cls(now, now) if is_due else cls(now, then, then)
+
 
 @dataclass(slots=True)
 class Figures:

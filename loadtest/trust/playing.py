@@ -290,7 +290,7 @@ class Play:
             said = self._words.unknown(pod, named, tokens) if self._words else None
             return Truth(now, then, None if said == then else said)
         is_due = not is_empty and unknown_s > self._known_within_s
-        return Truth(now, now) if is_due else Truth(now, then, then)
+        return Truth.unheard(now, then, is_due=is_due)
 
     def _named(self, answer: Answer) -> dict[int, Moment]:
         return {pod: self._moment(pod, told) for told in answer.pods for pod in (self.pods.index(told.pod),)}

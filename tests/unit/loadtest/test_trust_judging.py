@@ -29,6 +29,8 @@ def judged(told: Told, truth: Truth, *, settled: bool = True) -> Figures:
         (Truth(16, 16, 48), 1, 0, 0),
         (Truth(16, 48, 48), 1, 0, 0),
         (Truth(32, 32, 16), 0, 0, 0),
+        (Truth.unheard(16, 32, is_due=False), 0, 0, 1),
+        (Truth.unheard(16, 32, is_due=True), 1, 0, 0),
     ],
     ids=[
         "right",
@@ -40,6 +42,8 @@ def judged(told: Told, truth: Truth, *, settled: bool = True) -> Figures:
         "its words are not these either",
         "nor was it what it did before",
         "right all the same",
+        "not heard yet",
+        "to be known by now",
     ],
 )
 def test_what_is_certain(truth: Truth, violations: int, outrun: int, unknown: int) -> None:
