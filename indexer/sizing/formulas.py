@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from indexer.sizing import remembered
 from indexer.sizing.bounds import PARTITIONS_MAX, REPLICAS_MAX
 from indexer.store.budget import cost
 from indexer.store.entries import HASH_BYTES, LANES_BYTES
@@ -126,7 +127,7 @@ def planned(wanted: Wanted, measured: Measured) -> Plan:
         partitions=partitions,
         trouble=costs.trouble(replicas),
         each_replica=[*costs.memory(replicas), *costs.cpu_items(replicas), costs.files(replicas)],
-        store=costs.store(partitions) if wanted.store else [],
+        store=costs.store(replicas, partitions) if wanted.store else [],
         settings=_settings(costs, replicas, partitions),
         assumptions=_assumptions(wanted, deployments),
     )
@@ -248,7 +249,10 @@ class _Costs:
         owned = wanted.pairs * self.share(max(1, replicas - 1))
         mirror = wanted.unique * measured["mirror_bytes"] / MIB
         maps = owned * (measured["map_bytes"] + measured["rest_bytes"]) / MIB
-        base = measured["idle_mib"] + wanted.engines * measured["source_kib"] / KIB
+        source_kib = measured["source_kib"] + remembered.REPORTS_KIB
+        base = measured["idle_mib"] + wanted.engines * source_kib / KIB
+        answers = remembered.answers(wanted, max(1, replicas - 1))
+        expected = remembered.expected(wanted)
         return [
             Item(
                 name="memory of the index",
@@ -267,13 +271,16 @@ class _Costs:
                 name="memory beside them",
                 value=base,
                 unit="MiB",
-                how=f"{measured['idle_mib']:g} MiB + {wanted.engines} sources × {measured['source_kib']:g} KiB",
+                how=f"{measured['idle_mib']:g} MiB + {wanted.engines} sources × {source_kib:g} KiB, of which "
+                f"{remembered.REPORTS_KIB} for reports",
             ),
+            Item(name="memory of answers", value=answers.mib, unit="MiB", how=answers.how),
+            Item(name="memory of what is expected", value=expected.mib, unit="MiB", how=expected.how),
             Item(
                 name="memory",
-                value=base + wanted.margin * (mirror + maps),
+                value=base + answers.mib + expected.mib + wanted.margin * (mirror + maps),
                 unit="MiB",
-                how=f"what grows × {wanted.margin:g}, and the rest",
+                how=f"index and maps × {wanted.margin:g}, and the rest",
             ),
         ]
 
@@ -300,11 +307,12 @@ class _Costs:
         ticks = TICKS_A_SECOND * cost(round(TICK_BYTES * self.wanted.engines / partitions))
         return max(JOURNAL_LEAST, JOURNAL_TIMES * max(1.0, self.load_s) * (cost(round(changes)) + ticks))
 
-    def store(self, partitions: int) -> list[Item]:
+    def store(self, replicas: int, partitions: int) -> list[Item]:
         """What the store takes."""
         wanted, measured = self.wanted, self.measured
         maps = wanted.pairs * measured["store_bytes"] / MIB
         journal = self.journal_bytes(partitions) * partitions / MIB
+        beside = remembered.stored(wanted, replicas, partitions)
         return [
             Item(
                 name="maps",
@@ -318,8 +326,12 @@ class _Costs:
                 unit="MiB",
                 how=f"{partitions} × {JOURNAL_TIMES} times what is written while a replica loads, 16 MiB at least",
             ),
+            Item(name="hints and counts", value=beside.mib, unit="MiB", how=beside.how),
             Item(
-                name="memory", value=wanted.margin * (maps + journal), unit="MiB", how=f"× {wanted.margin:g}: maxmemory"
+                name="memory",
+                value=wanted.margin * (maps + journal + beside.mib),
+                unit="MiB",
+                how=f"× {wanted.margin:g}: maxmemory",
             ),
             Item(
                 name="CPU",
@@ -363,7 +375,7 @@ def _settings(costs: _Costs, replicas: int, partitions: int) -> list[Setting]:
     if costs.load_s > READY_DEFAULT_S / 2:
         why = "a replica that starts reads so long"
         found.append(Setting(key="server.ready_wait_s", value=f"{2 * costs.load_s:.0f}", why=why))
-    memory = next(item for item in costs.store(partitions) if item.name == "memory")
+    memory = next(item for item in costs.store(replicas, partitions) if item.name == "memory")
     found.append(Setting(key="maxmemory", value=f"{memory.value:.0f}mb", why="of the store"))
     found.append(Setting(key="maxmemory-policy", value="noeviction", why="of the store; with another it is not used"))
     return found
@@ -374,7 +386,8 @@ def _assumptions(wanted: Wanted, deployments: int) -> list[str]:
     if wanted.lookups:
         lookups = (
             f"prompts of {wanted.prompt_tokens:,} tokens, asked for by JSON ids over kept connections; an answer lists "
-            f"all engines of its model ({wanted.models} of equal fleets)"
+            f"all engines of its model ({wanted.models} of equal fleets); each request is reported as routed, and what "
+            "was reused of it"
         )
     full = (
         f"engines are full and stay so: each announces {wanted.rate:g} blocks a second, in batches of "

@@ -10,8 +10,11 @@ import pytest
 
 from api.cli import plan as command
 from api.cli.parser import build_parser
+from indexer.settings import Settings
+from indexer.sizing import remembered
 from indexer.sizing.formulas import CORE, CORE_ONE_GONE, MIB, Plan, Wanted, planned
 from indexer.sizing.measured import MEASURED, Constant, Measured
+from indexer.store.hints import ENTRY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,8 +68,32 @@ def test_memory_of_a_replica() -> None:
 
     assert 750 == pytest.approx(told["memory of the index"], rel=1e-3)
     assert 2_000 == pytest.approx(told["memory of the reverse maps"], rel=1e-3)
-    assert 70 + 100 / 8 == told["memory beside them"]
-    assert 82.5 + 2 * 2_750 == pytest.approx(told["memory"], rel=1e-3)
+    assert 70 + 100 * (128 + 28) / 1024 == told["memory beside them"]
+    rest = told["memory beside them"] + told["memory of answers"] + told["memory of what is expected"]
+    assert rest + 2 * 2_750 == pytest.approx(told["memory"], rel=1e-3)
+
+
+def test_memory_of_answers_and_of_what_is_expected() -> None:
+    """By lookups and prompts, up to what the defaults of the settings allow; nothing without lookups, but removals."""
+    few, many, none = (figures(make(lookups=n, replicas=2, prompt_tokens=1_600).each_replica) for n in (1.0, 1e5, 0.0))
+
+    assert (600 * 700 + 10 * 6_900) / MIB == pytest.approx(few["memory of answers"])
+    assert (10 * 100 * 150) / MIB + 4 == pytest.approx(few["memory of what is expected"])
+    limits, feedback = Settings().limits, Settings().feedback
+    assert (feedback.answers_bytes + feedback.prompt_bytes) / MIB == many["memory of answers"]
+    most = limits.speculative_blocks * 150 + limits.removals_kept * 16
+    assert most / MIB == pytest.approx(many["memory of what is expected"])
+    assert (0, 4) == (none["memory of answers"], none["memory of what is expected"])
+    assert (feedback.answers_s, feedback.prompt_s) == (remembered.ANSWERS_S, remembered.PROMPT_S)
+
+
+def test_hints_and_counts_in_the_store() -> None:
+    """A partition's hints fill no more than its entries can hold; a source's counts take a kibibyte."""
+    few, many, none = (figures(make(lookups=n, replicas=2, partitions=16).store) for n in (1.0, 1e6, 0.0))
+
+    assert (16 * 356 * (64 + 4_096) + 100 * 1_024) / MIB == pytest.approx(few["hints and counts"])
+    assert (16 * 356 * ENTRY_BYTES + 100 * 1_024) / MIB == pytest.approx(many["hints and counts"])
+    assert 100 * 1_024 / MIB == pytest.approx(none["hints and counts"])
 
 
 def test_more_replicas_share_the_reverse_maps_and_nothing_else() -> None:
@@ -108,7 +135,8 @@ def test_the_store() -> None:
 
     assert 800 == pytest.approx(figures(quiet.store)["maps"], rel=1e-3)
     assert 256 == figures(quiet.store)["journals"]
-    assert 2 * (800 + 256) == pytest.approx(figures(quiet.store)["memory"], rel=1e-3)
+    beside = figures(quiet.store)["hints and counts"]
+    assert 2 * (800 + 256 + beside) == pytest.approx(figures(quiet.store)["memory"], rel=1e-3)
     assert 21 == pytest.approx(figures(quiet.store)["a replica that starts"], rel=0.01)
     assert figures(busy.store)["journals"] > 256
     assert "redis.journal_bytes" in {setting.key for setting in busy.settings}
