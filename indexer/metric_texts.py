@@ -127,6 +127,10 @@ ADVICE: Final[dict[str, Advice]] = {
     "kvindexer_spans_total": Advice(
         "`dropped`, `refused`: the collector of traces; nothing else suffers.", {"result": "sent, refused, dropped"}
     ),
+    "kvindexer_metric_exports_total": Advice(
+        "`failed`: the collector cannot be reached; `refused`: it did not take all. The next export tells all anew.",
+        {"result": "sent, refused, failed"},
+    ),
     "kvindexer_event_loop_lag_seconds": Advice("Above some milliseconds: lookups wait so long; add replicas or cores."),
     "kvindexer_build_info": Advice(
         "Differs between replicas: an upgrade under way.",

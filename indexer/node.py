@@ -37,6 +37,9 @@ from indexer.ingest import Ingest
 from indexer.log_lines import about
 from indexer.lookup import Lookup, hash_block_size
 from indexer.model import DEFAULT_TENANT, TOKEN_BYTES, Descriptor, SourceId, Tier
+from indexer.otlp.collector import Collector
+from indexer.otlp.metric_sending import MetricSending
+from indexer.otlp.metric_writing import MetricWriting
 from indexer.otlp.sending import Sending
 from indexer.partitions.parts import Nonces, Pace, Parts, ReplicaOptions
 from indexer.partitions.replica import Replica
@@ -64,13 +67,13 @@ from indexer.texts.choice import read_tokenizers
 from indexer.texts.health import Health
 from indexer.texts.making import Making, TextOptions
 from indexer.texts.remarks import TextRemarks
-from indexer.tracing import Tracing
+from indexer.tracing import SCOPE, Tracing
 from schemas.history import HistoryList
 from schemas.lookup import LookupQuery
 from schemas.rest import HashResult, PartitionList, Readiness, SourceRegistered, SourcesTouched, VersionAnswer
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Container, Iterator, Sequence
 
     from indexer.happenings import Happening
     from indexer.index.source import SourceIndex
@@ -166,7 +169,7 @@ class Node:
             remarks=self._remarks,
         )
         self._making, self._asking, self._text_remarks = self._on_texts(chance)
-        self.tracing, self._sending = self._on_traces(chance)
+        self.tracing, self._sent = self._on_collector(chance)
         self.ingest.tracing = self.tracing
         self.ingest.restarted = self.source_log.restarted
         self.history = History(clock, replica="" if settings.redis.url is None else self._own_name())
@@ -228,8 +231,8 @@ class Node:
         gc.freeze()  # modules and code live as long as the process: no full collection needs to look at them
         async with asyncio.TaskGroup() as tasks:
             ended = asyncio.Event()
-            if self._sending is not None:
-                tasks.create_task(self._sending.run(ended), name="spans")
+            for name, sending in self._sent.items():
+                tasks.create_task(sending.run(ended), name=name)
             await self._run_parts(stop, answered)
             ended.set()
 
@@ -588,6 +591,11 @@ class Node:
 
     async def metrics_text(self) -> bytes:
         """The metrics."""
+        self._measure()
+        return await Slices(self.clock).run(self.telemetry.text(list(self.registry.sources.values())))
+
+    def _measure(self) -> None:
+        """Have `telemetry` know what others count."""
         self.telemetry.nobodys = Counter()
         self.telemetry.texts.cache_bytes = self._making.cache_bytes
 
@@ -612,7 +620,6 @@ class Node:
                     "skipped.source_refused": counts.refused,
                 }
             )
-        return await Slices(self.clock).run(self.telemetry.text(list(self.registry.sources.values())))
 
     def observe_lookup(self, *, api: str, input: str, code: int, state: str, seconds: float) -> None:  # noqa: A002
         """Count one lookup."""
@@ -722,13 +729,14 @@ class Node:
         )
         return making, asking, TextRemarks(tokenizers, health)
 
-    def _on_traces(self, chance: random.Random) -> tuple[Tracing | None, Sending | None]:
-        """What makes spans and what sends them; nothing where they are to go nowhere."""
+    def _on_collector(self, chance: random.Random) -> tuple[Tracing | None, dict[str, Sending | MetricSending]]:
+        """What makes spans, and what sends them and metrics; nothing where they are to go nowhere."""
         wanted = self.settings.telemetry
         if wanted.otlp_endpoint is None:
-            return None, None
-        sending = Sending(
-            wanted.otlp_endpoint,
+            return None, {}
+        collector = Collector(wanted.otlp_endpoint, wanted.otlp_headers)
+        spans = Sending(
+            collector,
             self.clock,
             self.telemetry.spans,
             reached=self.limit_reached,
@@ -736,7 +744,23 @@ class Node:
         )
         about = {"service.version": self.version().version, "service.instance.id": self._own_name()}
         quick = random.Random(chance.getrandbits(128))  # noqa: S311 - ids of traces are no secret, and each lookup draws
-        return Tracing(sending, self.clock, quick, ratio=wanted.trace_ratio, about=about), sending
+        tracing = Tracing(spans, self.clock, quick, ratio=wanted.trace_ratio, about=about)
+        if wanted.otlp_metrics_s is None:
+            return tracing, {"spans": spans}
+        writing = MetricWriting(self.telemetry, self.clock, {"service.name": SCOPE, **about})
+        metrics = MetricSending(
+            collector,
+            self.clock,
+            lambda: self._metric_requests(writing),
+            self.telemetry.exports,
+            every_s=wanted.otlp_metrics_s,
+            say=self.source_log.say,
+        )
+        return tracing, {"spans": spans, "metrics": metrics}
+
+    def _metric_requests(self, writing: MetricWriting) -> Iterator[bytes | None]:
+        self._measure()
+        return writing.requests(list(self.registry.sources.values()))
 
     def _own_name(self) -> str:
         """Of this process among all."""
@@ -850,7 +874,7 @@ class Node:
             pause = TIDY_PAUSE_S if busy else TIDY_IDLE_S
             due = self.clock.now() + pause
             await asyncio.sleep(pause)
-            self.telemetry.loop_lag_s = max(self.telemetry.loop_lag_s, self.clock.now() - due)
+            self.telemetry.lagged(self.clock.now() - due)
 
 
 def _answer_options(settings: Settings) -> AnswerOptions:

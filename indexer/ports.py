@@ -29,6 +29,7 @@ class Clock(Protocol):
 
 
 SpanResult = Literal["sent", "refused", "dropped"]
+ExportResult = Literal["sent", "refused", "failed"]
 
 RestartReason = Literal[
     "sequence_went_back", "probe_differs", "reconnect_jump", "registration_differs", "replay_differs"

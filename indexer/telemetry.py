@@ -1,6 +1,6 @@
 """Every metric this service shows, with unit and meaning.
 
-Reads facts at scrape time; the hot path only counts.
+Reads facts when they are asked for, by a scrape or an export; the hot path only counts.
 
 `prometheus_client` writes the exposition; what is counted lives where it happens (source counters, ingest totals), so
 that a series of a source goes with the source. Lookup durations are kept in our own buckets: one bisect a lookup
@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import generate_latest
@@ -29,12 +29,13 @@ if TYPE_CHECKING:
     from indexer.index.source import SourceIndex
     from indexer.index.states import StateLimits
     from indexer.model import SourceId
-    from indexer.ports import Clock, SpanResult
+    from indexer.ports import Clock, ExportResult, SpanResult
 
 BUCKETS_S: Final = (5e-5, 1e-4, 2e-4, 3.5e-4, 5e-4, 7.5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 1.0)
 
 SOURCES_A_PIECE: Final = 16
 """Of the exposition; about a millisecond."""
+HISTOGRAMS_A_PIECE: Final = 8
 FAMILY: Final = b"\n# HELP "
 """Begins a metric; no label holds a line's end."""
 
@@ -81,7 +82,8 @@ METRICS: Final[dict[str, str]] = {
     "kvindexer_answers": "Answers that are remembered, for reports to be joined to.",
     "kvindexer_answers_bytes": "Held by these.",
     "kvindexer_answers_forgotten_total": "Answers that were forgotten before their time.",
-    "kvindexer_event_loop_lag_seconds": "Longest delay of the event loop since the last scrape.",
+    "kvindexer_metric_exports_total": "Exports of metrics to the collector, by what came of them.",
+    "kvindexer_event_loop_lag_seconds": "Longest delay of the event loop since the last scrape, or export.",
     "kvindexer_build_info": "1, with version, hash scheme and store layout.",
 }
 
@@ -179,7 +181,7 @@ class StoreHealth:
 
 
 class Telemetry:
-    """Collects at scrape time; `departed` keeps totals of sources that left."""
+    """Collects when it is asked; `departed` keeps totals of sources that left."""
 
     def __init__(self, clock: Clock, limits: StateLimits, version: str, *, per_source: bool) -> None:
         self.lookups = LookupTimes()
@@ -189,11 +191,14 @@ class Telemetry:
         """Of files that say who may call, by file and result."""
         self.spans: Counter[SpanResult] = Counter()
         """By what came of them; empty where nothing is traced."""
+        self.exports: Counter[ExportResult] = Counter()
+        """Of metrics; empty where none are sent."""
         self.receipts = ReceiptCounts()
         self.departed: Counter[str] = Counter()
         self.nobodys: Counter[str] = Counter()
         """What came on bound sockets and could be given to no source."""
-        self.loop_lag_s = 0.0
+        self.loop_lag_s = self.sent_loop_lag_s = 0.0
+        """The most since the last scrape, and since the last export."""
         self.store: StoreHealth | None = None
         """Set before each scrape by who has a store; None in memory mode."""
         self.feedback = FeedbackCounts()
@@ -204,7 +209,12 @@ class Telemetry:
         self._clock = clock
         self._state_limits = limits
         self._version = version
-        self._per_source = per_source
+        self.per_source = per_source
+
+    def lagged(self, seconds: float) -> None:
+        """So late the event loop was."""
+        self.loop_lag_s = max(self.loop_lag_s, seconds)
+        self.sent_loop_lag_s = max(self.sent_loop_lag_s, seconds)
 
     def text(self, sources: list[SourceIndex]) -> Generator[None, None, bytes]:
         """A generator that returns the exposition for these sources.
@@ -212,38 +222,41 @@ class Telemetry:
         Between its steps others may run: a large fleet's takes longer than the loop may be held.
         """
         lag_s, self.loop_lag_s = self.loop_lag_s, 0.0
+        families: dict[bytes, list[bytes]] = {}
+        for family in (yield from self.families(sources, lag_s)):
+            _add_exposition((family,), families)
+            yield
+        for first in range(0, len(sources) if self.per_source else 0, SOURCES_A_PIECE):
+            _add_exposition(self.source_families(sources[first : first + SOURCES_A_PIECE]), families)
+            yield
+        return b"".join(b"\n".join([head, *samples]) for head, samples in families.items())[1:] + b"\n"
+
+    def families(self, sources: list[SourceIndex], lag_s: float) -> Generator[None, None, Iterator[Metric]]:
+        """A generator that returns all that is told of no single source. One with many series may come in pieces."""
         totals, waiting = self.departed + self.nobodys, 0
         for source in sources:
             totals.update(source.counters)
             waiting += source.holdings.waiting
             yield
-        text = _exposition(
-            [
-                *self._lookup_metrics(),
-                *_text_metrics(self.texts),
-                *_receipt_metrics(self.receipts),
-                *self._event_metrics(totals, waiting),
-                *_feedback_metrics(self.feedback, self.feedback_refused),
-                *_store_metrics(self.store),
-                *self._own_metrics(lag_s),
-            ]
+        return chain(
+            self._lookup_metrics(),
+            _text_metrics(self.texts),
+            _receipt_metrics(self.receipts),
+            self._event_metrics(totals, waiting),
+            _feedback_metrics(self.feedback, self.feedback_refused),
+            _store_metrics(self.store),
+            self._own_metrics(lag_s),
         )
-        if not self._per_source or not sources:
-            return text
-        families: dict[bytes, list[bytes]] = {}
-        for first in range(0, len(sources), SOURCES_A_PIECE):
-            piece = b"\n" + _exposition(self._source_metrics(sources[first : first + SOURCES_A_PIECE])).rstrip()
-            for family in piece.split(FAMILY)[1:]:
-                helped, typed, *samples = family.split(b"\n", 2)
-                families.setdefault(FAMILY + helped + b"\n" + typed, []).extend(samples)
-            yield
-        return text + b"".join(b"\n".join([head, *samples]) for head, samples in families.items())[1:] + b"\n"
 
     def _own_metrics(self, lag_s: float) -> Iterator[Metric]:
         spans = _counter("kvindexer_spans", "result")
         for result, count in self.spans.items():
             spans.add_metric([result], count)
         yield spans
+        exports = _counter("kvindexer_metric_exports", "result")
+        for outcome, count in self.exports.items():
+            exports.add_metric([outcome], count)
+        yield exports
         lag = _gauge("kvindexer_event_loop_lag_seconds")
         lag.add_metric([], lag_s)
         yield lag
@@ -253,10 +266,12 @@ class Telemetry:
 
     def _lookup_metrics(self) -> Iterator[Metric]:
         name = "kvindexer_lookup_duration_seconds"
-        durations = HistogramMetricFamily(name, METRICS[name], labels=("api", "input", "code"))
-        for labels, (counts, total) in self.lookups.durations.items():
-            durations.add_metric(list(labels), _cumulative(counts), total[0])
-        yield durations
+        known = list(self.lookups.durations.items())
+        for first in range(0, max(1, len(known)), HISTOGRAMS_A_PIECE):
+            durations = HistogramMetricFamily(name, METRICS[name], labels=("api", "input", "code"))
+            for labels, (counts, total) in known[first : first + HISTOGRAMS_A_PIECE]:
+                durations.add_metric(list(labels), _cumulative(counts), total[0])
+            yield durations
         states = _counter("kvindexer_lookups", "api", "state")
         for labels2, count in self.lookups.states.items():
             states.add_metric(list(labels2), count)
@@ -299,7 +314,8 @@ class Telemetry:
         orphans.add_metric([], waiting)
         yield orphans
 
-    def _source_metrics(self, sources: Sequence[SourceIndex]) -> Iterator[Metric]:
+    def source_families(self, sources: Sequence[SourceIndex]) -> Iterator[Metric]:
+        """What is told of each of these sources; only where `per_source` says so."""
         now, wall = self._clock.now(), self._clock.wall_us() / 1e6
         state = _gauge("kvindexer_source_state", "source", "state")
         bound = _gauge("kvindexer_source_bound", "source", "bound")
@@ -436,8 +452,12 @@ class _Families:
         return self._metrics
 
 
-def _exposition(metrics: Iterable[Metric]) -> bytes:
-    return generate_latest(_Families(metrics))
+def _add_exposition(metrics: Iterable[Metric], families: dict[bytes, list[bytes]]) -> None:
+    """Their samples to those that there are already, by what heads them."""
+    piece = b"\n" + generate_latest(_Families(metrics)).rstrip()
+    for family in piece.split(FAMILY)[1:]:
+        helped, typed, *samples = family.split(b"\n", 2)
+        families.setdefault(FAMILY + helped + b"\n" + typed, []).extend(samples)
 
 
 def _counter(name: str, *labels: str) -> CounterMetricFamily:

@@ -15,32 +15,29 @@ from collections import Counter, deque
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import httpx
 from google.protobuf.message import DecodeError
 from opentelemetry.sdk.trace import SpanProcessor
 
-from indexer.http_clients import client
 from indexer.log_lines import about
+from indexer.otlp.collector import TRACES
 from indexer.otlp.writing import not_taken, request_of
 from indexer.slices import Slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import httpx
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import ReadableSpan, Span
 
     from indexer.log_lines import Say
+    from indexer.otlp.collector import Collector
     from indexer.ports import Clock, SpanResult
 
 KEPT: Final = 2_048
 BATCH: Final = 256
 """Spans in one request: under 100 kB."""
-ANSWER_BYTES_MAX: Final = 65_536
-PATH: Final = "/v1/traces"
 LIMIT: Final = "telemetry.spans"
-AGAIN: Final = frozenset({429, 502, 503, 504})
-"""What a collector answers that may take the same later; to anything else the same would be answered again."""
 
 
 class Times(NamedTuple):
@@ -48,8 +45,6 @@ class Times(NamedTuple):
 
     every_s: float = 2.0
     """Between two requests, where little ends."""
-    patience_s: float = 5.0
-    """With a collector that has a request, until its answer has ended."""
     rest_s: float = 1.0
     """Before a collector in trouble is asked again; twice as long each time, up to `rest_max_s`."""
     rest_max_s: float = 30.0
@@ -65,7 +60,7 @@ class Sending(SpanProcessor):
 
     def __init__(
         self,
-        endpoint: str,
+        collector: Collector,
         clock: Clock,
         counts: Counter[SpanResult],
         *,
@@ -73,7 +68,7 @@ class Sending(SpanProcessor):
         say: Say,
         times: Times = _TIMES,
     ) -> None:
-        self._url = traces_url(endpoint)
+        self._collector = collector
         self._times = times
         self._clock = clock
         self._counts = counts
@@ -98,7 +93,7 @@ class Sending(SpanProcessor):
 
     async def run(self, stop: asyncio.Event) -> None:
         """Send what comes, until `stop` is set; then what is left, for a while: nobody waits longer for a collector."""
-        async with client(self._times.patience_s) as http, asyncio.TaskGroup() as tasks:
+        async with self._collector.client() as http, asyncio.TaskGroup() as tasks:
             sending = tasks.create_task(self._keep_sending(http, stop), name="spans: send")
             await stop.wait()
             self._many.set()
@@ -111,11 +106,11 @@ class Sending(SpanProcessor):
         """Until `stop` is set, and what is left then: how long that may take is bounded above."""
         rest_s = self._times.rest_s
         while not stop.is_set():
-            await _within(self._many, self._times.every_s)
+            await within(self._many, self._times.every_s)
             if await self._send_all(http):
                 rest_s = self._times.rest_s
             else:
-                await _within(stop, rest_s)
+                await within(stop, rest_s)
                 rest_s = min(2 * rest_s, self._times.rest_max_s)
         await self._send_all(http)
 
@@ -139,28 +134,17 @@ class Sending(SpanProcessor):
         except Exception as error:  # noqa: BLE001  no span is worth the service
             self._counts["dropped"] += len(batch)
             return f"spans could not be written: {type(error).__name__}", False
+        answer = await self._collector.post(http, TRACES, content)
+        if answer.trouble is not None:
+            self._counts["refused"] += 0 if answer.again else len(batch)
+            return answer.trouble, answer.again
         try:
-            async with asyncio.timeout(self._times.patience_s):
-                status, answer = await self._exchange(http, content)
-        except Exception as error:  # noqa: BLE001  nor is a collector, whatever it is at
-            return type(error).__name__, True
-        if status in AGAIN:
-            return f"it answers {status}", True
-        if not httpx.codes.is_success(status):
-            self._counts["refused"] += len(batch)
-            return f"it answers {status}", False
-        try:
-            refused = min(not_taken(answer), len(batch))
+            refused = min(not_taken(answer.content), len(batch))
         except DecodeError:
             refused = 0  # it said that all is well, in another form
         self._counts["refused"] += refused
         self._counts["sent"] += len(batch) - refused
         return None, False
-
-    async def _exchange(self, http: httpx.AsyncClient, content: bytes) -> tuple[int, bytes]:
-        headers = {"content-type": "application/x-protobuf", "accept-encoding": "identity"}
-        async with http.stream("POST", self._url, content=content, headers=headers) as response:
-            return response.status_code, await _read(response)
 
     def _tell(self, trouble: str | None) -> None:
         """Once a change."""
@@ -174,25 +158,7 @@ class Sending(SpanProcessor):
             self._say(about("traces_failing"), text, trouble, level=logging.WARNING)
 
 
-def traces_url(endpoint: str) -> str:
-    """Where traces go at a collector, as its other clients have it: under the endpoint, or at it where it says so."""
-    base = endpoint.rstrip("/")
-    return base if base.endswith(PATH) else base + PATH
-
-
-async def _read(response: httpx.Response) -> bytes:
-    """A collector's answer, as far as it is of use."""
-    parts: list[bytes] = []
-    size = 0
-    async for part in response.aiter_raw():
-        size += len(part)
-        if size > ANSWER_BYTES_MAX:
-            return b""
-        parts.append(part)
-    return b"".join(parts)
-
-
-async def _within(event: asyncio.Event, seconds: float) -> None:
+async def within(event: asyncio.Event, seconds: float) -> None:
     """Wait for it, or so long."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):

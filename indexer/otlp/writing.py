@@ -30,7 +30,7 @@ def request_of(spans: Sequence[ReadableSpan]) -> Generator[None, None, bytes]:
     """A generator that returns the request, a span a step. All spans are of one provider and scope."""
     request = wire.ExportTraceRequest()
     of_resource = request.resource_spans.add()
-    _put(of_resource.resource.attributes, spans[0].resource.attributes)
+    put(of_resource.resource.attributes, spans[0].resource.attributes)
     of_scope = of_resource.scope_spans.add()
     scope = spans[0].instrumentation_scope
     if scope is not None:
@@ -42,7 +42,7 @@ def request_of(spans: Sequence[ReadableSpan]) -> Generator[None, None, bytes]:
 
 
 def not_taken(answer: bytes) -> int:
-    """How many spans a collector that answered well did not take. Raises DecodeError."""
+    """How many spans, or points of metrics, a collector that answered well did not take. Raises DecodeError."""
     return max(0, wire.ExportTraceResponse.FromString(answer).partial_success.rejected)
 
 
@@ -57,7 +57,7 @@ def _write(span: ReadableSpan, out: wire.Span) -> None:
     out.name = span.name
     out.kind = _KINDS[span.kind]
     out.start_time_unix_nano, out.end_time_unix_nano = span.start_time or 0, span.end_time or 0
-    _put(out.attributes, span.attributes or {})
+    put(out.attributes, span.attributes or {})
     if span.status.status_code is StatusCode.ERROR:
         out.status.code = wire.STATUS_CODE_ERROR
 
@@ -66,8 +66,8 @@ def _remote(parent: SpanContext | None) -> int:
     return _IS_REMOTE if parent is not None and parent.is_remote else 0
 
 
-def _put(attributes: RepeatedCompositeFieldContainer[wire.KeyValue], told: Mapping[str, object]) -> None:
-    """As text also what is no int64 (sequences reach up to 2^64), and escaped what is no UTF-8."""
+def put(attributes: RepeatedCompositeFieldContainer[wire.KeyValue], told: Mapping[str, object]) -> None:
+    """Add what is told; as text also what is no int64 (sequences reach up to 2^64), and escaped what is no UTF-8."""
     for key, value in told.items():
         out = attributes.add(key=key).value
         if isinstance(value, int) and value in _INT64:

@@ -32,7 +32,7 @@ class Written(str):
 def converted(value: object, annotation: object) -> object:
     """The value as the setting's type. Raises ValueError with the rule."""
     if isinstance(value, Written):
-        value = str(value) if is_text(annotation) else as_yaml(value)
+        value = str(value) if is_text(annotation) else _as_yaml_of(value, annotation)
     if may_be_none(annotation) and (value is False or (_is_off(value) and not is_text(annotation))):
         value = None  # YAML reads `off` so, and leaves it alone between quotes
     if isinstance(value, str) and _items_choices(annotation):
@@ -41,6 +41,15 @@ def converted(value: object, annotation: object) -> object:
         return msgspec.convert(value, annotation)  # bounds reject what is not finite, too
     except msgspec.ValidationError as error:
         raise ValueError(_rule_of_entry(value, annotation) or rule_of(error, annotation)) from error
+
+
+def _as_yaml_of(text: str, annotation: object) -> object:
+    try:
+        return as_yaml(text)
+    except ValueError:
+        if secrecy(annotation) is None:
+            raise
+        raise ValueError("not YAML") from None  # what YAML says of it shows it
 
 
 def _is_off(value: object) -> bool:
@@ -139,7 +148,12 @@ def is_text(annotation: object) -> bool:
 
 
 def secrecy(annotation: object) -> str | None:
-    """What must never be shown of a value of this setting: `all` of it, the password in a `url`, or None."""
+    """What must never be shown of a value of this setting: `all` of it, the password in a `url`, or None.
+
+    Of a map, what must not be shown of its entries.
+    """
+    if get_origin(annotation) is dict:
+        return secrecy(get_args(annotation)[1])
     for member in members_of(annotation):
         for meta in get_args(member)[1:] if get_origin(member) is Annotated else ():
             if meta.extra and "secret" in meta.extra:

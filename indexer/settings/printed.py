@@ -38,6 +38,8 @@ def _plain(section: Section) -> dict[str, Any]:
             values[field.name] = _plain(value)
         elif value is None or hidden is None:
             values[field.name] = msgspec.to_builtins(value)
+        elif isinstance(value, dict):
+            values[field.name] = dict.fromkeys(value, MASK)
         else:
             values[field.name] = without_password(value) if hidden == "url" else MASK
     return values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
@@ -10,6 +11,14 @@ from indexer.settings.sections import Settings
 
 TRIES: Final = 4
 """Of a call to the store within a lease, at least."""
+HEADERS_MAX: Final = 16
+
+_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_HEADER_VALUE: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
+_OWN_HEADERS: Final = frozenset(
+    {"accept-encoding", "connection", "content-encoding", "content-length", "content-type", "host", "transfer-encoding"}
+)
+"""Those say how a request is written."""
 
 Relation = tuple[bool, str, str]
 """Whether it holds, the key to change, and the rule with the values."""
@@ -25,6 +34,7 @@ def contradictions(settings: Settings) -> list[tuple[str, str]]:
         *_of_ports(settings),
         *_of_roles(settings),
         *_of_traces(settings),
+        *_of_headers(settings),
     )
     return [(key, rule) for holds, key, rule in relations if not holds]
 
@@ -136,9 +146,23 @@ def _of_roles(settings: Settings) -> Iterator[Relation]:
 
 
 def _of_traces(settings: Settings) -> Iterator[Relation]:
-    endpoint = settings.telemetry.otlp_endpoint
+    told = settings.telemetry
+    endpoint = told.otlp_endpoint
     if endpoint is not None:
         yield is_plain_url(endpoint), "telemetry.otlp_endpoint", "http:// or https://, a host, and no user or query"
+    needs = "needs telemetry.otlp_endpoint"
+    yield endpoint is not None or told.otlp_metrics_s is None, "telemetry.otlp_metrics_s", needs
+    yield endpoint is not None or not told.otlp_headers, "telemetry.otlp_headers", needs
+
+
+def _of_headers(settings: Settings) -> Iterator[Relation]:
+    """Told without names and values: either may be a key in the wrong place."""
+    key, headers = "telemetry.otlp_headers", settings.telemetry.otlp_headers
+    yield len(headers) <= HEADERS_MAX, key, f"at most {HEADERS_MAX}, got {len(headers)}"
+    names = f"names of headers wanted, and none of {', '.join(sorted(_OWN_HEADERS))}"
+    yield all(_HEADER.fullmatch(name) and name.lower() not in _OWN_HEADERS for name in headers), key, names
+    values = "values in printable ASCII wanted, without blanks around them"
+    yield all(_HEADER_VALUE.fullmatch(value) for value in headers.values()), key, values
 
 
 def is_plain_url(text: str) -> bool:

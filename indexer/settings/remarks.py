@@ -7,6 +7,7 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -25,6 +26,9 @@ _INVENTED_PORT: Final = re.compile(r"(?:tcp|udp|sctp)://.+")
 def remarks(settings: Settings) -> list[str]:
     """One sentence each; empty when there is nothing to say."""
     said = _open_doors(settings)
+    endpoint = settings.telemetry.otlp_endpoint
+    if settings.telemetry.otlp_headers and endpoint is not None and not _stays_here(endpoint):
+        said.append(f"telemetry.otlp_headers cross the network as they are: {endpoint} is not https")
     used: dict[str, str] = {}
     for source in settings.sources:
         for purpose, endpoint in (("events", source.endpoint), ("replay", source.replay_endpoint)):
@@ -81,6 +85,12 @@ def _open_beside_tokens(settings: Settings) -> list[str]:
             "the tenant default"
         )
     return said
+
+
+def _stays_here(endpoint: str) -> bool:
+    """Whether nobody on the way can read what is sent there."""
+    parts = urlsplit(endpoint)
+    return parts.scheme == "https" or _is_loopback(parts.hostname or "")
 
 
 def _is_loopback(host: str) -> bool:

@@ -320,7 +320,7 @@ class Compat(Section, frozen=True):
 
 
 class Telemetry(Section, frozen=True):
-    """Logs and traces."""
+    """Logs, traces, and metrics for a collector."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least that is logged."""
@@ -329,13 +329,17 @@ class Telemetry(Section, frozen=True):
     `partition`, `request_id` and `trace_id`, and the sentence as `message`."""
     otlp_endpoint: Text | None = None
     """Where traces go: a collector that takes OTLP over HTTP, `http://HOST:4318`. null: nothing is traced."""
+    otlp_headers: dict[Text, Secret] = {}
+    """Shown to the collector with each request, as one that wants a key asks for: header to value."""
+    otlp_metrics_s: Annotated[float, Meta(ge=1, le=3600)] | None = None
+    """What `/metrics` shows is sent to the collector, too, in seconds from one export to the next. null: it is not."""
     trace_ratio: Weight = 0.01
     """Share of lookups, batches, writes to the store and replays that are traced. A lookup whose caller sends a W3C
     `traceparent` is traced where that says so, whatever the ratio."""
 
 
 class Metrics(Section, frozen=True):
-    """What `/metrics` shows."""
+    """What `/metrics` shows, and the collector is sent."""
 
     per_source: bool = True
     """False for large fleets: no series a source."""

@@ -21,6 +21,7 @@ _COLLECT: Final = "tests/e2e/collect/"
 _BOUND: Final = "tests/e2e/collect/test_bound.py"
 _TLS: Final = "tests/e2e/api/test_tls.py"
 _TELEMETRY: Final = "tests/e2e/test_telemetry.py"
+_METRICS: Final = "tests/unit/otlp/test_metric_sending.py"
 _SENDING: Final = "tests/unit/otlp/test_sending.py"
 
 LOGGED_BY: Final[dict[Event, str]] = {
@@ -74,6 +75,8 @@ ASKED_BY: Final[dict[Event, str]] = {
     "stopped": f"{_TELEMETRY}::test_all_that_a_service_writes_are_objects",
     "stopping": f"{_TELEMETRY}::test_all_that_a_service_writes_are_objects",
     "library": f"{_NODE}test_log_format.py::test_a_record_of_somebody_else_is_a_librarys",
+    "metrics_failing": f"{_METRICS}::test_an_export_that_fails_is_counted_and_told_of_once",
+    "metrics_taken": f"{_METRICS}::test_an_export_that_fails_is_counted_and_told_of_once",
     "traces_failing": f"{_SENDING}::test_a_collector_in_trouble_is_asked_again_and_told_of_once",
     "traces_taken": f"{_SENDING}::test_a_collector_in_trouble_is_asked_again_and_told_of_once",
 }

@@ -69,11 +69,15 @@ ASKED_IN_TEXT: Final = (
 TRACED: Final = ("kvindexer_spans_total",)
 """`tests/e2e/test_telemetry.py`: a service that sends spans to a collector."""
 
+SENT: Final = ("kvindexer_metric_exports_total",)
+"""`tests/e2e/test_otlp_metrics.py`: one that sends metrics there."""
+
 MOVED_IN: Final = {
     "IN_MEMORY": "tests/unit/node/test_metrics_move.py",
     "ON_A_STORE": "tests/contract/store/test_metrics_move.py",
     "ASKED_IN_TEXT": "tests/e2e/test_texts.py",
     "TRACED": "tests/e2e/test_telemetry.py",
+    "SENT": "tests/e2e/test_otlp_metrics.py",
 }
 """Which file has the metrics of each of these move, and looks at their labels."""
 

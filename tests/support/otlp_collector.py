@@ -1,16 +1,19 @@
-"""A collector of traces on a real socket, in a thread of its own: keeps what it is sent, answers as it is told to."""
+"""A collector of traces and metrics on a real socket, in a thread of its own: keeps what comes, answers as told to."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
-from schemas.rpc.otlp.v1.otlp_pb2 import ExportTraceRequest, Span
+from schemas.rpc.otlp.v1.otlp_pb2 import ExportMetricsRequest, ExportTraceRequest, Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from schemas.rpc.otlp.v1.otlp_pb2 import HistogramPoint, NumberPoint, Resource
 
 
 DRIPS: Final = -1
@@ -35,7 +38,11 @@ class OtlpCollector:
         self.paths: list[str] = []
         self.raw: list[bytes] = []
         self.requests: list[ExportTraceRequest] = []
-        """Those that were answered well."""
+        """Of spans, those that were answered well."""
+        self.metrics: list[ExportMetricsRequest] = []
+        """Of metrics, likewise."""
+        self.headers: list[dict[str, str]] = []
+        """Of each request, names in lower case."""
         self.free = threading.Event()
         """No request is answered before."""
         self.free.set()
@@ -57,7 +64,9 @@ class OtlpCollector:
         self.paths.append(path)
         self.raw.append(content)
         status = self.answers.pop(0) if self.answers else 200
-        if status == 200:
+        if status == 200 and path.endswith("/metrics"):
+            self.metrics.append(ExportMetricsRequest.FromString(content))
+        elif status == 200:
             self.requests.append(ExportTraceRequest.FromString(content))
         return status
 
@@ -71,6 +80,7 @@ def otlp_collector() -> Iterator[OtlpCollector]:
 
         def do_POST(self) -> None:
             content = self.rfile.read(int(self.headers["content-length"]))
+            collector.headers.append({name.lower(): value for name, value in self.headers.items()})
             collector.cookies += self.headers.get_all("cookie", [])
             status = collector.take(self.path, content)
             body = collector.body if status == 200 else b""
@@ -111,10 +121,36 @@ def otlp_collector() -> Iterator[OtlpCollector]:
         server.server_close()
 
 
-def told(span: Span) -> dict[str, str | int]:
+def told(of: Span | Resource | NumberPoint | HistogramPoint) -> dict[str, str | int]:
     """Its attributes."""
     out: dict[str, str | int] = {}
-    for each in span.attributes:
+    for each in of.attributes:
         value = each.value
         out[each.key] = value.int_value if value.HasField("int_value") else value.string_value
     return out
+
+
+def samples_of(requests: Iterable[ExportMetricsRequest]) -> dict[str, float]:
+    """What they tell, as `/metrics` has it; the later wins, and what is told to have ended is not there."""
+    found: dict[str, float] = {}
+    for metric in (m for r in requests for each in r.resource_metrics for s in each.scope_metrics for m in s.metrics):
+        for point in (*metric.gauge.data_points, *metric.sum.data_points):
+            name = sample_name(metric.name, told(point))
+            if point.flags & 1:
+                found.pop(name, None)
+            else:
+                found[name] = point.as_double
+        for series in metric.histogram.data_points:
+            labels = told(series)
+            edges = (*map(str, series.explicit_bounds), "+Inf")
+            for edge, upto in zip(edges, accumulate(series.bucket_counts), strict=True):
+                found[sample_name(f"{metric.name}_bucket", {**labels, "le": edge})] = upto
+            found[sample_name(f"{metric.name}_count", labels)] = series.count
+            found[sample_name(f"{metric.name}_sum", labels)] = series.sum
+    return found
+
+
+def sample_name(name: str, labels: Mapping[str, str | int]) -> str:
+    """As `/metrics` writes it."""
+    inner = ",".join(f'{key}="{value}"' for key, value in sorted(labels.items()))
+    return f"{name}{{{inner}}}" if inner else name

@@ -20,6 +20,7 @@ BEARER: Final = f"{MARK}-bearer-that-is-known"
 STRANGER: Final = f"{MARK}-bearer-that-is-not"
 HASH_SECRET: Final = f"{MARK}-hash-key"
 STORE_PASSWORD: Final = f"{MARK}-store-password"
+COLLECTOR_KEY: Final = f"{MARK}-key-of-a-collector"
 TOKENS: Final = [1_912_345_600 + number for number in range(64)]
 IMAGE: Final = struct.pack(f"<{len(TOKENS)}I", *TOKENS)
 

@@ -76,7 +76,13 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
             "auth": {"tokens_file": str(tokens), "hash_secret": planted.HASH_SECRET},
             "compat": {"anonymous": True},
             "redis": {"url": f"redis://svc:{planted.STORE_PASSWORD}@127.0.0.1:{store.port}"},
-            "telemetry": {"log_level": "debug", "otlp_endpoint": collector.url, "trace_ratio": 1},
+            "telemetry": {
+                "log_level": "debug",
+                "otlp_endpoint": collector.url,
+                "otlp_headers": {"x-key": planted.COLLECTOR_KEY},
+                "otlp_metrics_s": 1,
+                "trace_ratio": 1,
+            },
             "models": {"tokenizers": {"m": {"file": str(published(folder / "model"))}}},
             "sources": [
                 {"pod": "p", "endpoint": engine.endpoint, "replay_endpoint": engine.replay_endpoint, "model": "m"}
@@ -267,10 +273,13 @@ def _commands(service: Running) -> Iterator[tuple[list[str], dict[str, str]]]:
     secrets = {
         "KVINDEXER_AUTH__HASH_SECRET": planted.HASH_SECRET,
         "KVINDEXER_REDIS__URL": f"redis://svc:{planted.STORE_PASSWORD}@127.0.0.1:1/x?password={planted.STORE_PASSWORD}",
+        "KVINDEXER_TELEMETRY__OTLP_ENDPOINT": "http://h:4318",
+        "KVINDEXER_TELEMETRY__OTLP_HEADERS": f"{{x-key: {planted.COLLECTOR_KEY}}}",
     }
     yield ["config"], secrets
     yield ["config", "--check"], secrets
     yield ["config", "--json"], {**secrets, "KVINDEXER_REDIS__URL": f"redis://svc:{planted.STORE_PASSWORD}@h:1"}
+    yield ["config"], {"KVINDEXER_TELEMETRY__OTLP_HEADERS": f"{{x-key: {planted.COLLECTOR_KEY}"}
     yield (
         ["config"],
         {"KVINDEXER_REDIS__URL": f"http://svc:{planted.STORE_PASSWORD}@h:1", "KVINDEXER_AUTH__HASH_SECRET": ""},

@@ -13,7 +13,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 
 from indexer.clock import SystemClock
 from indexer.model import SourceId
-from indexer.otlp.sending import BATCH, KEPT, LIMIT, Sending, Times, traces_url
+from indexer.otlp.collector import METRICS, TRACES, Collector
+from indexer.otlp.sending import BATCH, KEPT, LIMIT, Sending, Times
 from indexer.ports import SpanResult
 from indexer.tracing import Tracing
 from schemas.rpc.otlp.v1.otlp_pb2 import ExportTraceResponse
@@ -29,13 +30,18 @@ QUICK = {"every_s": 0.02, "rest_s": 0.02}
 class Sent:
     """A `Sending` with what it counts and says, and spans for it."""
 
-    def __init__(self, url: str, **times: float) -> None:
+    def __init__(self, url: str, *, patience_s: float = 5.0, **times: float) -> None:
         self.counts: Counter[SpanResult] = Counter()
         self.limits: Counter[str] = Counter()
         self.said = Said()
         clock = SystemClock()
         self.sending = Sending(
-            url, clock, self.counts, reached=self._reached, say=self.said, times=Times(**{**QUICK, **times})
+            Collector(url, patience_s=patience_s),
+            clock,
+            self.counts,
+            reached=self._reached,
+            say=self.said,
+            times=Times(**{**QUICK, **times}),
         )
         self._tracing = Tracing(self.sending, clock, random.Random(1), ratio=1.0, about={"service.version": "1"})
         self._ended = 0
@@ -348,14 +354,17 @@ def test_nobody_there_is_no_fault() -> None:
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "url"),
+    ("endpoint", "base"),
     [
-        ("http://h:4318", "http://h:4318/v1/traces"),
-        ("http://h:4318/", "http://h:4318/v1/traces"),
-        ("https://h/otlp", "https://h/otlp/v1/traces"),
-        ("https://h/v1/traces", "https://h/v1/traces"),
+        ("http://h:4318", "http://h:4318"),
+        ("http://h:4318/", "http://h:4318"),
+        ("https://h/otlp", "https://h/otlp"),
+        ("https://h/v1/traces", "https://h"),
+        ("https://h/v1/metrics/", "https://h"),
     ],
 )
-def test_where_traces_go(endpoint: str, url: str) -> None:
-    """As other exporters read such an endpoint, or as it stands where it says where traces go."""
-    assert url == traces_url(endpoint)
+def test_where_traces_and_metrics_go(endpoint: str, base: str) -> None:
+    """As other exporters read such an endpoint; one that says where the one goes says it of the other, too."""
+    collector = Collector(endpoint)
+
+    assert [f"{base}/v1/traces", f"{base}/v1/metrics"] == [collector.url(path) for path in (TRACES, METRICS)]

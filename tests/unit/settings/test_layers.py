@@ -309,6 +309,24 @@ def test_all_errors_are_told_at_once() -> None:
             "telemetry: {otlp_endpoint: 'http://[h'}",
             "telemetry.otlp_endpoint: http:// or https://, a host, and no user",
         ),
+        ("telemetry: {otlp_metrics_s: 60}", "telemetry.otlp_metrics_s: needs telemetry.otlp_endpoint"),
+        ("telemetry: {otlp_headers: {x-key: k}}", "telemetry.otlp_headers: needs telemetry.otlp_endpoint"),
+        (
+            "telemetry: {otlp_endpoint: 'http://h', otlp_headers: {Content-Length: '1'}}",
+            "telemetry.otlp_headers: names of headers wanted, and none of accept-encoding, connection,",
+        ),
+        (
+            "telemetry: {otlp_endpoint: 'http://h', otlp_headers: {'x key': k}}",
+            "telemetry.otlp_headers: names of headers wanted, and none of accept-encoding, connection,",
+        ),
+        (
+            'telemetry: {otlp_endpoint: "http://h", otlp_headers: {x-key: "k\\r\\nx-other: 1"}}',
+            "telemetry.otlp_headers: values in printable ASCII wanted, without blanks around them",
+        ),
+        (
+            f"telemetry: {{otlp_endpoint: 'http://h', otlp_headers: {dict.fromkeys('abcdefghijklmnopq', 'k')}}}",
+            "telemetry.otlp_headers: at most 16, got 17",
+        ),
         ("server: {roles: lookup}", "server.roles: without collect a replica knows only what is in the store: set"),
         ("server: {roles: 'lookup,collect,lookup'}", "server.roles: each once, got lookup, collect, lookup"),
         (
@@ -409,12 +427,14 @@ def test_a_file_that_is_not_there_is_told(config: Path) -> None:
 
 
 def test_secrets_are_masked_when_printed() -> None:
-    """The password in a url, and the hash secret; the rest of the url stays readable."""
+    """The password in a url, the hash secret, what headers hold; the rest of the url and of headers stays readable."""
     shown = masked(
         load(
             environment={
                 "KVINDEXER_REDIS__URL": "rediss://user:p%40ss%2Fw@ord@redis.example:6379/0",
                 "KVINDEXER_AUTH__HASH_SECRET": "hush-hush",
+                "KVINDEXER_TELEMETRY__OTLP_ENDPOINT": "https://h",
+                "KVINDEXER_TELEMETRY__OTLP_HEADERS": "{authorization: Bearer hush, x-key: hush}",
             },
             source_flags=["a=tcp://h:1,model=m"],
         )
@@ -423,6 +443,7 @@ def test_secrets_are_masked_when_printed() -> None:
     assert "rediss://user:***@redis.example:6379/0" == shown["redis"]["url"]
     assert "redis://h:1/0?db=1&password=***&x=2" == without_password("redis://h:1/0?db=1&password=a@b&x=2")
     assert "***" == shown["auth"]["hash_secret"]
+    assert {"authorization": "***", "x-key": "***"} == shown["telemetry"]["otlp_headers"]
     assert [{"pod": "a", "endpoint": "tcp://h:1", "model": "m", "origin": "flag"}] == shown["sources"]
     assert "hush" not in str(shown)
     assert masked(Settings())["auth"]["hash_secret"] is None
@@ -438,6 +459,24 @@ def test_secrets_are_masked_in_errors(config: Path) -> None:
     assert "123456" not in str(caught.value)
     assert "987654" not in str(caught.value)
     assert "got ***" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["{x-key: hush", "hush", "[hush]", "{x-key: [hush]}", "{x-key: 'hush\n\n'}", "{'hu sh': hush}", "{x: 'hushé'}"],
+)
+def test_headers_are_masked_in_errors(written: str) -> None:
+    """Whatever is wrong with them: a key may stand in any place."""
+    environment = {
+        "KVINDEXER_TELEMETRY__OTLP_ENDPOINT": "https://h",
+        "KVINDEXER_TELEMETRY__OTLP_HEADERS": written,
+    }
+    with pytest.raises(BadSettings) as caught:
+        load(environment=environment)
+
+    assert 1 == len(complaints(caught))
+    assert "telemetry.otlp_headers: " in str(caught.value)
+    assert "hu" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

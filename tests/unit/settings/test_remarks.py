@@ -91,3 +91,19 @@ def test_doors_that_are_open_are_told(environment: dict[str, str], told: list[st
 
     assert len(told) == len(said), said
     assert all(part in line for part, line in zip(told, said, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "read_on_the_way"),
+    [("http://h:4318", True), ("https://h", False), ("http://127.0.0.1:4318", False), ("http://[::1]:4318", False)],
+)
+def test_keys_that_cross_the_network_as_they_are(endpoint: str, read_on_the_way: bool) -> None:
+    """To a collector elsewhere without TLS; what they are is not told."""
+    environment = {
+        "KVINDEXER_TELEMETRY__OTLP_ENDPOINT": endpoint,
+        "KVINDEXER_TELEMETRY__OTLP_HEADERS": "{x-key: secret}",
+    }
+    said = remarks(load(environment=environment))
+
+    assert read_on_the_way == any("telemetry.otlp_headers cross the network" in each for each in said)
+    assert "secret" not in str(said)

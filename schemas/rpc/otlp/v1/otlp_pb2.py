@@ -24,17 +24,19 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eschemas/rpc/otlp/v1/otlp.proto\x12\x07otlp.v1\"D\n\x12\x45xportTraceRequest\x12.\n\x0eresource_spans\x18\x01 \x03(\x0b\x32\x16.otlp.v1.ResourceSpans\"G\n\x13\x45xportTraceResponse\x12\x30\n\x0fpartial_success\x18\x01 \x01(\x0b\x32\x17.otlp.v1.PartialSuccess\"9\n\x0ePartialSuccess\x12\x10\n\x08rejected\x18\x01 \x01(\x03\x12\x15\n\rerror_message\x18\x02 \x01(\t\"^\n\rResourceSpans\x12#\n\x08resource\x18\x01 \x01(\x0b\x32\x11.otlp.v1.Resource\x12(\n\x0bscope_spans\x18\x02 \x03(\x0b\x32\x13.otlp.v1.ScopeSpans\"1\n\x08Resource\x12%\n\nattributes\x18\x01 \x03(\x0b\x32\x11.otlp.v1.KeyValue\"I\n\nScopeSpans\x12\x1d\n\x05scope\x18\x01 \x01(\x0b\x32\x0e.otlp.v1.Scope\x12\x1c\n\x05spans\x18\x02 \x03(\x0b\x32\r.otlp.v1.Span\"&\n\x05Scope\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"\x96\x02\n\x04Span\x12\x10\n\x08trace_id\x18\x01 \x01(\x0c\x12\x0f\n\x07span_id\x18\x02 \x01(\x0c\x12\x13\n\x0btrace_state\x18\x03 \x01(\t\x12\x16\n\x0eparent_span_id\x18\x04 \x01(\x0c\x12\x0c\n\x04name\x18\x05 \x01(\t\x12\x1f\n\x04kind\x18\x06 \x01(\x0e\x32\x11.otlp.v1.SpanKind\x12\x1c\n\x14start_time_unix_nano\x18\x07 \x01(\x06\x12\x1a\n\x12\x65nd_time_unix_nano\x18\x08 \x01(\x06\x12%\n\nattributes\x18\t \x03(\x0b\x32\x11.otlp.v1.KeyValue\x12\x1f\n\x06status\x18\x0f \x01(\x0b\x32\x0f.otlp.v1.Status\x12\r\n\x05\x66lags\x18\x10 \x01(\x07\"<\n\x06Status\x12\x0f\n\x07message\x18\x02 \x01(\t\x12!\n\x04\x63ode\x18\x03 \x01(\x0e\x32\x13.otlp.v1.StatusCode\"9\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x01(\t\x12 \n\x05value\x18\x02 \x01(\x0b\x32\x11.otlp.v1.AnyValue\"n\n\x08\x41nyValue\x12\x16\n\x0cstring_value\x18\x01 \x01(\tH\x00\x12\x14\n\nbool_value\x18\x02 \x01(\x08H\x00\x12\x13\n\tint_value\x18\x03 \x01(\x03H\x00\x12\x16\n\x0c\x64ouble_value\x18\x04 \x01(\x01H\x00\x42\x07\n\x05value*i\n\x08SpanKind\x12\x19\n\x15SPAN_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12SPAN_KIND_INTERNAL\x10\x01\x12\x14\n\x10SPAN_KIND_SERVER\x10\x02\x12\x14\n\x10SPAN_KIND_CLIENT\x10\x03*T\n\nStatusCode\x12\x1b\n\x17STATUS_CODE_UNSPECIFIED\x10\x00\x12\x12\n\x0eSTATUS_CODE_OK\x10\x01\x12\x15\n\x11STATUS_CODE_ERROR\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eschemas/rpc/otlp/v1/otlp.proto\x12\x07otlp.v1\"D\n\x12\x45xportTraceRequest\x12.\n\x0eresource_spans\x18\x01 \x03(\x0b\x32\x16.otlp.v1.ResourceSpans\"G\n\x13\x45xportTraceResponse\x12\x30\n\x0fpartial_success\x18\x01 \x01(\x0b\x32\x17.otlp.v1.PartialSuccess\"9\n\x0ePartialSuccess\x12\x10\n\x08rejected\x18\x01 \x01(\x03\x12\x15\n\rerror_message\x18\x02 \x01(\t\"^\n\rResourceSpans\x12#\n\x08resource\x18\x01 \x01(\x0b\x32\x11.otlp.v1.Resource\x12(\n\x0bscope_spans\x18\x02 \x03(\x0b\x32\x13.otlp.v1.ScopeSpans\"1\n\x08Resource\x12%\n\nattributes\x18\x01 \x03(\x0b\x32\x11.otlp.v1.KeyValue\"I\n\nScopeSpans\x12\x1d\n\x05scope\x18\x01 \x01(\x0b\x32\x0e.otlp.v1.Scope\x12\x1c\n\x05spans\x18\x02 \x03(\x0b\x32\r.otlp.v1.Span\"&\n\x05Scope\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"\x96\x02\n\x04Span\x12\x10\n\x08trace_id\x18\x01 \x01(\x0c\x12\x0f\n\x07span_id\x18\x02 \x01(\x0c\x12\x13\n\x0btrace_state\x18\x03 \x01(\t\x12\x16\n\x0eparent_span_id\x18\x04 \x01(\x0c\x12\x0c\n\x04name\x18\x05 \x01(\t\x12\x1f\n\x04kind\x18\x06 \x01(\x0e\x32\x11.otlp.v1.SpanKind\x12\x1c\n\x14start_time_unix_nano\x18\x07 \x01(\x06\x12\x1a\n\x12\x65nd_time_unix_nano\x18\x08 \x01(\x06\x12%\n\nattributes\x18\t \x03(\x0b\x32\x11.otlp.v1.KeyValue\x12\x1f\n\x06status\x18\x0f \x01(\x0b\x32\x0f.otlp.v1.Status\x12\r\n\x05\x66lags\x18\x10 \x01(\x07\"<\n\x06Status\x12\x0f\n\x07message\x18\x02 \x01(\t\x12!\n\x04\x63ode\x18\x03 \x01(\x0e\x32\x13.otlp.v1.StatusCode\"9\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x01(\t\x12 \n\x05value\x18\x02 \x01(\x0b\x32\x11.otlp.v1.AnyValue\"n\n\x08\x41nyValue\x12\x16\n\x0cstring_value\x18\x01 \x01(\tH\x00\x12\x14\n\nbool_value\x18\x02 \x01(\x08H\x00\x12\x13\n\tint_value\x18\x03 \x01(\x03H\x00\x12\x16\n\x0c\x64ouble_value\x18\x04 \x01(\x01H\x00\x42\x07\n\x05value\"J\n\x14\x45xportMetricsRequest\x12\x32\n\x10resource_metrics\x18\x01 \x03(\x0b\x32\x18.otlp.v1.ResourceMetrics\"I\n\x15\x45xportMetricsResponse\x12\x30\n\x0fpartial_success\x18\x01 \x01(\x0b\x32\x17.otlp.v1.PartialSuccess\"d\n\x0fResourceMetrics\x12#\n\x08resource\x18\x01 \x01(\x0b\x32\x11.otlp.v1.Resource\x12,\n\rscope_metrics\x18\x02 \x03(\x0b\x32\x15.otlp.v1.ScopeMetrics\"O\n\x0cScopeMetrics\x12\x1d\n\x05scope\x18\x01 \x01(\x0b\x32\x0e.otlp.v1.Scope\x12 \n\x07metrics\x18\x02 \x03(\x0b\x32\x0f.otlp.v1.Metric\"\xa8\x01\n\x06Metric\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x0c\n\x04unit\x18\x03 \x01(\t\x12\x1f\n\x05gauge\x18\x05 \x01(\x0b\x32\x0e.otlp.v1.GaugeH\x00\x12\x1b\n\x03sum\x18\x07 \x01(\x0b\x32\x0c.otlp.v1.SumH\x00\x12\'\n\thistogram\x18\t \x01(\x0b\x32\x12.otlp.v1.HistogramH\x00\x42\x06\n\x04\x64\x61ta\"2\n\x05Gauge\x12)\n\x0b\x64\x61ta_points\x18\x01 \x03(\x0b\x32\x14.otlp.v1.NumberPoint\"}\n\x03Sum\x12)\n\x0b\x64\x61ta_points\x18\x01 \x03(\x0b\x32\x14.otlp.v1.NumberPoint\x12\x35\n\x17\x61ggregation_temporality\x18\x02 \x01(\x0e\x32\x14.otlp.v1.Temporality\x12\x14\n\x0cis_monotonic\x18\x03 \x01(\x08\"p\n\tHistogram\x12,\n\x0b\x64\x61ta_points\x18\x01 \x03(\x0b\x32\x17.otlp.v1.HistogramPoint\x12\x35\n\x17\x61ggregation_temporality\x18\x02 \x01(\x0e\x32\x14.otlp.v1.Temporality\"\xa9\x01\n\x0bNumberPoint\x12\x1c\n\x14start_time_unix_nano\x18\x02 \x01(\x06\x12\x16\n\x0etime_unix_nano\x18\x03 \x01(\x06\x12\x13\n\tas_double\x18\x04 \x01(\x01H\x00\x12\x10\n\x06\x61s_int\x18\x06 \x01(\x10H\x00\x12%\n\nattributes\x18\x07 \x03(\x0b\x32\x11.otlp.v1.KeyValue\x12\r\n\x05\x66lags\x18\x08 \x01(\rB\x07\n\x05value\"\x89\x02\n\x0eHistogramPoint\x12\x1c\n\x14start_time_unix_nano\x18\x02 \x01(\x06\x12\x16\n\x0etime_unix_nano\x18\x03 \x01(\x06\x12\r\n\x05\x63ount\x18\x04 \x01(\x06\x12\x10\n\x03sum\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x15\n\rbucket_counts\x18\x06 \x03(\x06\x12\x17\n\x0f\x65xplicit_bounds\x18\x07 \x03(\x01\x12%\n\nattributes\x18\t \x03(\x0b\x32\x11.otlp.v1.KeyValue\x12\r\n\x05\x66lags\x18\n \x01(\r\x12\x10\n\x03min\x18\x0b \x01(\x01H\x01\x88\x01\x01\x12\x10\n\x03max\x18\x0c \x01(\x01H\x02\x88\x01\x01\x42\x06\n\x04_sumB\x06\n\x04_minB\x06\n\x04_max*i\n\x08SpanKind\x12\x19\n\x15SPAN_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12SPAN_KIND_INTERNAL\x10\x01\x12\x14\n\x10SPAN_KIND_SERVER\x10\x02\x12\x14\n\x10SPAN_KIND_CLIENT\x10\x03*T\n\nStatusCode\x12\x1b\n\x17STATUS_CODE_UNSPECIFIED\x10\x00\x12\x12\n\x0eSTATUS_CODE_OK\x10\x01\x12\x15\n\x11STATUS_CODE_ERROR\x10\x02*]\n\x0bTemporality\x12\x1b\n\x17TEMPORALITY_UNSPECIFIED\x10\x00\x12\x15\n\x11TEMPORALITY_DELTA\x10\x01\x12\x1a\n\x16TEMPORALITY_CUMULATIVE\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'schemas.rpc.otlp.v1.otlp_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SPANKIND']._serialized_start=1021
-  _globals['_SPANKIND']._serialized_end=1126
-  _globals['_STATUSCODE']._serialized_start=1128
-  _globals['_STATUSCODE']._serialized_end=1212
+  _globals['_SPANKIND']._serialized_start=2259
+  _globals['_SPANKIND']._serialized_end=2364
+  _globals['_STATUSCODE']._serialized_start=2366
+  _globals['_STATUSCODE']._serialized_end=2450
+  _globals['_TEMPORALITY']._serialized_start=2452
+  _globals['_TEMPORALITY']._serialized_end=2545
   _globals['_EXPORTTRACEREQUEST']._serialized_start=43
   _globals['_EXPORTTRACEREQUEST']._serialized_end=111
   _globals['_EXPORTTRACERESPONSE']._serialized_start=113
@@ -57,4 +59,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_KEYVALUE']._serialized_end=907
   _globals['_ANYVALUE']._serialized_start=909
   _globals['_ANYVALUE']._serialized_end=1019
+  _globals['_EXPORTMETRICSREQUEST']._serialized_start=1021
+  _globals['_EXPORTMETRICSREQUEST']._serialized_end=1095
+  _globals['_EXPORTMETRICSRESPONSE']._serialized_start=1097
+  _globals['_EXPORTMETRICSRESPONSE']._serialized_end=1170
+  _globals['_RESOURCEMETRICS']._serialized_start=1172
+  _globals['_RESOURCEMETRICS']._serialized_end=1272
+  _globals['_SCOPEMETRICS']._serialized_start=1274
+  _globals['_SCOPEMETRICS']._serialized_end=1353
+  _globals['_METRIC']._serialized_start=1356
+  _globals['_METRIC']._serialized_end=1524
+  _globals['_GAUGE']._serialized_start=1526
+  _globals['_GAUGE']._serialized_end=1576
+  _globals['_SUM']._serialized_start=1578
+  _globals['_SUM']._serialized_end=1703
+  _globals['_HISTOGRAM']._serialized_start=1705
+  _globals['_HISTOGRAM']._serialized_end=1817
+  _globals['_NUMBERPOINT']._serialized_start=1820
+  _globals['_NUMBERPOINT']._serialized_end=1989
+  _globals['_HISTOGRAMPOINT']._serialized_start=1992
+  _globals['_HISTOGRAMPOINT']._serialized_end=2257
 # @@protoc_insertion_point(module_scope)

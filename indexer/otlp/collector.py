@@ -1,0 +1,74 @@
+"""[I/O] The collector: where it is, what it wants to be shown, and one request to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import httpx
+
+from indexer.http_clients import client
+
+TRACES: Final = "/v1/traces"
+METRICS: Final = "/v1/metrics"
+ANSWER_BYTES_MAX: Final = 65_536
+PATIENCE_S: Final = 5.0
+"""With a collector that has a request, until its answer has ended."""
+AGAIN: Final = frozenset({429, 502, 503, 504})
+"""What it answers that may take the same later; to anything else the same would be answered again."""
+
+
+class Answer(NamedTuple):
+    """`trouble` says what went wrong, if anything; `again` whether the same may be taken later."""
+
+    trouble: str | None
+    again: bool
+    content: bytes
+
+
+class Collector:
+    """`headers` go with each request and are never shown."""
+
+    def __init__(
+        self, endpoint: str, headers: Mapping[str, str] | None = None, *, patience_s: float = PATIENCE_S
+    ) -> None:
+        self._base = endpoint.rstrip("/").removesuffix(TRACES).removesuffix(METRICS)
+        self._headers = dict(headers or {})
+        self._patience_s = patience_s
+
+    def client(self) -> httpx.AsyncClient:
+        """Connections to it, to be closed."""
+        return client(self._patience_s)
+
+    def url(self, path: str) -> str:
+        """Where that goes, as other clients of a collector have it: under the endpoint, which may end in such a one."""
+        return self._base + path
+
+    async def post(self, http: httpx.AsyncClient, path: str, content: bytes) -> Answer:
+        """One request, and what came of it."""
+        try:
+            async with asyncio.timeout(self._patience_s):
+                status, told = await self._exchange(http, path, content)
+        except Exception as error:  # noqa: BLE001  no collector is worth the service, whatever it is at
+            return Answer(type(error).__name__, again=True, content=b"")
+        if httpx.codes.is_success(status):
+            return Answer(None, again=False, content=told)
+        return Answer(f"it answers {status}", again=status in AGAIN, content=b"")
+
+    async def _exchange(self, http: httpx.AsyncClient, path: str, content: bytes) -> tuple[int, bytes]:
+        headers = {**self._headers, "content-type": "application/x-protobuf", "accept-encoding": "identity"}
+        async with http.stream("POST", self.url(path), content=content, headers=headers) as response:
+            return response.status_code, await _read(response)
+
+
+async def _read(response: httpx.Response) -> bytes:
+    """A collector's answer, as far as it is of use."""
+    parts: list[bytes] = []
+    size = 0
+    async for part in response.aiter_raw():
+        size += len(part)
+        if size > ANSWER_BYTES_MAX:
+            return b""
+        parts.append(part)
+    return b"".join(parts)
