@@ -20,7 +20,8 @@ _KINDS: Final[Mapping[SpanKind, wire.SpanKind]] = {
     SpanKind.SERVER: wire.SPAN_KIND_SERVER,
     SpanKind.CLIENT: wire.SPAN_KIND_CLIENT,
 }
-_INT64: Final = range(-(2**63), 2**63)
+_INT64_LEAST: Final = -(2**63)
+_INT64_MOST: Final = 2**63 - 1
 _HAS_IS_REMOTE: Final = 0x100
 _IS_REMOTE: Final = 0x200
 """Of a span's flags: whether it is known where its parent is, and whether that is another process."""
@@ -70,7 +71,7 @@ def put(attributes: RepeatedCompositeFieldContainer[wire.KeyValue], told: Mappin
     """Add what is told; as text also what is no int64 (sequences reach up to 2^64), and escaped what is no UTF-8."""
     for key, value in told.items():
         out = attributes.add(key=key).value
-        if isinstance(value, int) and value in _INT64:
+        if isinstance(value, int) and _INT64_LEAST <= value <= _INT64_MOST:
             out.int_value = value
         else:
             out.string_value = str(value).encode("utf-8", "backslashreplace").decode()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.id_generator import IdGenerator
@@ -64,7 +66,7 @@ def _spans() -> list[ReadableSpan]:
     callers = SpanContext(0xAAAABBBBCCCCDDDDEEEEFFFF00001111, 0x1234567890ABCDEF, True, TraceFlags(1), state)
     above = set_span_in_context(NonRecordingSpan(callers))
     root = set_span_in_context(NonRecordingSpan(SpanContext(0, 0, is_remote=False)))
-    asked = {"api": "rest", "code": 500, "prompt_tokens": 128_000}
+    asked = {"api": "rest", "code": HTTPStatus.INTERNAL_SERVER_ERROR, "prompt_tokens": 128_000}  # no mere int
     span = tracer.start_span("lookup", above, SpanKind.SERVER, asked, start_time=1_700_000_000_000_000_000)
     span.set_status(Status(StatusCode.ERROR))
     span.end(1_700_000_000_001_000_000)
