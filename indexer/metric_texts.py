@@ -28,8 +28,8 @@ ADVICE: Final[dict[str, Advice]] = {
         {"api": "as above", "state": "exact, degraded, no_signal"},
     ),
     "kvindexer_texts_total": Advice(
-        "Other results than `ok` and `known`: the source's tokenizer; `kvindexer sources` has a remark.",
-        {"source": "file or engine: who makes the tokens", "result": "what came of it"},
+        "Other results than `made` and `cached`: the source's tokenizer; `kvindexer sources` has a remark.",
+        {"source": "file or engine: who makes the tokens", "result": "made, cached, refused, late, failed"},
     ),
     "kvindexer_text_duration_seconds": Advice(
         "Above `limits.text_timeout_ms`: raise `limits.text_threads`, or have callers send ids.",
@@ -86,7 +86,7 @@ ADVICE: Final[dict[str, Advice]] = {
     ),
     "kvindexer_receipts_total": Advice(
         "Many `expired`: routers report what engines do not then store; compare pod names.",
-        {"result": "confirmed, expired"},
+        {"result": "confirmed, expired; those that a restart or clear of the engine ended are neither"},
     ),
     "kvindexer_speculative_blocks": Advice("Near `limits.speculative_blocks`: the oldest go before their event comes."),
     "kvindexer_hints_total": Advice(
@@ -97,7 +97,7 @@ ADVICE: Final[dict[str, Advice]] = {
     "kvindexer_lost_hit_tokens_total": Advice("As above: a history is incomplete, or a tier sends no events."),
     "kvindexer_feedback_total": Advice(
         "Many that join no answer: they come too late (`feedback.answers_s`), or at another replica.",
-        {"result": "what became of the report"},
+        {"result": "joined, unjoined, repeated, failed (nothing to compare), refused"},
     ),
     "kvindexer_answers": Advice("Follows the rate of lookups times `feedback.answers_s`."),
     "kvindexer_answers_bytes": Advice("At `feedback.answers_bytes` the oldest answers go early."),

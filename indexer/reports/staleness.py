@@ -47,7 +47,7 @@ SLOTS_KEPT: Final = 3_600 // SLOT_S
 SILENT_S: Final = 600.0
 """A tier that holds blocks, of which nothing came for so long while the engine spoke of others."""
 NO_REMOVALS_FROM: Final = 1_000
-"""Blocks announced in a tier, of which not one was taken back: its producer seems to announce none."""
+"""Blocks held in a tier, of which not one was ever taken back: its producer seems to announce none."""
 STORM: Final = 6
 """Clears of an engine within a minute."""
 BROKEN: Final = ("undecodable", "event_malformed", "event_too_large", "stored_malformed", "removed_malformed")
@@ -258,15 +258,30 @@ class Staleness:
                     f"tier {name} silent: {blocks} blocks, and no event of it for {minutes} minutes while others came"
                 )
                 yield "tier_silent", text
-            if not events.removed and events.stored_blocks >= NO_REMOVALS_FROM:
-                text = (
-                    f"no removals seen in tier {name}: {events.stored_blocks} blocks were announced there, none taken "
-                    "back; where its producer announces no removals, entries have to end by staleness.entry_ttl_s"
-                )
-                yield "no_removals", text
+            meaning = None if events.removed else _without_removals(source, name, blocks)
+            if meaning is not None:
+                seen = f"no removals seen in tier {name}: {blocks} blocks are held there, none was ever taken back"
+                yield "no_removals", f"{seen}; {meaning}"
         clears = watched.cleared_within(MINUTE_S, second)
         if clears >= STORM:
             yield "clear_storm", f"clear storm: the engine emptied its cache {clears} times within a minute"
+
+
+def _without_removals(source: SourceIndex, tier: str, blocks: int) -> str | None:
+    """What it may mean that none came of a tier; None where there was no need of any.
+
+    What is held now counts: what ended with a life of the engine was not to be taken back.
+    """
+    if blocks < NO_REMOVALS_FROM:
+        return None
+    if tier != TIER_NAMES[0]:
+        return "where its producer announces no removals, entries have to end by staleness.entry_ttl_s"
+    told = source.descriptor.blocks_total or source.engine_blocks
+    if told is None:
+        return "it is not full yet, or they are not announced: blocks_total would tell"
+    if blocks < told:
+        return None
+    return f"it is full by its blocks_total of {told}: they are not announced, or that is too low"
 
 
 def _age(now: int | None, ages: Ages, second: int) -> AgeReport:

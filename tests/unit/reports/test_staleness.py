@@ -263,6 +263,28 @@ def test_a_tier_without_removals(watch: Watch, engine: Speaker) -> None:
     assert not any("no removals seen" in warning for warning in watch.row().warnings)
 
 
+@pytest.mark.parametrize(
+    ("told", "meaning"),
+    [
+        (NO_REMOVALS_FROM + 1, None),
+        (NO_REMOVALS_FROM, f"it is full by its blocks_total of {NO_REMOVALS_FROM}: they are not announced, or"),
+        (None, "it is not full yet, or they are not announced: blocks_total would tell"),
+    ],
+)
+def test_gpu_memory_without_removals_need_not_be_full(watch: Watch, told: int | None, meaning: str | None) -> None:
+    """Blocks of the engine's earlier lives were not to be taken back: only what this one holds counts."""
+    engine = watch.core.engine(model="m", blocks_total=told)
+    half = NO_REMOVALS_FROM // 2
+    for first in (10_000, 20_000):
+        engine.say(CLEARED, stored(range(first, first + half), prompt(half, first)))
+    assert not any("no removals seen" in warning for warning in watch.row().warnings)
+
+    engine.say(stored(range(30_000, 30_000 + NO_REMOVALS_FROM - half), prompt(NO_REMOVALS_FROM - half, 3)))
+    warned = [warning for warning in watch.row().warnings if "no removals seen in tier gpu" in warning]
+    assert meaning is None if not warned else meaning is not None and meaning in warned[0]
+    assert not any("entry_ttl_s" in warning for warning in warned)
+
+
 def test_filters_and_tenants(watch: Watch) -> None:
     """Others are not there for a tenant."""
     for pod, tenant, model in (("a", "one", "m"), ("b", "two", "m"), ("c", "two", "n")):

@@ -48,8 +48,10 @@ def _model(core: Core) -> None:
 STORIES: Final[dict[Remark | StandingWarning, tuple[Callable[[Core], object], str]]] = {
     "tier_silent": (_tier_silent, "tier cpu silent: 1 blocks, and no event of it for 10 minutes"),
     "no_removals": (
-        lambda core: core.engine(**WELL).say(stored(range(1, NO_REMOVALS_FROM + 1), prompt(NO_REMOVALS_FROM))),
-        f"no removals seen in tier gpu: {NO_REMOVALS_FROM} blocks",
+        lambda core: core.engine(**WELL).say(
+            stored(range(1, NO_REMOVALS_FROM + 1), prompt(NO_REMOVALS_FROM), medium="CPU")
+        ),
+        f"no removals seen in tier cpu: {NO_REMOVALS_FROM} blocks",
     ),
     "clear_storm": (_clear_storm, f"clear storm: the engine emptied its cache {STORM} times"),
     "replay": (lambda core: core.engine(**WELL | {"replay_endpoint": None}), "no replay endpoint"),
