@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 from rich.console import Console
@@ -13,12 +15,16 @@ from api.cli import output
 from api.cli.client import CommandFailed, client_of, decoded
 from api.cli.lookup import prompt_of
 
+UNKNOWN: Final = "pod_unknown"
+"""Of a name that no source goes by: it has no state."""
+
 
 class Finding(msgspec.Struct, kw_only=True):
     """What else should be known."""
 
     code: str
     why: str
+    advice: str = ""
 
 
 class Missing(msgspec.Struct, kw_only=True):
@@ -98,10 +104,23 @@ def print_answer(shown: Shown, console: Console) -> None:
         held = (str(row.matched_tokens), str(row.reusable_tokens))
         missing = row.missing
         gap = ("-", "-", "-") if missing is None else (str(missing.block), str(missing.first_token), missing.hash)
-        table.add_row(row.pod, str(row.dp_rank), row.state, row.bound, *held, *gap, row.code)
+        trust = ("-", "-") if row.code == UNKNOWN else (row.state, row.bound)
+        table.add_row(row.pod, str(row.dp_rank), *trust, *held, *gap, row.code)
     console.print(table)
-    for row in shown.pods:
-        console.print(f"\n{row.pod}#{row.dp_rank}: {row.code}: {row.why}")
-        console.print(f"  to do: {row.advice}")
+    for said, names in _alike(shown.pods).items():
+        console.print(f"\n{', '.join(names)}: {said[0]}")
+        for line in said[1:]:
+            console.print(f"  {line}")
+
+
+def _alike(rows: Sequence[Row]) -> dict[tuple[str, ...], list[str]]:
+    """What is to be said in words, and of whom: of many engines it is often the same."""
+    told: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        lines = [f"{row.code}: {row.why}", f"to do: {row.advice}"]
         for finding in row.further:
-            console.print(f"  also {finding.code}: {finding.why}")
+            lines.append(f"also {finding.code}: {finding.why}")
+            if finding.advice and finding.advice != row.advice:
+                lines.append(f"  to do: {finding.advice}")
+        told.setdefault(tuple(lines), []).append(f"{row.pod}#{row.dp_rank}")
+    return told

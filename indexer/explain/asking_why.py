@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from schemas.lookup import LookupQuery
 
 EXACT_S: Final = 5.0
-"""Generations are numbered by wall clocks of several machines: a removal may be unknown from so much later on."""
+"""Generations are numbered by wall clocks of several machines: a life that began so much earlier was not seen whole."""
 HOLDERS_NAMED: Final = 3
 DONE_ANYWAY_S: Final = 0.001
 """What fits into this is done under any deadline."""
@@ -79,7 +79,9 @@ class Explainer:
         query = msgspec.structs.replace(query, lora_name=answer.lora_name)
         entries = [each if isinstance(each, PodEntry) else _decode(each) for each in answer.pods]
         if dp_rank is not None:
-            entries = _of_rank(entries, dp_rank)
+            entries = _of_rank(entries, query.pods or (), dp_rank)
+            if not entries:
+                answer.state, answer.reason = "no_signal", "pod_unknown"
         entries = entries[:limit] if limit else entries
         listed = self._lookup.candidates(query).listed
         sources = {(name or source.descriptor.pod, source.descriptor.dp_rank): source for source, name, _ in listed}
@@ -144,12 +146,14 @@ class Explainer:
         """With how its stream and its present life are."""
         of, now, wall_us = source.facts, self._clock.now(), self._clock.wall_us()
         life = life_of(of, told, wall_us)
-        known_since = self._mirror.removals.known_since(source.slot)
+        removals = self._mirror.removals
+        known_since = removals.known_since(source.slot)
         began_at = now - (wall_us - of.generation) / 1e6
+        is_cut = removals.has_forgotten(source.slot) or known_since > began_at + EXACT_S
         return replace(
             facts,
-            removals_kept=self._mirror.removals.is_kept,
-            removals_known_s=max(0.0, now - known_since) if known_since > began_at + EXACT_S else None,
+            removals_kept=removals.is_kept,
+            removals_known_s=max(0.0, now - known_since) if is_cut else None,
             blocks_held=sum(source.holdings.blocks),
             waiting=source.holdings.waiting,
             silent_s=None if of.alive_at is None else max(0.0, now - of.alive_at),
@@ -203,10 +207,11 @@ class Explainer:
         )
 
 
-def _of_rank(entries: Sequence[PodEntry], dp_rank: int) -> list[PodEntry]:
-    """Those of that rank; of a pod that has it not, that it is not known."""
+def _of_rank(entries: Sequence[PodEntry], named: Sequence[str], dp_rank: int) -> list[PodEntry]:
+    """Those of that rank; where none has it, that of each pod that was named it is not known."""
     kept = [entry for entry in entries if entry.dp_rank == dp_rank and entry.reason != "pod_unknown"]
-    if not kept and entries:
-        kept = [unknown_entry(entries[0].pod, "pod_unknown")]
-        kept[0].dp_rank = dp_rank
+    if not kept:
+        kept = [unknown_entry(name, "pod_unknown") for name in dict.fromkeys(named)]
+        for entry in kept:
+            entry.dp_rank = dp_rank
     return kept

@@ -65,7 +65,7 @@ CODES: Final[Mapping[Code, str]] = {
     "gap": "batches were lost for good in this life of the engine: the block may have been in one of them",
     "in_doubt": "something else that was received may not have been understood, or claims may be false",
     "cleared": "what it held was dropped by a clear: by the engine, an operator, or this service",
-    "restarted": "the engine restarted lately: what it held before is gone",
+    "restarted": "the engine restarted lately: the block may have been held before, and then it is gone",
     "history_truncated": "this service joined in the middle of the engine's life, or lost a part of what it knew: the "
     "block may have been announced before",
     "not_indexed": "the engine announced blocks that could not be indexed: this one may be among them",
@@ -114,7 +114,8 @@ ADVICE: Final[Mapping[Code, str]] = {
     "in_doubt": "Look at the source's `why` and `warnings`: `kvindexer sources`.",
     "cleared": "Nothing where the engine cleared: it fills again. After an operator's clear the engine may still hold "
     "the block, and will not announce it again.",
-    "restarted": "Nothing: it fills again as it is used.",
+    "restarted": "Nothing if the prompt was served before the restart: it fills again as it is used. Else what is said "
+    "beside this, and of `never_stored`.",
     "history_truncated": "Give the source a replay endpoint that reaches back to the engine's start, start this "
     "service before the engine, or keep what is known in a store (`redis.url`).",
     "not_indexed": "Look at the source's `why` and counters: `kvindexer sources`.",

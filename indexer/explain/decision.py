@@ -14,7 +14,7 @@ from indexer.source_words import DOUBTS, SHORTFALLS
 from schemas.explain import Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from indexer.explain.codes import Code
@@ -28,6 +28,8 @@ _TOLD_BY_ITSELF: Final = frozenset(
     {"waiting", "expired", "store", "cleared_by_operator", "forgotten", "cleared_at_gap"}
 )
 """Shortfalls that have a code of their own."""
+_TRUST: Final = frozenset({"stale", "gap", "in_doubt"})
+_ALL_IS_WELL: Final = frozenset({"complete", "last_token"})
 UNSCORED: Final[Mapping[str, str]] = {
     "no_events_yet": "nothing was heard of it yet, so nothing is known of what it holds",
     "down": "it gave no sign of life{silent}, and is not scored until it does",
@@ -52,7 +54,8 @@ _BEGAN: Final[Mapping[str, str]] = {
     "operator_clear": "an operator had it forgotten{ago}: the engine may hold it still, and announces no block twice",
     "gap_clear": "messages were lost and all that was known was dropped{ago} (events.gap_policy: clear)",
     "forgotten": "it was gone for so long that what was known was dropped{ago} (staleness.retain_s)",
-    "restart": "a new process of the engine began{ago}, with nothing of what the one before held",
+    "restart": "a new process of the engine began{ago}: what the one before held is gone, and the block may have been "
+    "among it",
 }
 
 
@@ -65,7 +68,8 @@ def decide(facts: Facts) -> list[Finding]:
         elsewhere = [] if facts.miss is None else list(_seen(facts, facts.miss))
         return [*elsewhere, _unscored(facts), *_common(facts)]
     if facts.miss is None:
-        return [_whole(facts), *_beside(facts)]
+        further = list(_beside(facts))
+        return [_as_far_as_trusted(_whole(facts), further), *further]
     found = [*_seen(facts, facts.miss), *_possible(facts)]
     old = None if facts.began is None else _began(facts.began)
     if not found:
@@ -107,6 +111,14 @@ def _whole(facts: Facts) -> Finding:
         why = f"all {facts.blocks} whole blocks are held; the last is computed again, for its last token"
         return _finding("last_token", why)
     return _finding("complete", f"all {facts.blocks} whole blocks of the prompt are held")
+
+
+def _as_far_as_trusted(whole: Finding, further: Sequence[Finding]) -> Finding:
+    """Where it is in doubt that all is held, the doubt says what to do."""
+    doubt = next((each for each in further if each.code in _TRUST), None)
+    if doubt is None or whole.code not in _ALL_IS_WELL:
+        return whole
+    return Finding(code=whole.code, why=f"{whole.why}, if {doubt.code} is not so", advice=doubt.advice)
 
 
 # -- what is seen ------------------------------------------------------------------------------------------------------

@@ -59,7 +59,19 @@ class Removal(NamedTuple):
 class Removals:
     """Of one mirror. `kept` 0: none are noted. `now`: the present moment."""
 
-    __slots__ = ("_begun", "_gathered", "_hashes", "_kept", "_lives", "_next_life", "_noted", "_runs", "_words", "now")
+    __slots__ = (
+        "_before",
+        "_begun",
+        "_gathered",
+        "_hashes",
+        "_kept",
+        "_lives",
+        "_next_life",
+        "_noted",
+        "_runs",
+        "_words",
+        "now",
+    )
 
     def __init__(self, kept: int = REMOVALS_KEPT, now: float = 0.0) -> None:
         self._kept = kept
@@ -71,6 +83,8 @@ class Removals:
         """Of these: a word without its time, the time, and how many in a row have both; then the next three."""
         self._lives: dict[int, int] = {}
         self._begun: dict[int, float] = {}
+        self._before: dict[int, int] = {}
+        """How many were noted when the slot's life began."""
         self._next_life = 0
         self._noted = 0
         self.now = now
@@ -91,11 +105,13 @@ class Removals:
         self._next_life = self._next_life % _LIFE + 1
         self._lives[slot] = self._next_life << _LIFE_SHIFT
         self._begun[slot] = self.now
+        self._before[slot] = self._noted + len(self._gathered)
 
     def end_life(self, slot: int) -> None:
         """The slot stands for nobody."""
         self._lives.pop(slot, None)
         self._begun.pop(slot, None)
+        self._before.pop(slot, None)
 
     def note(self, slot: int, lane: int, hashes: Sequence[int], why: Why) -> None:
         """These went from a lane of the slot."""
@@ -148,6 +164,10 @@ class Removals:
         if self._noted <= self._kept:
             return begun
         return max(begun, self._moment(int(self._words[self._noted % self._kept])))
+
+    def has_forgotten(self, slot: int) -> bool:
+        """Whether any that was noted since the slot's present life began gave its place to a later one."""
+        return self.forgotten > self._before.get(slot, 0)
 
     def _moment(self, word: int) -> float:
         """The latest moment that a word can mean and that is not in the future."""

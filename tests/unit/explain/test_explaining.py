@@ -90,6 +90,34 @@ def test_where_older_removals_are_forgotten_that_is_said() -> None:
     assert "removals are not kept here" in core.why(prompt(1, 900)).why
 
 
+def test_a_young_life_in_which_removals_were_forgotten_already() -> None:
+    """However short it is: what went in its first moments may have been the block."""
+    core = AskedCore()
+    core.mirror.removals = Removals(2, core.clock.now())
+    engine = core.engine("a")
+    engine.say(stored([1, 2, 3, 4], TOKENS), removed(2, 3, 4))
+
+    assert "or went more than" in core.why(TOKENS[:8]).why
+    engine.restart()
+    engine.say(stored([1], prompt(1)))
+    assert "or went more than" not in " ".join(each.why for each in core.why(TOKENS).further)
+
+
+def test_a_restart_is_told_as_what_may_be() -> None:
+    """Whether the prompt was held before is not known; what else is seen has an advice of its own."""
+    core = AskedCore()
+    core.engine("b").say(stored([1], prompt(1)))
+    engine = core.engine("a")
+    engine.say(stored([9], prompt(1, 500)))
+    engine.restart()
+    engine.say(stored([9], prompt(1, 500)))
+    told = core.why(TOKENS)
+
+    assert ["restarted", "start_differs"] == codes(told)
+    assert "may have been among it" in told.why
+    assert "chat template" in told.further[0].advice
+
+
 def test_a_source_that_was_loaded_knows_no_removals_of_before() -> None:
     """Its life is older than what this process has seen of it."""
     core = AskedCore()
@@ -159,6 +187,8 @@ def test_ranks_are_entries_of_their_own() -> None:
     assert (0, 4) == (only.dp_rank, only.matched_tokens)
     (unknown,) = core.explain(TOKENS, dp_rank=7, pods=("a",)).pods
     assert ("pod_unknown", 7) == (unknown.code, unknown.dp_rank)
+    nobody = core.explain(TOKENS, dp_rank=7)
+    assert ("no_signal", "pod_unknown", []) == (nobody.state, nobody.reason, nobody.pods)
     assert 1 == len(core.explain(TOKENS, limit=1, group="pod").pods)
 
 
@@ -301,4 +331,6 @@ def test_trust_is_told_of_what_is_matched_too(state: str) -> None:
         engine.lose()
         engine.gap()
 
-    assert ["last_token", state] == codes(core.why(TOKENS))
+    told = core.why(TOKENS)
+    assert ["last_token", state] == codes(told)
+    assert told.advice == told.further[0].advice, "what to do is said of the doubt"

@@ -69,6 +69,9 @@ def test_the_oldest_go_and_that_is_known() -> None:
         oldest = removals.newest(0, last - GATHERED)
         assert oldest is not None
         assert oldest.at == removals.known_since(0)
+        assert removals.has_forgotten(0)
+        removals.begin_life(0)
+        assert not removals.has_forgotten(0), "nothing of this life"
 
 
 def test_none_is_kept_where_none_is_wanted() -> None:
