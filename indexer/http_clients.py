@@ -30,25 +30,10 @@ def client(timeout_s: float | None, limits: httpx.Limits = _LIMITS) -> httpx.Asy
     )
 
 
-def blocking_client(timeout_s: float) -> httpx.Client:
-    """One for threads."""
-    return httpx.Client(
-        trust_env=False,
-        follow_redirects=False,
-        cookies=_no_cookies(),
-        event_hooks={"response": [_forget_location]},
-        timeout=timeout_s,
-    )
-
-
 def _no_cookies() -> CookieJar:
     return CookieJar(DefaultCookiePolicy(allowed_domains=()))
 
 
-def _forget_location(response: Response) -> None:
+async def _stay_here(response: Response) -> None:
     """Before httpx makes a request of it, which it does also where none is followed."""
     response.headers.pop("location", None)
-
-
-async def _stay_here(response: Response) -> None:
-    _forget_location(response)

@@ -15,6 +15,9 @@ METRICS: Final = 'vllm:cache_config_info{{block_size="{}",enable_prefix_caching=
 NO_END: Final = "no end"
 """Instead of a body: bytes come for as long as anybody reads."""
 
+DRIPPING: Final = "dripping"
+"""Instead of an answer: a line of its head now and then, for as long as anybody reads."""
+
 
 def tells(
     *, block_size: int = 4, caching: bool = True, blocks: int = 500, version: str = "0.33.0", model: str = "m"
@@ -30,7 +33,7 @@ def tells(
 
 
 class _Server(http.server.ThreadingHTTPServer):
-    def __init__(self, answers: Mapping[str, bytes | str]) -> None:
+    def __init__(self, answers: Mapping[str, bytes | str | int]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answers = answers
         self.cookies: list[str] = []
@@ -42,8 +45,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         answer = self.server.answers.get(self.path)
-        if answer == NO_END:
+        if isinstance(answer, int):
+            self._say(answer, b"{}")
+        elif answer == NO_END:
             self._without_end()
+        elif answer == DRIPPING:
+            self._dripping()
         elif isinstance(answer, str):
             self._say(302, b"", answer)
         else:
@@ -66,15 +73,21 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             while not self.server.over.is_set():
                 self.wfile.write(b"#" * 65_536)
 
+    def _dripping(self) -> None:
+        with contextlib.suppress(OSError):
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n")
+            while not self.server.over.wait(0.02):
+                self.wfile.write(b"x: y\r\n")
+
     def log_message(self, *_: object) -> None:
         """Nothing is said."""
 
 
 @contextlib.contextmanager
-def telling(answers: Mapping[str, bytes | str]) -> Iterator[str]:
-    """The address (`IP:PORT`) of one that answers so until the block ends; 404 elsewhere. A text is where it sends.
+def telling(answers: Mapping[str, bytes | str | int]) -> Iterator[str]:
+    """The address (`IP:PORT`) of one that answers so until the block ends; 404 elsewhere.
 
-    It sets a cookie with each answer, and fails its block if one is brought back.
+    A text is where it sends, a number what it refuses with. It sets a cookie with each answer, and fails its block if one is brought back.
     """
     server = _Server(answers)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, name="telling engine")

@@ -1,29 +1,33 @@
 """[I/O] What an engine says of itself over HTTP: /metrics, /version, /v1/models, /kv_event_sources.
 
 GET only, to the address that its source names, without tokens; no redirect is followed and no proxy of the environment
-is used.
+is used. Each exchange has a deadline as a whole, however its bytes come, and ends when everything is to stop.
 """
 
 from __future__ import annotations
 
+import asyncio
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import httpx
 import msgspec
 
 from indexer.doctor.cache_config import cache_config
 from indexer.doctor.facts import EngineHttp, EventsConfig
-from indexer.http_clients import blocking_client
+from indexer.http_clients import client
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from threading import Event
-
-    from indexer.ports import Clock
 
 PATIENCE_S: Final = 4.0
 """For one answer, whatever it does."""
 ANSWER_BYTES_MAX: Final = 8 * 1024**2
+AT_ONCE: Final = 32
+"""Engines."""
+LOOK_S: Final = 0.05
+"""How often it is looked whether to stop."""
 MODELS_MAX: Final = 1_024
 BUFFER_MAX: Final = 2**32
 
@@ -32,64 +36,91 @@ class _NoAnswer(Exception):
     """Why."""
 
 
-def engine_client() -> httpx.Client:
-    """One for all engines: it takes time to make, and threads may share it."""
-    return blocking_client(PATIENCE_S)
+class Asked(NamedTuple):
+    """Where an engine takes requests (`IP:PORT`), and which rank of it is meant."""
+
+    address: str
+    dp_rank: int
 
 
-def ask_engine(client: httpx.Client, address: str, dp_rank: int, clock: Clock, stop: Event) -> EngineHttp:
-    """All that it says. `address`: IP:PORT."""
-    asking = _Asking(client, f"http://{address}", clock, stop)
+def ask_engines(asked: Mapping[str, Asked], stop: Event) -> dict[str, EngineHttp]:
+    """All that each says, by name; who had not answered when `stop` was set is left out."""
+    return asyncio.run(_ask_all(asked, stop))
+
+
+async def _ask_all(asked: Mapping[str, Asked], stop: Event) -> dict[str, EngineHttp]:
+    told: dict[str, EngineHttp] = {}
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def one(name: str, whom: Asked) -> None:
+        async with places:
+            told[name] = await _ask(http, whom)
+
+    async def all_of_them() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for name, whom in asked.items():
+                tasks.create_task(one(name, whom), name=f"asking {name}")
+
+    async with client(PATIENCE_S) as http, asyncio.TaskGroup() as tasks:
+        asking = tasks.create_task(all_of_them(), name="asking engines")
+        while not asking.done():
+            if stop.is_set():
+                asking.cancel()
+            await asyncio.wait([asking], timeout=LOOK_S)
+    return told
+
+
+async def _ask(http: httpx.AsyncClient, whom: Asked) -> EngineHttp:
+    asking = _Asking(http, f"http://{whom.address}")
     try:
-        metrics = asking.get("/metrics")
+        metrics = await asking.get("/metrics")
     except _NoAnswer as why:
         return EngineHttp(trouble=str(why))
-    said = cache_config("" if metrics is None else metrics.decode("utf-8", "replace"), dp_rank)
+    said = cache_config("" if metrics is None else metrics.decode("utf-8", "replace"), whom.dp_rank)
     return EngineHttp(
         trouble="/metrics is not there" if metrics is None else None,
-        version=_version(asking.json("/version")),
+        version=_version(await asking.json("/version")),
         block_size=said.block_size,
         num_gpu_blocks=said.num_gpu_blocks,
         prefix_caching=said.prefix_caching,
-        models=_models(asking.json("/v1/models")),
-        events=_events(asking.json("/kv_event_sources"), dp_rank),
+        models=_models(await asking.json("/v1/models")),
+        events=_events(await asking.json("/kv_event_sources"), whom.dp_rank),
     )
 
 
 class _Asking:
-    def __init__(self, client: httpx.Client, url: str, clock: Clock, stop: Event) -> None:
-        self._client = client
+    def __init__(self, http: httpx.AsyncClient, url: str) -> None:
+        self._http = http
         self._url = url
-        self._clock = clock
-        self._stop = stop
 
-    def json(self, path: str) -> Any:  # noqa: ANN401  whatever it says
+    async def json(self, path: str) -> Any:  # noqa: ANN401  whatever it says
         """None where it says nothing of use."""
         try:
-            content = self.get(path)
+            content = await self.get(path)
             return None if content is None else msgspec.json.decode(content)
         except (_NoAnswer, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
 
-    def get(self, path: str) -> bytes | None:
+    async def get(self, path: str) -> bytes | None:
         """The body of a 200, else None. Raises `_NoAnswer`."""
-        ends_at = self._clock.now() + PATIENCE_S
-        parts, size = [], 0
         try:
-            # Uncompressed: what is read is what was sent, and cannot grow.
-            with self._client.stream("GET", self._url + path, headers={"accept-encoding": "identity"}) as response:
-                for part in response.iter_raw():
-                    size += len(part)
-                    if size > ANSWER_BYTES_MAX:
-                        raise _NoAnswer(f"an answer of more than {ANSWER_BYTES_MAX} bytes")
-                    if self._clock.now() > ends_at or self._stop.is_set():
-                        raise _NoAnswer(f"no whole answer in {PATIENCE_S:g} s")
-                    parts.append(part)
-                return b"".join(parts) if response.status_code == HTTPStatus.OK else None
-        except httpx.TimeoutException as error:
-            raise _NoAnswer(f"no answer in {PATIENCE_S:g} s") from error
+            async with asyncio.timeout(PATIENCE_S):
+                return await self._content(path)
+        except (TimeoutError, httpx.TimeoutException) as error:
+            raise _NoAnswer(f"no whole answer in {PATIENCE_S:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             raise _NoAnswer("no HTTP server answers there") from error
+
+    async def _content(self, path: str) -> bytes | None:
+        parts, size = [], 0
+        # Uncompressed: what is read is what was sent, and cannot grow.
+        async with self._http.stream("GET", self._url + path, headers={"accept-encoding": "identity"}) as response:
+            async for part in response.aiter_raw():
+                size += len(part)
+                if size > ANSWER_BYTES_MAX:
+                    raise _NoAnswer(f"an answer of more than {ANSWER_BYTES_MAX} bytes")
+                parts.append(part)
+            return b"".join(parts) if response.status_code == HTTPStatus.OK else None
 
 
 def _version(said: object) -> str | None:

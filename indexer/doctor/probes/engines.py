@@ -13,7 +13,7 @@ import zmq
 from indexer.collect.options import CollectOptions
 from indexer.collect.sockets import allow_files, open_context
 from indexer.doctor.facts import Probed
-from indexer.doctor.probes.engine_http import ask_engine, engine_client
+from indexer.doctor.probes.engine_http import Asked, ask_engines
 from indexer.doctor.probes.listening import listen
 from indexer.doctor.probes.replaying import Asking
 from indexer.doctor.probes.routes import no_route
@@ -108,14 +108,7 @@ class Looking:
         if not engines or self._stop.is_set():
             return {}
         self._progress(f"asking {len(engines)} engines over HTTP")
-        named = {engine.name: engine for engine in engines}
-        with engine_client() as client:
-
-            def ask(name: str) -> EngineHttp:
-                engine = named[name]
-                return ask_engine(client, engine.asked_at or "", engine.dp_rank, self._clock, self._stop)
-
-            return self._each(named, ask)
+        return ask_engines({e.name: Asked(e.asked_at or "", e.dp_rank) for e in engines}, self._stop)
 
     def _each(self, keys: Iterable[_Key], work: Callable[[_Key], _Value]) -> dict[_Key, _Value]:
         """Done by some threads; what was not begun when `stop` is set is left out."""

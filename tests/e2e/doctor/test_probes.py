@@ -15,7 +15,7 @@ from api.demo.publisher import ReplayFault
 from indexer.clock import SystemClock
 from indexer.doctor.facts import Engine, EngineHttp, Heard
 from indexer.doctor.probes import engine_http, engines, listening, replaying
-from indexer.doctor.probes.engine_http import engine_client
+from indexer.doctor.probes.engine_http import Asked, ask_engines
 from indexer.doctor.probes.engines import Looking
 from indexer.doctor.probes.listening import listen
 from indexer.doctor.probes.replaying import Asking
@@ -23,7 +23,7 @@ from indexer.doctor.probes.routes import no_route
 from tests.support import nowhere
 from tests.support.core_events import payload, prompt, stored
 from tests.support.redis_servers import free_port
-from tests.support.telling_engine import NO_END, telling, tells
+from tests.support.telling_engine import DRIPPING, NO_END, telling, tells
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -228,8 +228,7 @@ def test_replay_that_is_asked_in_vain(asking: Asking, engine: EngineSimulator, m
 
 def asked(address: str) -> EngineHttp:
     """What an engine at that address says."""
-    with engine_client() as client:
-        return engine_http.ask_engine(client, address, 0, CLOCK, threading.Event())
+    return ask_engines({"a": Asked(address, 0)}, threading.Event())["a"]
 
 
 def test_what_an_engine_tells_of_itself() -> None:
@@ -284,7 +283,20 @@ def test_an_engine_that_does_not_speak(monkeypatch: pytest.MonkeyPatch) -> None:
         silent = asked(f"127.0.0.1:{server.getsockname()[1]}")
     gone = asked(f"127.0.0.1:{free_port()}")
 
-    assert ("no answer in 0.2 s", "no HTTP server answers there") == (silent.trouble, gone.trouble)
+    assert ("no whole answer in 0.2 s", "no HTTP server answers there") == (silent.trouble, gone.trouble)
+
+
+def test_an_engine_whose_headers_never_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each line comes in time, and the whole does not; whoever stops does not wait for it."""
+    stop = threading.Event()
+    with telling({"/metrics": DRIPPING}) as address:
+        stopped = threading.Thread(target=ask_engines, args=({"a": Asked(address, 0)}, stop))
+        stopped.start()
+        stop.set()
+        stopped.join(engine_http.PATIENCE_S / 2)
+        assert not stopped.is_alive()
+        monkeypatch.setattr(engine_http, "PATIENCE_S", 0.2)
+        assert "no whole answer in 0.2 s" == asked(address).trouble
 
 
 def test_answers_that_say_something_else() -> None:
