@@ -91,6 +91,9 @@ def run(arguments: argparse.Namespace) -> int:
         shown = msgspec.json.decode(answer, type=Shown)
     except UNREADABLE as error:
         raise CommandFailed(f"the answer is no report ({error}): is this the service?") from error
+    if arguments.pod is not None and not shown.sources:
+        why = "nobody goes by that name, or nothing was reported of it"
+        print(f"kvindexer: no source named {arguments.pod} is in the report: {why}", file=sys.stderr)
     print_report(shown, window or WINDOW, output.console())
     return 0
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 UNREACHABLE: Final = 3
 INTERRUPTED: Final = 130
+NAMES_SHOWN: Final = 20
 ELSEWHERE: Final = "its loopback address leads to the service's machine, which is another one"
 
 
@@ -142,7 +143,8 @@ class _Visit:
             return engines
         chosen = [engine for engine in engines if not {engine.pod, engine.address, *engine.aliases}.isdisjoint(pods)]
         if not chosen:
-            raise CommandFailed(f"--pods: no source is called {', '.join(pods)}", 2)
+            known = ", ".join(sorted({engine.pod for engine in engines})[:NAMES_SHOWN]) or "none is registered"
+            raise CommandFailed(f"--pods: no source is called {', '.join(pods)}; there are: {known}", 2)
         return chosen
 
     def _settings(self) -> Settings | None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from indexer.ports import Clock
 
 LIMIT_REACHED: Final = "kvindexer_limit_reached_total"
+SOURCES: Final = "/v1/sources"
+"""Who may not read them cannot be told of any engine."""
 _Shape = TypeVar("_Shape")
 _SECOND_US: Final = 1_000_000
 _BY_THE_SERVICE: Final = frozenset(
@@ -71,7 +73,7 @@ def ask_service(client: ServiceClient, clock: Clock) -> Told:
     if ready is not None:
         seen.ready = ready.ready
         seen.ready_detail = "" if ready.ready else msgspec.json.encode(ready.detail).decode()[:500]
-    sources = reading.decoded("/v1/sources", _Sources)
+    sources = reading.decoded(SOURCES, _Sources)
     seen.partitions = reading.decoded("/v1/partitions", Partitions)
     report = reading.decoded("/v1/reports/staleness", _Report)
     for row in () if report is None else report.sources:
@@ -149,6 +151,8 @@ class _Reading:
 
     def _refused(self, path: str, refused: kvindexer_client.Refused) -> None:
         self._seen.refused[path] = f"{refused.status} {refused.code}"
+        if refused.status == HTTPStatus.UNAUTHORIZED or (path, refused.status) == (SOURCES, HTTPStatus.FORBIDDEN):
+            self._seen.shut |= {path}
 
 
 def _skew_s(date: str | None, before_us: int, after_us: int) -> float | None:

@@ -72,6 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
         shown = msgspec.json.decode(answer, type=Shown)
     except UNREADABLE as error:
         raise CommandFailed(f"the answer is no report ({error}): is this the service?") from error
+    if arguments.pod is not None and not shown.sources:
+        print(f"kvindexer: no source named {arguments.pod} is in the report", file=sys.stderr)
     print_report(shown, output.console())
     return 0
 

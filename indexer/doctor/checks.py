@@ -74,10 +74,14 @@ _SERVICE: Final[dict[str, Check]] = {
         "service",
         "the token may read what doctor reads",
         {
+            "problem": Says(
+                "doctor was not let in, so it cannot say that anything there is well",
+                "give a token of scopes lookup and admin: --token or KVINDEXER_TOKEN",
+            ),
             "unknown": Says(
                 "what stands at these paths was not looked at",
                 "give a token of scopes lookup and admin: --token or KVINDEXER_TOKEN",
-            )
+            ),
         },
     ),
     "service.ready": Check(

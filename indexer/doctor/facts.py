@@ -171,6 +171,8 @@ class ServiceSeen(msgspec.Struct, kw_only=True):
     trouble: str | None = None
     refused: dict[str, str] = {}
     """Path → why."""
+    shut: frozenset[str] = frozenset()
+    """Of these, what a token is wanted for that was not given, or was not taken; and the sources, for want of scope."""
     version: str | None = None
     clock_skew_s: float | None = None
     ready: bool | None = None

@@ -22,7 +22,8 @@ def judge_service(seen: ServiceSeen, own_version: str) -> Iterator[Finding]:
         return
     yield found("service.reachable", "ok", seen.url)
     for path, why in seen.refused.items():
-        yield found("service.access", "unknown", why, path)
+        is_shut = path in seen.shut
+        yield found("service.access", "problem" if is_shut else "unknown", why, path)
     if not seen.refused:
         yield found("service.access", "ok")
     if seen.ready is not None:

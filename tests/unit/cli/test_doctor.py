@@ -80,6 +80,18 @@ def test_one_answer_that_is_odd_hides_no_other() -> None:
     assert told.seen.ready
 
 
+@pytest.mark.parametrize(
+    ("path", "status", "is_shut"), [("config", 401, True), ("config", 403, False), ("sources", 403, True)]
+)
+def test_who_is_not_let_in_is_told_so(path: str, status: int, *, is_shut: bool) -> None:
+    """A token that is missing is a problem; one that reads some of it and not all is none, but for the sources."""
+    with telling({**answers(), f"/v1/{path}": status}) as address:
+        told = ask_service(ServiceClient(f"http://{address}"), SystemClock())
+
+    assert {f"/v1/{path}"} == set(told.seen.refused)
+    assert is_shut == bool(told.seen.shut)
+
+
 _DEEP = b'{"other":' + b"[" * 100_000
 
 

@@ -166,6 +166,11 @@ OTHER: Final = but(ENGINE, pod="10.0.0.2:8000", endpoint="tcp://10.0.0.2:5557", 
 Made = tuple[str, str, "Callable[[], Iterable[Finding]]"]
 MADE: Final[tuple[Made, ...]] = (
     ("service.reachable", "problem", partial(service, trouble="cannot be reached")),
+    (
+        "service.access",
+        "problem",
+        partial(service, refused={"/v1/config": "401 token.missing"}, shut=frozenset({"/v1/config"})),
+    ),
     ("service.access", "unknown", partial(service, refused={"/v1/config": "403 scope.missing"})),
     ("service.ready", "warning", partial(service, ready=False)),
     ("service.version", "warning", partial(service, version="2")),
