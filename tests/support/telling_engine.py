@@ -87,7 +87,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 def telling(answers: Mapping[str, bytes | str | int]) -> Iterator[str]:
     """The address (`IP:PORT`) of one that answers so until the block ends; 404 elsewhere.
 
-    A text is where it sends, a number what it refuses with. It sets a cookie with each answer, and fails its block if one is brought back.
+    A text is where it sends, a number what it refuses with. It sets a cookie with each answer, and fails its block if
+    one is brought back.
     """
     server = _Server(answers)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, name="telling engine")
