@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
 
 from schemas.lookup import LookupQuery
-from schemas.receipts import ReportsTaken
-from schemas.rest import (
-    BlockHashValue,
-    BlockSizeValue,
-    MmItemBody,
-    Name,
-    Position,
-    Rank,
-    RequestIdText,
-    Text,
-    TokenIdValue,
-)
+from schemas.receipts import ReportOptions, ReportsTaken
+from schemas.rest import BlockHashValue, Name, Position, TokenIdValue
 
 FeedbackResult = Literal["joined", "unjoined", "repeated", "failed"]
 """What became of a report: compared with what was answered; no answer to it is known; it came before; the request
@@ -41,22 +31,13 @@ class FeedbackReport(msgspec.Struct, kw_only=True):
     query: LookupQuery
 
 
-class FeedbackOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """All but the prompt; null = not given."""
+class FeedbackOptions(ReportOptions, kw_only=True, forbid_unknown_fields=True):
+    """And what came of it, where."""
 
     pod: Name | None = None
-    dp_rank: Rank | None = None
-    request_id: RequestIdText | None = None
     prompt_tokens: Position | None = None
     cached_tokens: Position | None = None
     ok: bool | None = None
-    model: Text | None = None
-    lora_name: Text | None = None
-    cache_salt: Text | None = None
-    tenant: Text | None = None
-    mm_items: Annotated[list[MmItemBody], msgspec.Meta(max_length=4_096)] | None = None
-    block_size: BlockSizeValue | None = None
-    scheme: Literal["kvi1", "dynamo"] | None = None
 
 
 class FeedbackBody(FeedbackOptions, kw_only=True, forbid_unknown_fields=True):

@@ -38,20 +38,25 @@ class RoutedReport(msgspec.Struct, kw_only=True):
     query: LookupQuery
 
 
-class _RoutedOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """All but the prompt; null = not given."""
+class ReportOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What any report of a request may tell, but the prompt; null = not given."""
 
-    pod: Name
     dp_rank: Rank | None = None
     request_id: RequestIdText | None = None
     model: Text | None = None
-    of: RequestIdText | None = None
     lora_name: Text | None = None
     cache_salt: Text | None = None
     tenant: Text | None = None
     mm_items: Annotated[list[MmItemBody], msgspec.Meta(max_length=4_096)] | None = None
     block_size: BlockSizeValue | None = None
     scheme: Literal["kvi1", "dynamo"] | None = None
+
+
+class _RoutedOptions(ReportOptions, kw_only=True, forbid_unknown_fields=True):
+    """And where it went, and of which lookup its prompt may be."""
+
+    pod: Name
+    of: RequestIdText | None = None
 
 
 class RoutedBody(_RoutedOptions, kw_only=True, forbid_unknown_fields=True):
