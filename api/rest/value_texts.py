@@ -134,6 +134,7 @@ MISMATCHES: Final[Mapping[MismatchCause, str]] = {
     "last_token": "they differ by the block of the prompt's last token, which one of them counts",
     "restart": "the engine restarted between answer and request (at a replica that only follows it: or was cleared)",
     "clear": "what it held was cleared between answer and request",
+    "approximate": "the engine announces nothing (`models.approximate`): what was routed there was expected of it",
     "gap": "messages were lost for good, before or since: what is claimed may be false",
     "tier": "it reused what lay in GPU memory, and not what lay in other tiers",
     "unannounced": "some of it lay in a tier whose producers announce no removals, and was gone",

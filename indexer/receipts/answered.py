@@ -31,15 +31,17 @@ from indexer.score.prefix import blocks_by_tier
 from indexer.trust import Trust, in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
     from indexer.candidates import Candidates, Lineup, Scene
-    from indexer.model import Held, Match, Prompt, SourceId
+    from indexer.model import Expected, Held, Match, Prompt, SourceId
     from indexer.ports import Clock
     from schemas.lookup import LookupQuery
 
 RECORD_BYTES: Final = 600
 """Of one record with its places in the indices, beside what grows with the fleet (measured)."""
+EXPECTED_BYTES: Final = 24
+"""A number of what is expected."""
 SEAT_BYTES: Final = 32
 """A source in a lineup."""
 QUERY_BYTES: Final = 500
@@ -118,6 +120,8 @@ class Answered(msgspec.Struct, gc=False):
     """Where the request was reported to have been sent."""
     fed: tuple[int, ...] = ()
     """Reports that came of it: digests of source and request id."""
+    expected: tuple[int, ...] = ()
+    """Slots of engines that announce nothing, each followed by the tokens that were expected of it."""
 
     def feed(self, name: bytes, request_id: str | None) -> Fed:
         """A report of that source and request; whether it came before."""
@@ -141,17 +145,30 @@ class Answered(msgspec.Struct, gc=False):
             return None
         said = (self.groups[at : at + GROUP] for at in range(0, len(self.groups), GROUP))
         matched, reusable, gpu, unannounced, _ = next((each for each in said if each[-1] & bit), _NOTHING)
+        expected = dict(zip(self.expected[::2], self.expected[1::2], strict=True))
+        if lineup.slots[index] in expected:
+            matched = gpu = expected[lineup.slots[index]]
+            reusable = self._reused(matched, lineup.block_sizes[index] or 1)
         trust = in_words(self.trust[index])
         return Predicted(
             matched_tokens=matched,
             reusable_tokens=reusable,
             gpu_tokens=gpu,
-            best_tokens=max(self.groups[1::GROUP], default=0),
+            best_tokens=max((reusable, *self.groups[1::GROUP], *self._best_expected())),
             block_size=lineup.block_sizes[index],
             generation=self.generations[index],
             unannounced=bool(unannounced),
             trust=trust._replace(bound=bound_with_unannounced_ends(trust.bound)) if unannounced else trust,
         )
+
+    def _best_expected(self) -> Iterator[int]:
+        slots, sizes = self.lineup.slots, self.lineup.block_sizes
+        for slot, tokens in zip(self.expected[::2], self.expected[1::2], strict=True):
+            yield self._reused(tokens, sizes[slots.index(slot)] or 1)
+
+    def _reused(self, tokens: int, size: int) -> int:
+        """Of so many, held from the beginning: the last token is always computed."""
+        return tokens if self.partial else min(tokens, max(0, self.prompt_tokens - 1) // size * size)
 
 
 class Kept(NamedTuple):
@@ -238,6 +255,9 @@ class Answers:
             self.salt_digest(query.cache_salt) if query.cache_salt else 0,
             query.block_hashes is not None and query.prompt_tokens is None,
         )
+        if prompt.expected:
+            record.expected = _expected(prompt.expected, candidates)
+            record.size += EXPECTED_BYTES * len(record.expected)
         self._keep(record)
         if groups is None:
             self._postpone(record, matches, candidates)
@@ -398,6 +418,16 @@ def _groups_at_once(candidates: Candidates, prompt: Prompt, usable: int, *, part
         tokens = held.matched * size
         return tokens, min(most, tokens), tokens, 0, runs[0].record.any & slots & usable
     return _groups_unlike(matches, size, most) if len(matches) <= AT_ONCE_MAX else None
+
+
+def _expected(expected: Mapping[int, Expected], candidates: Candidates) -> tuple[int, ...]:
+    """What is expected of engines that announce nothing: it is all that an answer says of these."""
+    told: list[int] = []
+    for slot, (blocks, _) in expected.items():
+        source = candidates.listed[candidates.by_slot[slot]].source
+        if source.facts.is_approximate:
+            told += slot, blocks * (source.asking_size or 1)
+    return tuple(told)
 
 
 def _groups_unlike(matches: dict[int, Match], size: int, most: int) -> tuple[int, ...]:

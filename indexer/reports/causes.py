@@ -21,6 +21,7 @@ MismatchCause = Literal[
     "last_token",
     "restart",
     "clear",
+    "approximate",
     "gap",
     "tier",
     "unannounced",
@@ -33,14 +34,25 @@ MismatchCause = Literal[
 ]
 CAUSES: Final[tuple[MismatchCause, ...]] = get_args(MismatchCause)
 NOT_ITS_OWN: Final[frozenset[MismatchCause]] = frozenset(
-    {"template", "adapter", "salt", "restart", "clear", "gap", "stale", "eviction_in_flight", "store_in_flight"}
+    {
+        "template",
+        "adapter",
+        "salt",
+        "restart",
+        "clear",
+        "approximate",
+        "gap",
+        "stale",
+        "eviction_in_flight",
+        "store_in_flight",
+    }
 )
 """Causes that say nothing against what is known of the source now: the caller asked something else, or it was known
 to be uncertain, or true when it was said."""
 
 
 class Compared(NamedTuple):
-    """One answer beside what came of it. The last three: since the answer was given."""
+    """One answer beside what came of it. `marks`, `evicted`, `stored`: since it was given."""
 
     predicted: Predicted
     real_tokens: int
@@ -57,6 +69,8 @@ class Compared(NamedTuple):
     """What happened to it: `restart`, `clear`, `gap`."""
     evicted: bool
     stored: bool
+    approximate: bool = False
+    """Its engine never announced anything: what was routed there was all that could be said."""
 
     @property
     def false_tokens(self) -> int:
@@ -119,6 +133,7 @@ _EXPLANATIONS: Final[tuple[tuple[MismatchCause, Callable[[Compared], bool]], ...
     ("block_size", _block_size),
     ("clear", lambda compared: "clear" in compared.marks),
     ("restart", lambda compared: "restart" in compared.marks or compared.generation != compared.predicted.generation),
+    ("approximate", lambda compared: compared.approximate),
     ("gap", lambda compared: "gap" in compared.marks or compared.predicted.trust.bound == "estimate"),
     ("tier", _tier),
     ("unannounced", lambda compared: compared.predicted.unannounced and compared.false_tokens > 0),

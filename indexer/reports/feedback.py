@@ -215,6 +215,7 @@ class Feedback:
             other_adapter=self._is_other_adapter(query, answered),
             other_salt=query.cache_salt is not None and self._answers.salt_digest(query.cache_salt) != answered.salt,
             generation=source.facts.generation,
+            approximate=source.facts.is_approximate,
             marks=since.marks,
             evicted=since.evicted,
             stored=since.stored,

@@ -88,6 +88,15 @@ def _of_an_unknown_rule(engine: Speaker) -> None:
     )
 
 
+def _silent() -> Core:
+    return Core(silent_block_sizes={"m": BLOCK})
+
+
+def _announces_nothing(engine: Speaker) -> None:
+    """All of the prompt was routed there, and nothing is known but that."""
+    assert "expected" == engine.core.route(list(prompt(HELD)), "a")
+
+
 def _lose_one(engine: Speaker) -> None:
     engine.lose()
     engine.gap()
@@ -101,6 +110,7 @@ CASES: Final[dict[str, Callable[[], Case]]] = {
     "last_token": lambda: Case(tokens=ALL, cached=ALL - 1),
     "restart": lambda: Case(cached=0, after=Speaker.restart),
     "clear": lambda: Case(cached=0, after=lambda engine: engine.say(CLEARED)),
+    "approximate": lambda: Case(_silent(), before=_announces_nothing, cached=2 * BLOCK),
     "gap": lambda: Case(cached=0, after=_lose_one),
     "tier": lambda: Case(before=_in_two_tiers, cached=2 * BLOCK),
     "unannounced": lambda: Case(core=Core(tier_ttls={Tier.STORAGE: 3_600.0}), before=_on_disk, cached=BLOCK),
@@ -145,6 +155,8 @@ def test_each_cause_of_the_list_is_made_to_happen_here() -> None:
         Case(tokens=ALL, cached=ALL - BLOCK),
         Case(query={"partial": True}, tokens=ALL, reports={"prompt_tokens": ASKED}),
         Case(before=lambda engine: engine.say(stored([9], range(90, 94))), cached=0),
+        Case(_silent(), before=_announces_nothing),
+        Case(_silent(), before=_announces_nothing, tokens=ALL, cached=ALL - BLOCK),
     ],
 )
 def test_what_is_right_has_no_cause(case: Case) -> None:
