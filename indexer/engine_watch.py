@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final
 import httpx
 
 from indexer.doctor.cache_config import CacheConfig, cache_config
-from indexer.http_clients import client
-from indexer.texts.health import why_not_reached
+from indexer.http_clients import client, why_not_reached
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,6 +6,8 @@ kept, of which there could be any number; no proxy of the environment is used.
 
 from __future__ import annotations
 
+import os
+import socket
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Final
 
@@ -37,3 +39,29 @@ def _no_cookies() -> CookieJar:
 async def _stay_here(response: Response) -> None:
     """Before httpx makes a request of it, which it does also where none is followed."""
     response.headers.pop("location", None)
+
+
+def why_not_reached(error: Exception) -> str:
+    """What went wrong between here and a server, in words of ours."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, httpx.ConnectError):
+        return _why_not_connected(error)
+    if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol | UnicodeError):
+        return "its address is none"
+    return "the connection ended, or it speaks no HTTP"
+
+
+def _why_not_connected(error: BaseException) -> str:
+    """By the system's own error, which lies below those of three libraries."""
+    below: BaseException | None = error
+    while below is not None:
+        if isinstance(below, BaseExceptionGroup):
+            below = below.exceptions[0]
+            continue
+        if isinstance(below, socket.gaierror):
+            return "its name cannot be resolved"
+        if isinstance(below, OSError) and below.errno:
+            return os.strerror(below.errno).lower()
+        below = below.__cause__ or below.__context__
+    return "it cannot be connected to"

@@ -151,6 +151,11 @@ def line_of(record: logging.LogRecord) -> Line:
 _LIBRARY: Final = Line("library", {})
 
 
+OF_COLLECTORS: Final[frozenset[Event]] = frozenset(
+    {"traces_failing", "traces_taken", "metrics_failing", "metrics_taken"}
+)
+
+
 class Say(Protocol):
     """A line of the log, or one of too many."""
 

@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from indexer.log_lines import about
+from indexer.log_lines import OF_COLLECTORS, about
 from indexer.source_words import reason_in_words, warnings_of
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from indexer.ports import Clock
 
 log = logging.getLogger("kvindexer.sources")
+telemetry_log = logging.getLogger("kvindexer.telemetry")
+"""Of what the collector of traces and metrics does."""
 
 SILENT: Final = ("new", "lower")
 """How every source begins: no news."""
@@ -78,7 +80,8 @@ class SourceLog:
             self._left_out[level] += 1
             return
         self._written[level] += 1
-        log.log(level, text, *arguments, extra=extra)
+        logger = telemetry_log if extra["line"].event in OF_COLLECTORS else log
+        logger.log(level, text, *arguments, extra=extra)
 
     def restarted(self, source: SourceIndex, reason: str, before: int) -> None:
         """A new life of an engine, with the generation it had before."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
 import httpx
 
-from indexer.http_clients import client
+from indexer.http_clients import client, why_not_reached
 
 TRACES: Final = "/v1/traces"
 METRICS: Final = "/v1/metrics"
@@ -45,13 +46,19 @@ class Collector:
         """Where that goes, as other clients of a collector have it: under the endpoint, which may end in such a one."""
         return self._base + path
 
+    @property
+    def shown(self) -> str:
+        """Host and port for the log: a path may be what lets somebody in."""
+        there = urlsplit(self._base)
+        return f"{there.scheme}://{there.netloc.rpartition('@')[2]}"
+
     async def post(self, http: httpx.AsyncClient, path: str, content: bytes) -> Answer:
         """One request, and what came of it."""
         try:
             async with asyncio.timeout(self._patience_s):
                 status, told = await self._exchange(http, path, content)
         except Exception as error:  # noqa: BLE001  no collector is worth the service, whatever it is at
-            return Answer(type(error).__name__, again=True, content=b"")
+            return Answer(why_not_reached(error), again=True, content=b"")
         if httpx.codes.is_success(status):
             return Answer(None, again=False, content=told)
         return Answer(f"it answers {status}", again=status in AGAIN, content=b"")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 from google.protobuf.message import DecodeError
 
@@ -17,6 +17,7 @@ from indexer.log_lines import about
 from indexer.otlp.collector import METRICS
 from indexer.otlp.sending import within
 from indexer.otlp.writing import not_taken
+from indexer.ports import ExportResult
 from indexer.slices import Slices
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from indexer.log_lines import Say
     from indexer.otlp.collector import Collector
-    from indexer.ports import Clock, ExportResult
+    from indexer.ports import Clock
 
 FLUSH_S: Final = 2.0
 
@@ -49,6 +50,7 @@ class MetricSending:
         self._clock = clock
         self._requests = requests
         self._counts = counts
+        counts.update(dict.fromkeys(get_args(ExportResult), 0))
         self._every_s = every_s
         self._say = say
         self._trouble: str | None = None
@@ -102,5 +104,5 @@ class MetricSending:
         if trouble is None:
             self._say(about("metrics_taken"), "metrics: the collector takes them again")
         else:
-            text = "metrics: the collector at telemetry.otlp_endpoint: %s"
-            self._say(about("metrics_failing"), text, trouble, level=logging.WARNING)
+            text = "metrics: the collector at %s (telemetry.otlp_endpoint): %s"
+            self._say(about("metrics_failing"), text, self._collector.shown, trouble, level=logging.WARNING)

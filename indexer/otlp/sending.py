@@ -13,7 +13,7 @@ import contextlib
 import logging
 from collections import Counter, deque
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
 from google.protobuf.message import DecodeError
 from opentelemetry.sdk.trace import SpanProcessor
@@ -21,6 +21,7 @@ from opentelemetry.sdk.trace import SpanProcessor
 from indexer.log_lines import about
 from indexer.otlp.collector import TRACES
 from indexer.otlp.writing import not_taken, request_of
+from indexer.ports import SpanResult
 from indexer.slices import Slices
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from indexer.log_lines import Say
     from indexer.otlp.collector import Collector
-    from indexer.ports import Clock, SpanResult
+    from indexer.ports import Clock
 
 KEPT: Final = 2_048
 BATCH: Final = 256
@@ -72,6 +73,7 @@ class Sending(SpanProcessor):
         self._times = times
         self._clock = clock
         self._counts = counts
+        counts.update(dict.fromkeys(get_args(SpanResult), 0))  # a series that is not there is taken for none wanted
         self._reached = reached
         self._say = say
         self._waiting: deque[ReadableSpan] = deque()
@@ -154,8 +156,8 @@ class Sending(SpanProcessor):
         if trouble is None:
             self._say(about("traces_taken"), "traces: the collector takes them again")
         else:
-            text = "traces: the collector at telemetry.otlp_endpoint: %s"
-            self._say(about("traces_failing"), text, trouble, level=logging.WARNING)
+            text = "traces: the collector at %s (telemetry.otlp_endpoint): %s"
+            self._say(about("traces_failing"), text, self._collector.shown, trouble, level=logging.WARNING)
 
 
 async def within(event: asyncio.Event, seconds: float) -> None:

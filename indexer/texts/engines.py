@@ -17,9 +17,9 @@ import httpx
 import msgspec
 
 from indexer.errors import BadRequestError, FieldIssue
-from indexer.http_clients import client
+from indexer.http_clients import client, why_not_reached
 from indexer.ports import Clock
-from indexer.texts.health import Health, why_not_reached
+from indexer.texts.health import Health
 from indexer.texts.local import TextLimits, image_of, too_many_tokens
 from schemas.lookup import TextPrompt
 

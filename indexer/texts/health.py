@@ -6,12 +6,8 @@ Promise: bounded. An engine that comes and goes is told once a minute; no cause 
 from __future__ import annotations
 
 import logging
-import os
-import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-
-import httpx
 
 from indexer.log_lines import about
 
@@ -76,29 +72,3 @@ class Health:
             self._say(about("tokenizer_works"), "engine %s: POST /tokenize works again", url[:SHOWN_MAX])
         if engine.told_at is None or self._clock.now() - engine.told_at >= AGAIN_AFTER_S:
             del self._engines[url]
-
-
-def why_not_reached(error: Exception) -> str:
-    """What went wrong between here and an engine, in words of ours."""
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    if isinstance(error, httpx.ConnectError):
-        return _why_not_connected(error)
-    if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol | UnicodeError):
-        return "its address is none"
-    return "the connection ended, or it speaks no HTTP"
-
-
-def _why_not_connected(error: BaseException) -> str:
-    """By the system's own error, which lies below those of three libraries."""
-    below: BaseException | None = error
-    while below is not None:
-        if isinstance(below, BaseExceptionGroup):
-            below = below.exceptions[0]
-            continue
-        if isinstance(below, socket.gaierror):
-            return "its name cannot be resolved"
-        if isinstance(below, OSError) and below.errno:
-            return os.strerror(below.errno).lower()
-        below = below.__cause__ or below.__context__
-    return "it cannot be connected to"

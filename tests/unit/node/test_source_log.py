@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from indexer.log_lines import about
 from indexer.model import Descriptor, RawBatch, SourceId
 from indexer.node import LOST_EVERY_S, Node
 from indexer.settings.sections import Settings
@@ -75,6 +76,13 @@ def hear(sink: SourceSink, sequence: int = 0) -> None:
     """It is connected and stores a block."""
     sink.alive(connected=True)
     sink.apply(RawBatch(b"", sequence, payload(stored([sequence + 1], prompt(1, sequence)))))
+
+
+def test_what_a_collector_does_is_under_another_name(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    """It has nothing to do with sources."""
+    watched.node.source_log.say(about("traces_failing"), "no answer")
+
+    assert [("kvindexer.telemetry", "no answer")] == [(line.name, line.getMessage()) for line in caplog.records]
 
 
 def test_a_life_is_told_line_by_line(watched: Watched) -> None:

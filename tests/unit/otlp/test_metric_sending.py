@@ -80,7 +80,7 @@ def test_metrics_arrive_again_and_again(collector: OtlpCollector) -> None:
 
     numbers = [samples_of([each])[COUNT] for each in collector.metrics]
     assert list(range(1, sent.began + 1)) == numbers
-    assert {"sent": sent.began} == sent.counts
+    assert {"sent": sent.began} == +sent.counts
     assert {"/v1/metrics"} == set(collector.paths)
     assert {("k", "application/x-protobuf")} == {(each["x-key"], each["content-type"]) for each in collector.headers}
     assert not sent.said.lines
@@ -112,7 +112,7 @@ def test_an_export_that_fails_is_counted_and_told_of_once(collector: OtlpCollect
 
     assert (2, 1) == (sent.counts["failed"], sent.counts["refused"])
     assert 4 == samples_of(collector.metrics[:1])[COUNT]
-    where = "metrics: the collector at telemetry.otlp_endpoint:"
+    where = f"metrics: the collector at {collector.url} (telemetry.otlp_endpoint):"
     assert [
         ("WARNING", f"{where} it answers 503"),
         ("WARNING", f"{where} it answers 401"),
@@ -134,7 +134,7 @@ def test_points_that_a_collector_leaves_out_are_refused(collector: OtlpCollector
 
     asyncio.run(play())
 
-    assert {"refused": 1} == sent.counts
+    assert {"refused": 1} == +sent.counts
 
 
 def test_one_export_at_a_time(collector: OtlpCollector) -> None:
@@ -166,8 +166,10 @@ def test_a_collector_that_never_comes_to_an_end_holds_up_nothing(collector: Otlp
 
     asyncio.run(play())
 
-    assert {"failed": sent.began} == sent.counts
-    assert [("WARNING", "metrics: the collector at telemetry.otlp_endpoint: TimeoutError")] == sent.said.lines
+    assert {"failed": sent.began} == +sent.counts
+    assert [
+        ("WARNING", f"metrics: the collector at {collector.url} (telemetry.otlp_endpoint): no answer in time")
+    ] == sent.said.lines
 
 
 def test_metrics_that_cannot_be_written_end_nothing(collector: OtlpCollector) -> None:
