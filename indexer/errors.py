@@ -54,6 +54,14 @@ class SourceUnknownError(IndexerError):
         self.dp_rank = dp_rank
 
 
+class NotRoutedError(SourceUnknownError):
+    """A report names no pod, and where its request went is not known."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self.args = ("no lookup of that request_id is known here that was reported as routed: name the pod",)
+
+
 class SourceConflictError(IndexerError):
     """A registration contradicts what stands: `rule` says what, `field` where, `hint` the way out if there is one."""
 

@@ -201,12 +201,12 @@ def _routed_forms() -> list[Json]:
 
 
 def _feedback_rules() -> list[Json]:
-    """A report names its request, or tells its prompt, or both; and what was reused, unless the request failed."""
+    """A report names its request, or a pod and the prompt, or all; and what was reused, unless the request failed."""
     nothing: Json = {"type": "null"}
     forms: tuple[dict[str, str], ...] = (
         {"request_id": "string", "token_ids": "null", "block_hashes": "null", "block_size": "null", "scheme": "null"},
-        {"token_ids": "array", "block_hashes": "null", "block_size": "null", "scheme": "null"},
-        {"block_hashes": "array", "block_size": "integer", "token_ids": "null"},
+        {"pod": "string", "token_ids": "array", "block_hashes": "null", "block_size": "null", "scheme": "null"},
+        {"pod": "string", "block_hashes": "array", "block_size": "integer", "token_ids": "null"},
     )
     told = [
         {

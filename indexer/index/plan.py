@@ -235,16 +235,17 @@ class Planner:
         if source.ghosts is not None:
             source.ghosts.note_stored(token_hashes, source.capacity or 0)
         held = self._hold(source, lane, event.hashes, token_hashes, [before, *token_hashes[:-1]])
-        self._weigh_again(source, lane, held)
+        self._weigh_again(source, event, lane, held)
         children, unplaced = source.map.children, source.map.unplaced
         if children or unplaced:
             placed = zip(event.hashes, token_hashes, strict=True)
             source.map.healing += [pair for pair in placed if pair[0] in children or pair[0] in unplaced]
             self._healing_left -= self.heal(source, self._healing_left)
 
-    def _weigh_again(self, source: SourceIndex, lane: Lane, held: int) -> None:
-        """A store of blocks of which so many were known to be held."""
-        if held >= ANNOUNCED_AGAIN and self._count_copies and lane is source.gpu_lane:
+    def _weigh_again(self, source: SourceIndex, event: BlocksStored, lane: Lane, held: int) -> None:
+        """A store, or a part of one, of blocks of which so many were known to be held."""
+        source.held_again = held + (source.held_again if event.continues else 0)
+        if source.held_again >= ANNOUNCED_AGAIN and self._count_copies and lane is source.gpu_lane:
             source.doubt_removals()
 
     def _witness(self, source: SourceIndex, lane: Lane, parent: int, token_hash: int) -> None:

@@ -99,6 +99,9 @@ class SourceIndex:
     since: float = 0.0
     """When its generation began here."""
 
+    held_again = 0
+    """Blocks of the newest store, as far as it is applied, that were known to be held."""
+
     state_seen: tuple[SourceState, float] = ("new", 0.0)
     """As somebody last looked, once a second at least, and when it was first seen to be that."""
 

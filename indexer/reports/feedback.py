@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from indexer.errors import BadRequestError, FieldIssue
+from indexer.errors import BadRequestError, FieldIssue, NotRoutedError
 from indexer.model import DEFAULT_TENANT
 from indexer.reports.causes import CAUSES, Compared, cause_of
 from indexer.reports.drift import Drift, DriftLimits
@@ -155,8 +155,7 @@ class Feedback:
         if pod is None:
             answered = None if report.request_id is None else self._answers.find(report.request_id, tenant)
             if answered is None or answered.routed is None:
-                rule = "required: no lookup of that request_id is known here that was reported as routed"
-                raise BadRequestError("pod.missing", [FieldIssue("pod", rule)])
+                raise NotRoutedError
             pod, dp_rank = answered.routed
         found = self._registry.named(pod, dp_rank, tenant)
         if len(found) > 1:

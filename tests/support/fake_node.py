@@ -18,6 +18,7 @@ from indexer.errors import (
     DrainRefusedError,
     FieldIssue,
     LimitReachedError,
+    NotRoutedError,
     ReplicaUnknownError,
     SchemeConflictError,
     SourceConflictError,
@@ -258,7 +259,7 @@ class FakeNode:
         self._fail()
         self.fed.append(report)
         if report.pod is None:  # nothing was routed here
-            raise BadRequestError("pod.missing", [FieldIssue("pod", "required")])
+            raise NotRoutedError
         if report.pod == "unknown":
             raise SourceUnknownError(report.pod)
         return "failed" if not report.ok else "unjoined" if report.request_id == "unheard-of" else "joined"

@@ -35,7 +35,7 @@ async def test_reports_are_taken_or_refused_one_by_one() -> None:
         (6, "cached_tokens.missing"),
         (7, "source.unknown"),
         (8, "prompt.exactly_one"),
-        (9, "pod.missing"),
+        (9, "source.unknown"),
         (10, "token_ids.too_many"),
     ] == [(each.index, each.problem.code) for each in answer.refused]
     first, second, third, fourth, *_ = node.fed

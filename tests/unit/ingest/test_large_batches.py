@@ -58,6 +58,19 @@ def test_a_lookup_between_two_pieces_sees_what_is_applied() -> None:
     assert (24, 1, 1) == (matched(core), engine.sink.cursor, engine.source.counters["stored"])
 
 
+@pytest.mark.parametrize("blocks", [1, 2, 6])
+def test_what_is_computed_anew_is_noticed_in_whatever_pieces(monkeypatch: pytest.MonkeyPatch, blocks: int) -> None:
+    """Two blocks that are held, in one store: also where each is a piece of its own."""
+    monkeypatch.setattr(large, "PIECE_BLOCKS", blocks)
+    core = Core()
+    engine = core.engine()
+    for sequence, again in enumerate((stored([1, 2, 3], TOKENS[:12]), stored([1, 2], TOKENS[:8]))):
+        engine.sink.apply(RawBatch(b"", sequence, payload(again, stored([9], TOKENS[:4]), stored([9], TOKENS[:4]))))
+        while engine.sink.go_on():
+            pass
+        assert ("live", "suspect")[sequence] == core.ask(TOKENS)["pod"].state
+
+
 @pytest.mark.parametrize("sequence", [0, 5])
 def test_the_first_batch_decides_the_bound_in_pieces_too(sequence: int) -> None:
     """Sequence 0 is a whole history."""
