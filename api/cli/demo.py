@@ -25,6 +25,7 @@ from api.demo.service import Ports, ServiceFailed, ServiceProcess
 from api.demo.show import Show
 from api.demo.store import StoreFailed, StoreProcess
 from api.demo.trace import Trace, read_truth
+from indexer.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,6 +71,10 @@ def _way_out(said: str) -> str:
     return "".join(f" ({flag} 0 takes a free one)" for flag in flags)
 
 
+def _wall_s() -> float:
+    return SystemClock().wall_us() / 1e6
+
+
 def _ports(arguments: argparse.Namespace) -> Ports:
     return Ports(arguments.port, None if arguments.grpc_port is False else arguments.grpc_port)
 
@@ -78,7 +83,7 @@ def _with_one_service(arguments: argparse.Namespace, running: contextlib.ExitSta
     package = files("api.demo")
     trace, truth = Trace(package / "demo.kvt.gz"), read_truth(package / "demo.truth.gz")
     wire = Wire(buffer_steps=REPLAY_STEPS) if arguments.redis else VLLM_NOW
-    fleet = TraceFleet(trace.header, _ON_LOOPBACK, _ON_LOOPBACK, wire=wire)
+    fleet = TraceFleet(trace.header, _ON_LOOPBACK, _ON_LOOPBACK, wire=wire, now=_wall_s)
     running.callback(fleet.close)
     fleet.start()
     store = running.enter_context(StoreProcess()) if arguments.redis else None
@@ -92,7 +97,7 @@ def _with_one_service(arguments: argparse.Namespace, running: contextlib.ExitSta
 def _with_replicas(arguments: argparse.Namespace, running: contextlib.ExitStack) -> Course:
     package = files("api.demo")
     trace, truth = Trace(package / "demo.kvt.gz"), read_truth(package / "demo.truth.gz")
-    fleet = TraceFleet(trace.header, _ON_LOOPBACK, None)
+    fleet = TraceFleet(trace.header, _ON_LOOPBACK, None, now=_wall_s)
     running.callback(fleet.close)
     fleet.start()
     store = running.enter_context(StoreProcess())

@@ -14,7 +14,7 @@ from api.demo.publisher import VLLM_NOW, Wire
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from api.demo.trace import Trace, TraceHeader, TraceMessage, TracePod
 
@@ -57,9 +57,18 @@ class TraceFleet:
     """
 
     def __init__(
-        self, header: TraceHeader, endpoint_base: str, replay_base: str | None, *, wire: Wire = VLLM_NOW
+        self,
+        header: TraceHeader,
+        endpoint_base: str,
+        replay_base: str | None,
+        *,
+        wire: Wire = VLLM_NOW,
+        now: Callable[[], float] | None = None,
     ) -> None:
-        """Raises `BadEndpointBase`. Nothing is bound before `start`."""
+        """Raises `BadEndpointBase`. Nothing is bound before `start`.
+
+        `now`: seconds since 1970, for time stamps of the moment instead of the recorded ones.
+        """
         endpoints = ports_above(endpoint_base, len(header.pods))
         replays = [None] * len(header.pods) if replay_base is None else ports_above(replay_base, len(header.pods))
         both = [endpoint for endpoint in (*endpoints, *replays) if endpoint and not endpoint.endswith(":0")]
@@ -73,6 +82,7 @@ class TraceFleet:
         }
         self._lives = dict.fromkeys(self.engines, 0)
         self._later_s = 0.0
+        self._now = now
 
     def start(self) -> None:
         """Bind all. Raises `EngineFailed`; then none is left open."""
@@ -132,10 +142,15 @@ class TraceFleet:
     def publish(self, message: TraceMessage, *, lost: bool = False) -> None:
         """Publish one recorded message under its recorded number, in its own life."""
         self.enter_life(message)
-        payload = restamped(message.payload, self._later_s) if self._later_s else message.payload
+        payload = self._stamped(message.payload)
         sequence = self.engines[message.pod].publish(payload, topic=message.topic, lost=lost)
         if sequence != message.sequence:
             raise ValueError(f"pod {message.pod}: number {message.sequence} recorded where {sequence} is due")
+
+    def _stamped(self, payload: bytes) -> bytes:
+        if self._now is not None:
+            return stamped(payload, self._now())
+        return restamped(payload, self._later_s) if self._later_s else payload
 
     def wait_subscribers(self, stop: threading.Event) -> bool:
         """Return True when every engine has a subscriber, False when `stop` is set before."""
@@ -150,8 +165,15 @@ def restamped(payload: bytes, later_s: float) -> bytes:
     if payload[:2] != _STAMPED_BATCH:
         return payload
     (stamp,) = _STAMP.unpack_from(payload, len(_STAMPED_BATCH))
+    return stamped(payload, stamp + later_s)
+
+
+def stamped(payload: bytes, at_s: float) -> bytes:
+    """The same batch as of that moment; unchanged as above."""
+    if payload[:2] != _STAMPED_BATCH:
+        return payload
     end = len(_STAMPED_BATCH) + _STAMP.size
-    return _STAMPED_BATCH + _STAMP.pack(stamp + later_s) + payload[end:]
+    return _STAMPED_BATCH + _STAMP.pack(at_s) + payload[end:]
 
 
 def ports_above(base: str, count: int) -> list[str]:

@@ -8,7 +8,7 @@ from importlib.resources import files
 import msgspec
 import pytest
 
-from api.demo.fleet import BadEndpointBase, PodIdentity, TraceFleet, losses, paced, ports_above, restamped
+from api.demo.fleet import BadEndpointBase, PodIdentity, TraceFleet, losses, paced, ports_above, restamped, stamped
 from api.demo.trace import Trace, TracePod
 
 TRACE = Trace(files("api.demo") / "demo.kvt.gz")
@@ -71,6 +71,19 @@ def test_the_next_process_has_a_later_clock() -> None:
 
     assert [before[0] + 600.0, *before[1:]] == after
     assert [b"\x92\xcb", b"", b"\x93\x01"] == [restamped(odd, 600.0) for odd in (b"\x92\xcb", b"", b"\x93\x01")]
+    assert [7.5, *after[1:]] == msgspec.msgpack.decode(stamped(message.payload, 7.5))
+    assert b"\x92\xcb" == stamped(b"\x92\xcb", 7.5)
+
+
+def test_a_fleet_with_a_clock_says_what_time_it_is() -> None:
+    """Each batch as of the moment it is published, whichever process of the engine it is."""
+    moments = iter((7.0, 8.0))
+    fleet = TraceFleet(TRACE.header, "tcp://127.0.0.1:0", None, now=lambda: next(moments))
+    payload = next(TRACE.messages()).payload
+
+    assert [7.0, 8.0] == [msgspec.msgpack.decode(fleet._stamped(payload))[0] for _ in range(2)]
+    plain = TraceFleet(TRACE.header, "tcp://127.0.0.1:0", None)
+    assert payload == plain._stamped(payload)
 
 
 def test_a_recording_as_fast_as_it_is_taken() -> None:
