@@ -71,7 +71,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def unique(self) -> float:
         """Different blocks."""
-        return self.pairs * (1 - self.shared / 2)
+        return self.pairs * (1 - self.shared / 2) if self.engines > 1 else float(self.pairs)
 
     @property
     def rate_of_all(self) -> float:
@@ -129,7 +129,7 @@ def planned(wanted: Wanted, measured: Measured) -> Plan:
         each_replica=[*costs.memory(replicas), *costs.cpu_items(replicas), costs.files(replicas)],
         store=costs.store(replicas, partitions) if wanted.store else [],
         settings=_settings(costs, replicas, partitions),
-        assumptions=_assumptions(wanted, deployments),
+        assumptions=_assumptions(wanted, deployments, replicas),
     )
 
 
@@ -192,10 +192,13 @@ class _Costs:
         """Sources that it is connected to: its own, and those it stands by for."""
         return self.wanted.engines * min(1.0, 2 * self.share(replicas))
 
+    def sources_cores(self, replicas: int) -> float:
+        """For connections, whatever comes over them."""
+        return self.subscribed(replicas) * self.measured["source_cpu"]
+
     def cores(self, replicas: int) -> float:
         """In all."""
-        idle = self.subscribed(replicas) * self.measured["source_cpu"]
-        return self.events_cores(replicas) + self.lookups_cores(replicas) + idle
+        return self.events_cores(replicas) + self.lookups_cores(replicas) + self.sources_cores(replicas)
 
     def fits(self, replicas: int) -> bool:
         """Also while one is gone."""
@@ -234,10 +237,16 @@ class _Costs:
                 how=f"{wanted.lookups:,.0f} a second ÷ {replicas} × {self.lookup_us:.0f} us",
             ),
             Item(
+                name="CPU for sources",
+                value=self.sources_cores(replicas),
+                unit="cores",
+                how=f"{self.subscribed(replicas):.0f} connected × {self.measured['source_cpu']:g} cores, idle or not",
+            ),
+            Item(
                 name="CPU",
                 value=self.cores(replicas),
                 unit="cores",
-                how=f"of one core; at most {CORE:g} is planned for",
+                how=f"the sum, of one core; at most {CORE:g} is planned for",
             ),
         ]
 
@@ -249,6 +258,7 @@ class _Costs:
         owned = wanted.pairs * self.share(max(1, replicas - 1))
         mirror = wanted.unique * measured["mirror_bytes"] / MIB
         maps = owned * (measured["map_bytes"] + measured["rest_bytes"]) / MIB
+        while_one_is_gone = " while one replica is gone" if replicas > 1 and wanted.store else ""
         source_kib = measured["source_kib"] + remembered.REPORTS_KIB
         base = measured["idle_mib"] + wanted.engines * source_kib / KIB
         answers = remembered.answers(wanted, max(1, replicas - 1))
@@ -264,7 +274,7 @@ class _Costs:
                 name="memory of the reverse maps",
                 value=maps,
                 unit="MiB",
-                how=f"{owned:,.0f} blocks of the sources it owns while one replica is gone × "
+                how=f"{owned:,.0f} blocks of the sources it owns{while_one_is_gone} × "
                 f"{measured['map_bytes'] + measured['rest_bytes']:.0f} bytes",
             ),
             Item(
@@ -381,7 +391,7 @@ def _settings(costs: _Costs, replicas: int, partitions: int) -> list[Setting]:
     return found
 
 
-def _assumptions(wanted: Wanted, deployments: int) -> list[str]:
+def _assumptions(wanted: Wanted, deployments: int, replicas: int) -> list[str]:
     lookups = "no lookups were asked for (--lookups)"
     if wanted.lookups:
         lookups = (
@@ -395,7 +405,9 @@ def _assumptions(wanted: Wanted, deployments: int) -> list[str]:
     )
     said = [
         full,
-        f"{wanted.shared:.0%} of each engine's blocks are also at one other engine",
+        f"{wanted.shared:.0%} of each engine's blocks are also at one other engine"
+        if wanted.engines > 1
+        else "one engine: nothing that it holds is at another, too",
         lookups,
         "cores and memory as those that were measured on; another machine scales all CPU figures alike",
     ]
@@ -406,10 +418,16 @@ def _assumptions(wanted: Wanted, deployments: int) -> list[str]:
             "asks each, and takes the best"
         )
     if wanted.store:
-        said.append("one replica may be gone: memory, CPU and files are for those that are left")
+        said.append(
+            "one replica may be gone: memory, CPU and files are for those that are left"
+            if replicas > 1
+            else "one replica: while it is gone nobody answers, and what engines say is left to their replay"
+        )
         said.append("what is only listened to is kept beside it, redis.standby_bytes (256 MiB) at most")
     else:
         said.append("no store: each replica subscribes to every engine and applies all by itself")
+        if wanted.partitions is not None:
+            said.append("without a store there are no partitions: --partitions counts for nothing")
     return said
 
 

@@ -110,7 +110,8 @@ def test_cpu_of_a_replica() -> None:
 
     assert 0.01 * (0.6 * 12 + 0.4 * 6) == pytest.approx(told["CPU for events"])
     assert 500 * 372e-6 == pytest.approx(told["CPU for lookups"])
-    assert told["CPU for events"] + told["CPU for lookups"] + 0.02 == pytest.approx(told["CPU"])
+    assert 0.02 == pytest.approx(told["CPU for sources"])
+    assert told["CPU for events"] + told["CPU for lookups"] + told["CPU for sources"] == pytest.approx(told["CPU"])
 
 
 def test_small_batches_cost_more() -> None:
@@ -180,6 +181,18 @@ def test_without_a_store() -> None:
     assert ([], 0) == (told.store, told.partitions)
     assert 0.01 * 5 == pytest.approx(figures(told.each_replica)["CPU for events"])
     assert not any(setting.key.startswith(("redis", "maxmemory")) for setting in told.settings)
+
+
+def test_what_there_is_one_of_only() -> None:
+    """One replica of which none may go, one engine that shares with nobody, and partitions of no store."""
+    alone, several = make(replicas=1, engines=1), make(replicas=2)
+    bare = make(store=False, partitions=4)
+
+    assert not any("one replica may be gone" in each or "also at one other" in each for each in alone.assumptions)
+    assert any("one replica may be gone" in each for each in several.assumptions)
+    assert WANTED.blocks == alone.wanted.unique
+    assert not any("while one replica is gone" in each.how for each in alone.each_replica)
+    assert any("--partitions counts for nothing" in each for each in bare.assumptions)
 
 
 def test_settings_that_a_large_fleet_needs() -> None:
