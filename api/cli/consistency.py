@@ -13,9 +13,12 @@ from rich.table import Table
 
 from api.cli import output
 from api.cli.client import UNREADABLE, CommandFailed, client_of
+from api.cli.report import one_form
 
 WINDOW: Final = "1h"
 """Shown where none is named."""
+TREND_FROM_S: Final = 3_600
+"""Before, the last day is the last hour."""
 
 
 class Cause(msgspec.Struct, kw_only=True):
@@ -74,6 +77,7 @@ class Shown(msgspec.Struct, kw_only=True):
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask and print. Raises `CommandFailed`."""
+    one_form(arguments)
     window = arguments.window or (None if arguments.csv or arguments.json else WINDOW)
     given = {
         "format": "csv" if arguments.csv else None,
@@ -115,7 +119,8 @@ def print_report(shown: Shown, window: str, console: Console) -> None:
             figures.regret_tokens,
             figures.unjoined,
         )
-        shares = (_share(figures.exact_share), _share(row.trend.change, sign="+"))
+        change = row.trend.change if shown.seen_s > TREND_FROM_S else None
+        shares = (_share(figures.exact_share), _share(change, sign="+"))
         cells = (row.pod, row.dp_rank, row.state, figures.samples, *shares, *tokens)
         table.add_row(*map(str, cells))
     console.print(table)

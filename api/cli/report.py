@@ -57,6 +57,7 @@ class Shown(msgspec.Struct, kw_only=True):
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask and print. Raises `CommandFailed`."""
+    one_form(arguments)
     given = {
         "format": "csv" if arguments.csv else None,
         "pod": arguments.pod,
@@ -111,3 +112,9 @@ def print_report(shown: Shown, console: Console) -> None:
     for row in shown.sources:
         for remark in [*([row.why] if row.why else []), *row.warnings]:
             console.print(f"{row.pod}#{row.dp_rank}: {remark}")
+
+
+def one_form(arguments: argparse.Namespace) -> None:
+    """For a sheet or for a program. Raises `CommandFailed` where both are wanted."""
+    if arguments.csv and arguments.json:
+        raise CommandFailed("--csv or --json: not both", 2)

@@ -42,6 +42,10 @@ class Page(msgspec.Struct, kw_only=True):
     complete: bool = True
 
 
+_BY_ITSELF: Final = {"clear": "operator"}
+"""What has one cause only names none."""
+
+
 def run(client: ServiceClient, arguments: argparse.Namespace) -> int:
     """Ask and print. Raises `CommandFailed`."""
     items, complete = _asked(client, arguments)
@@ -91,7 +95,7 @@ def print_history(items: list[Item], console: Console, *, complete: bool) -> Non
             item.at,
             *([str(item.dp_rank)] if ranked else []),
             item.what,
-            item.cause or "-",
+            item.cause or _BY_ITSELF.get(item.what, "-"),
             str(item.count),
             " ".join(f"{name}={value}" for name, value in item.numbers.items()),
             item.replica or "-",

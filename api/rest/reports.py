@@ -99,4 +99,6 @@ COLUMNS: Final = tuple(_columns(StalenessRow))
 
 
 def _cell(value: object) -> object:
+    if isinstance(value, bool):
+        return "true" if value else "false"  # as in JSON
     return f"'{value}" if isinstance(value, str) and value.startswith(_BEGINS_FORMULA) else value

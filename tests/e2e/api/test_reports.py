@@ -65,6 +65,16 @@ def test_csv_and_filters(service: RunningService) -> None:
     assert [] == service.call("GET", f"{PATH}?state=down").json()["sources"]
 
 
+def test_a_report_that_is_asked_for_wrongly(service: RunningService) -> None:
+    """Two forms at once are refused; of a pod that is not there it is told."""
+    asked = [sys.executable, "-m", "indexer", "report", "staleness", "--url", service.url]
+    both = subprocess.run([*asked, "--csv", "--json"], check=False, capture_output=True, text=True, timeout=60)
+    nobody = subprocess.run([*asked, "--pod", "nope"], check=False, capture_output=True, text=True, timeout=60)
+
+    assert (2, "kvindexer: --csv or --json: not both\n") == (both.returncode, both.stderr)
+    assert (0, "kvindexer: no source named nope is in the report\n") == (nobody.returncode, nobody.stderr)
+
+
 def test_the_command(service: RunningService) -> None:
     """A table for people, all of it for programs."""
 

@@ -26,7 +26,7 @@ def test_a_thing_that_happened_is_a_line() -> None:
     assert [
         ["at", "what", "cause", "times", "numbers", "replica"],
         [AT, "gap", "kept", "3", "first=5", "lost=2", "r-1"],
-        [AT, "clear", "-", "1", "generation=5f3a", "-"],
+        [AT, "clear", "operator", "1", "generation=5f3a", "-"],
     ] == [line.split() for line in _printed([GAP, CLEAR])]
 
 

@@ -81,3 +81,8 @@ def test_a_sheet_without_ages_and_causes_has_their_columns() -> None:
     (line,) = csv.DictReader(io.StringIO(sheet(CONSISTENCY_COLUMNS, consistency_lines([row]))))
 
     assert ("", "", "0") == (line["causes.tier.tokens"], line["by_age.older.samples"], line["samples"])
+
+
+def test_yes_and_no_are_written_as_in_json() -> None:
+    """Whatever reads the sheet may not be Python."""
+    assert ["a,b,c", "true,false,1"] == sheet(("a", "b", "c"), [{"a": True, "b": False, "c": 1}]).splitlines()
