@@ -159,7 +159,7 @@ class _Visit:
         for source in self._given.sources if self._given is not None else ():
             described = msgspec.convert(source, Engine, from_attributes=True)
             found.setdefault(described.name, described)
-        return list(found.values())
+        return [each.at_its_name() for each in found.values()] if self._arguments.at_names else list(found.values())
 
     def _of_settings(self, settings: Settings | None, engines: Sequence[Engine]) -> Iterator[Finding]:
         said: list[str] = []

@@ -61,14 +61,19 @@ def _print_outcome(check: str, level: Level, found: Sequence[Finding], total: in
     if level == "ok":
         console.print(head.append(_printable(CHECKS[check].title + _what(found, total))))
         return
-    console.print(head.append(f"{check}{_share(len(found), total)}"))
+    not_so = "not known" if level == "unknown" else "not so"
+    title = f"{not_so}: {CHECKS[check].title}{_share(len(found), total)} [{check}]"
+    console.print(head.append(_filled(title, console)[_INDENT:]), soft_wrap=True)
     first = found[0]
     lines = [*_subjects(found), first.means, f"to do: {first.do}" if first.do else ""]
-    margin = " " * _INDENT
     for line in map(_printable, filter(None, lines)):
-        width = min(max(console.width, _WIDTH_MIN), _WIDTH_MAX)
-        told = textwrap.fill(line, width, initial_indent=margin, subsequent_indent=margin, break_long_words=False)
-        console.print(told, soft_wrap=True)
+        console.print(_filled(line, console), soft_wrap=True)
+
+
+def _filled(line: str, console: Console) -> str:
+    """Below what is beside its level, as wide as the screen."""
+    width, margin = min(max(console.width, _WIDTH_MIN), _WIDTH_MAX), " " * _INDENT
+    return textwrap.fill(line, width, initial_indent=margin, subsequent_indent=margin, break_long_words=False)
 
 
 def _printable(line: str) -> str:
@@ -93,7 +98,10 @@ def _subjects(found: Sequence[Finding]) -> list[str]:
         names = [finding.subject for finding in found if finding.subject]
         shown = ", ".join(names[:SUBJECTS_SHOWN])
         return [shown + _more(len(names))] if names else []
-    told = [": ".join(filter(None, (each.subject, each.seen))) for each in found[:SUBJECTS_SHOWN]]
+    told = [
+        each.seen if each.seen.startswith(f"{each.subject}:") else ": ".join(filter(None, (each.subject, each.seen)))
+        for each in found[:SUBJECTS_SHOWN]
+    ]
     return [*told, *filter(None, [_more(len(found)).strip()])]
 
 

@@ -364,6 +364,11 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
         help="listen so long for events, to all engines at once (default 3, at most 600)",
     )
     parser.add_argument("--no-probe", action="store_true", help="connect to no engine and to no store")
+    parser.add_argument(
+        "--at-names",
+        action="store_true",
+        help="ask an engine without address over HTTP at its name, where that is IP:PORT",
+    )
 
 
 def _add_plan(parser: argparse.ArgumentParser) -> None:

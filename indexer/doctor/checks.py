@@ -291,7 +291,12 @@ _SOURCES: Final[dict[str, Check]] = {
     "sources.remarks": Check(
         "sources",
         "the service remarks on no source",
-        {"warning": Says("the service saw this itself", "kvindexer sources shows it beside the state")},
+        {
+            "warning": Says(
+                "the service saw this itself, and tells it until its cause is gone",
+                "what the remark says; kvindexer report staleness has the numbers behind it",
+            )
+        },
     ),
 }
 
@@ -453,7 +458,7 @@ _ENGINES: Final[dict[str, Check]] = {
             ),
             "unknown": Says(
                 "no address is known, so the engine was not asked for its block size, capacity and prefix caching",
-                "give address=IP:PORT where it takes requests",
+                "give address=IP:PORT where it takes requests; --at-names where engines take them at their names",
             ),
         },
     ),

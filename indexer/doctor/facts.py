@@ -51,10 +51,13 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def asked_at(self) -> str | None:
-        """Where it takes requests: its address, else a pod's name that is one (`IP:PORT`)."""
-        if self.address is not None:
-            return self.address
-        return self.pod if is_address(self.pod) else None
+        """Where it takes requests, as whoever registered it says. A name like `IP:PORT` may be anybody's address."""
+        return self.address
+
+    def at_its_name(self) -> Engine:
+        """The same, to be asked at its name where that is an address and no other is given."""
+        is_named_so = self.address is None and is_address(self.pod)
+        return msgspec.structs.replace(self, address=self.pod) if is_named_so else self
 
 
 class First(msgspec.Struct, frozen=True):

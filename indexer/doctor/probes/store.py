@@ -6,6 +6,7 @@ import random
 from typing import TYPE_CHECKING, Any, Final
 
 from indexer.doctor.facts import ServerSeen, StoreSeen
+from indexer.doctor.probes.routes import no_route
 from indexer.store.client import Client, ClientOptions
 from indexer.store.failures import StoreFailure
 from indexer.store.fitness import judge
@@ -37,10 +38,16 @@ async def look_at_store(address: Address, namespace: str, clock: Clock) -> Store
         fields = await client.fields(deployment_key(namespace))
         seen.agreed = {name.decode(errors="replace"): value.decode(errors="replace") for name, value in fields.items()}
     except StoreFailure as failure:
-        seen.trouble = str(failure)
+        seen.trouble = _no_way(address) or str(failure)
     finally:
         await client.close()
     return seen
+
+
+def _no_way(address: Address) -> str | None:
+    """Why not even a connection stands, where there is one server and that is why."""
+    places = [f"ipc://{address.path}"] if address.path else [f"tcp://{host}:{port}" for host, port in address.hosts]
+    return no_route(places[0]) if len(places) == 1 else None
 
 
 async def _round_trip_ms(client: Client, namespace: str, clock: Clock) -> float:

@@ -214,6 +214,16 @@ def test_a_file_and_a_service_together(place: Place, tmp_path: Path) -> None:
     assert "ok" == outcomes(report, "good")["sources.state"]
 
 
+def test_a_store_that_is_not_there() -> None:
+    """Why, in the words that are said of an engine."""
+    port = free_port()
+    code, report = run("--redis-url", f"redis://127.0.0.1:{port}")
+
+    assert 1 == code
+    (store,) = [each for each in report["findings"] if each["check"] == "store.reachable"]
+    assert f"standalone 127.0.0.1:{port}: connection refused" == store["seen"]
+
+
 def test_a_store_of_another_policy(tmp_path: Path) -> None:
     """It is a problem, with the rule."""
     with own_server(tmp_path, "--maxmemory-policy", "allkeys-lru", "--maxmemory", "100mb") as server:
@@ -271,7 +281,10 @@ def test_what_a_person_reads(place: Place) -> None:
 
     assert (1, "") == (shown.returncode, shown.stderr)
     assert "\x1b" not in shown.stdout
-    assert "\nEvent endpoints\n  problem endpoint.reachable (1 of 3)\n          gone: tcp://127.0.0.1:" in shown.stdout
+    assert (
+        "\nEvent endpoints\n  problem not so: event endpoints take connections (1 of 3) [endpoint.reachable]\n"
+        "          gone: tcp://127.0.0.1:"
+    ) in shown.stdout
     assert "          to do: give the source its model" not in shown.stdout
     assert "  ok      each source says its model (2 of 3)\n" in shown.stdout
     assert max(map(len, shown.stdout.splitlines())) <= 250

@@ -161,7 +161,7 @@ def test_what_is_not_is_told_once_for_all_of_whom_it_is() -> None:
     )
     lines = text.splitlines()
 
-    assert "  problem endpoint.reachable (7 of 8)" in lines
+    assert "  problem not so: event endpoints take connections (7 of 8)\n          [endpoint.reachable]\n" in text
     assert "          pod-4: connection refused" in lines
     assert "pod-5" not in text
     assert "          and 2 more (--json has all)" in lines
@@ -169,6 +169,13 @@ def test_what_is_not_is_told_once_for_all_of_whom_it_is() -> None:
     assert "  ok      event endpoints take connections (1 of 8)" in lines
     assert "7 problems, 0 warnings, 1 cannot be known, 1 ok" == lines[-1]
     assert max(map(len, lines)) <= 60
+
+
+def test_a_name_is_said_once() -> None:
+    """Where what was seen begins with it, as of an engine that goes by its address."""
+    place = "10.0.0.1:8000"
+
+    assert 1 == shown(found("engine.reachable", "warning", f"{place}: no HTTP server", place)).count(place)
 
 
 def test_names_alone_share_a_line() -> None:

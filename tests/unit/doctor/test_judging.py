@@ -281,6 +281,17 @@ def test_it_is_found(check: str, level: str, make: Callable[[], Iterable[Finding
     assert finding.do or level in {"ok", "unknown"}
 
 
+def test_a_name_is_no_address_unless_that_is_said() -> None:
+    """It may be that of a machine which has nothing to do with it."""
+    named, other = but(ENGINE, pod="10.0.0.1:8000", address=None), but(ENGINE, pod="pod-a", address=None)
+
+    assert (None, "10.0.0.1:8000") == (named.asked_at, named.at_its_name().asked_at)
+    assert (None, "10.0.0.9:1") == (
+        other.at_its_name().asked_at,
+        but(named, address="10.0.0.9:1").at_its_name().asked_at,
+    )
+
+
 def test_every_outcome_of_every_check_happens_above() -> None:
     """From the table: who adds one adds what makes it happen."""
     made = {(check, level) for check, level, _ in MADE} | {(each.check, each.level) for each in WELL}
