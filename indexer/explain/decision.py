@@ -118,7 +118,7 @@ def _as_far_as_trusted(whole: Finding, further: Sequence[Finding]) -> Finding:
     doubt = next((each for each in further if each.code in _TRUST), None)
     if doubt is None or whole.code not in _ALL_IS_WELL:
         return whole
-    return Finding(code=whole.code, why=f"{whole.why}, if {doubt.code} is not so", advice=doubt.advice)
+    return Finding(code=whole.code, why=f"{whole.why}, if what is known of it is right", advice=doubt.advice)
 
 
 # -- what is seen ------------------------------------------------------------------------------------------------------
