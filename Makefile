@@ -86,8 +86,8 @@ coverage: setup ## the same tests with branch coverage of the packages
 
 .PHONY: test-matrix
 test-matrix: setup ## the store's tests against every kind of server that is there, and the long faults of one and of many replicas
-	$(PYTEST) tests/contract --store-kinds all
-	$(PYTEST) tests/e2e/store tests/e2e/store_faults tests/e2e/cluster -m "slow or not slow"
+	$(PYTEST) tests/contract --store-kinds all -m "slow or not slow"
+	$(PYTEST) tests/e2e/store tests/e2e/store_faults tests/e2e/cluster tests/e2e/test_demo_cluster.py -m "slow or not slow"
 
 .PHONY: test-engine
 test-engine: ## against a real vLLM on CPU with a tiny random model; own environment, downloads a lot

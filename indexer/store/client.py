@@ -374,6 +374,10 @@ class _Watched:
     async def execute_command(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401  as in the protocol
         return await self._primary.execute_command(*args, **options)
 
+    def pipeline(self, *, transaction: bool) -> Any:  # noqa: ANN401  as in the library
+        """Several commands in one message to the primary."""
+        return cast("Redis", self._primary).pipeline(transaction=transaction)
+
     async def aclose(self) -> None:
         await self._primary.aclose()
         await self._sentinels.aclose()

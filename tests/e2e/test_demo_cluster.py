@@ -58,6 +58,7 @@ def test_one_is_killed_and_one_is_paused(started: list[subprocess.Popen[str]]) -
     assert not folder.exists()
 
 
+@pytest.mark.slow
 def test_killed_while_a_replica_is_paused(started: list[subprocess.Popen[str]]) -> None:
     """It leaves none of its processes behind: neither that one, which cannot notice, nor the store's folder."""
     process = demo(started, "--cluster")

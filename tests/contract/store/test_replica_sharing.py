@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
+import pytest
+
 from indexer.partitions.membership import SILENT_BEATS
 from indexer.sharding.rendezvous import share_out
 from indexer.store.layout import PartitionKeys, tags
@@ -14,8 +16,6 @@ from tests.support.replicas import Replica, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import pytest
 
     from indexer.ingest import SourceSink
     from indexer.model import SourceId
@@ -182,6 +182,7 @@ def test_who_dies_is_replaced_when_its_lease_ends(store: Store) -> None:
     run(body)
 
 
+@pytest.mark.slow
 def test_who_comes_while_somebody_dies_does_not_take_the_standbys_place(store: Store) -> None:
     """Only the standby has what the dead one had received: it goes on with all of it, and the newcomer has its turn."""
 
@@ -259,6 +260,7 @@ def test_an_emptied_store_gives_nothing_to_anybody_else(store: Store) -> None:
     run(body)
 
 
+@pytest.mark.slow
 def test_after_an_outage_everybody_has_what_they_had(store: Store) -> None:
     """All leases ran out; nobody's source began anew."""
 
@@ -367,6 +369,7 @@ def test_two_processes_of_one_name_are_told_of(store: Store, caplog: pytest.LogC
     run(body)
 
 
+@pytest.mark.slow
 def test_the_log_tells_how_a_replica_went(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     """Drained and stopped is as it was meant; silent is not."""
     caplog.set_level("INFO", "kvindexer.store")

@@ -61,7 +61,7 @@ def turn_back(deployment: Deployment) -> Callable[[], None]:
         pytest.param(away, seconds, id=f"{away.__name__}-{seconds}", marks=marked)
         for away in (cut, turn_back, freeze, end)
         for seconds in (6, 60)
-        for marked in [[] if seconds < 60 and away in {cut, turn_back} else [pytest.mark.slow]]
+        for marked in [[] if seconds < 60 and away is turn_back else [pytest.mark.slow]]
     ],
 )
 def test_away_for_all(tmp_path: Path, away: Callable[[Deployment], Callable[[], None]], seconds: int) -> None:
@@ -102,7 +102,7 @@ def go_on_without(deployment: Deployment, owners: dict[int, str], seconds: int) 
             assert engine.history[-1].get(prompt, 0) == entry.matched_tokens, entry
 
 
-@pytest.mark.parametrize("way", ["reset", "stall_replies"])
+@pytest.mark.parametrize("way", ["reset", pytest.param("stall_replies", marks=pytest.mark.slow)])
 def test_away_for_one(tmp_path: Path, way: Way) -> None:
     """Its partitions go to their standbys once its lease is over, and it says `stale`; mended, it is right again."""
     with deployed(tmp_path) as deployment:

@@ -23,7 +23,7 @@ CASES: Final = [
     pytest.param(name, replay, id=f"{name}-{'replay' if replay else 'no-replay'}", marks=marked)
     for name in NAMES
     for replay in (False, True)
-    for marked in [[] if name == "clear" else [pytest.mark.slow]]
+    for marked in [[] if name == "clear" and replay else [pytest.mark.slow]]
 ]
 
 

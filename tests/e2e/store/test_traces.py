@@ -102,7 +102,9 @@ def test_every_answer_of_a_follower_is_the_engines_own(redis_url: str, name: str
     assert final_truth(recorded) == held
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in {"clear", "eviction"} else pytest.mark.slow) for name in NAMES]
+)
 def test_a_service_that_dies_five_times_misses_nothing_where_engines_replay(redis_url: str, name: str) -> None:
     """Every answer is right and exact, and no life of an engine began but its own."""
     recorded = recording(name)

@@ -94,6 +94,7 @@ def test_killed_and_back_with_everything(tmp_path: Path) -> None:
         trouble.heal(generations)
 
 
+@pytest.mark.slow
 def test_frozen_for_longer_than_a_lease(tmp_path: Path) -> None:
     """Who owned it owns it again. While the lease is over what is known is `stale`, and scored."""
     with in_trouble(tmp_path) as (server, trouble):

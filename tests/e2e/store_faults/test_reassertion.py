@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from indexer.model import SourceId
 from tests.support.in_trouble import PODS, Trouble, assert_clean, keys_of
 from tests.support.proxy import ProxyThread
@@ -57,6 +59,7 @@ def _clean(server: Server) -> None:
     assert_clean(server, by_test=("flushall", "scan"))
 
 
+@pytest.mark.slow
 def test_the_owner_dies(tmp_path: Path) -> None:
     """Nothing is left but parts of maps: the next process has the engines' replay, and all is right again."""
 

@@ -79,7 +79,7 @@ def test_a_wrong_password_at_the_start(tmp_path: Path) -> None:
         assert_clean(server)
 
 
-@pytest.mark.parametrize("right", ["evalsha", "xadd"])
+@pytest.mark.parametrize("right", ["evalsha", pytest.param("xadd", marks=pytest.mark.slow)])
 def test_a_right_is_taken_away(tmp_path: Path, right: str) -> None:
     """The server answers, and refuses what matters: that is told as if it did not answer. Given back, all is right."""
     with in_trouble(tmp_path) as (server, trouble), server.client() as look:
@@ -138,7 +138,7 @@ def in_use(tmp_path: Path, name: str, **settings: str) -> None:
         trouble.wait_right(trouble.start_follower("fresh"))
 
 
-@pytest.mark.parametrize("name", ["head", "state"])
+@pytest.mark.parametrize("name", ["head", pytest.param("state", marks=pytest.mark.slow)])
 def test_a_key_holds_something_else(tmp_path: Path, name: str) -> None:
     """Named in the log; other sources go on. When it is taken away the owner writes what stood there anew."""
     in_use(tmp_path, name)
@@ -151,7 +151,7 @@ def test_another_key_holds_something_else(tmp_path: Path, name: str) -> None:
     in_use(tmp_path, name)
 
 
-@pytest.mark.parametrize("name", ["map", "sources"])
+@pytest.mark.parametrize("name", ["sources", pytest.param("map", marks=pytest.mark.slow)])
 def test_a_key_that_is_seldom_looked_at_holds_something_else(tmp_path: Path, name: str) -> None:
     """What is not written to with each batch is found lost when its time to live is renewed."""
     in_use(tmp_path, name, staleness__score_ttl_s="6", staleness__retain_s="8")
