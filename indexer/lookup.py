@@ -21,11 +21,12 @@ from indexer.errors import BadRequestError, FieldIssue, SchemeConflictError
 from indexer.hashing import portions
 from indexer.hashing.chain import SCHEME, root_seed
 from indexer.hashing.extra_keys import query_extras
-from indexer.hashing.memo import CHUNK_TOKENS, ChainMemo, fits
+from indexer.hashing.memo import ChainMemo, fits
 from indexer.index.states import bound_with_unannounced_ends
 from indexer.index.walk import walk
 from indexer.lookup_view import FleetView, encode_held_in_gpu, nothing_entry, unknown_entry
 from indexer.model import DEFAULT_TENANT, TOKEN_BYTES, Expected, Match, Prompt
+from indexer.question import prompt_tokens
 from indexer.receipts.speculation import Speculation
 from indexer.reuse import reusable_tokens
 from indexer.score.prefix import DEFAULT_WEIGHTS, blocks_by_tier, reusable_blocks, score_of
@@ -219,10 +220,6 @@ class Lookup:
     def _match(self, query: LookupQuery, lora_name: str | None, candidates: Candidates, usable: int) -> Prompt:
         if lora_name != query.lora_name:
             query = msgspec.structs.replace(query, lora_name=lora_name)
-        if query.block_hashes is None:
-            prompt_tokens = len(query.start) * CHUNK_TOKENS + len(query.tokens or b"") // TOKEN_BYTES
-        else:
-            prompt_tokens = query.prompt_tokens or len(query.block_hashes) * (query.block_size or 0)
         matches: dict[int, Match] = {}
         expected: dict[int, Expected] = {}
         seed = 0
@@ -237,7 +234,7 @@ class Lookup:
                 matches[slot] = Match(held, found.runs, hashes.item(held.matched - 1))
             if self._speculation.slots & start:
                 expected |= self._expected(hashes, start, found.held)
-        return Prompt(prompt_tokens, matches, seed or xxh3_64_intdigest(whole_image(query)), expected)
+        return Prompt(prompt_tokens(query), matches, seed or xxh3_64_intdigest(whole_image(query)), expected)
 
     def _expected(self, hashes: NDArray[np.uint64], start: int, held: dict[int, Held]) -> dict[int, Expected]:
         """What is about to be held, by slot."""

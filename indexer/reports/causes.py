@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from indexer.receipts.answered import Predicted
+    from indexer.receipts.answer import Predicted
 
 MismatchCause = Literal[
     "template",

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from indexer.index.source import SourceIndex
     from indexer.model import SourceId
     from indexer.ports import Clock
-    from indexer.receipts.answered import Answered, Answers, Predicted
+    from indexer.receipts.answer import Answered, Predicted
+    from indexer.receipts.answered import Answers
     from indexer.reports.causes import MismatchCause
     from schemas.feedback import FeedbackReport, FeedbackResult
     from schemas.lookup import LookupQuery

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from indexer.model import Tier
-from indexer.receipts.answered import AT_ONCE_MAX, QUERY_BYTES, RECORD_BYTES, AnswerOptions, Answers
+from indexer.receipts.answer import AT_ONCE_MAX
+from indexer.receipts.answered import RECORD_BYTES, AnswerOptions, Answers
+from indexer.receipts.prompts import QUERY_BYTES
 from indexer.trust import AGE_CLASSES, BOUNDS, STATES, Trust, in_words, trust_of
 from schemas.lookup import LookupQuery
 from tests.support.core import Core, fleet
@@ -158,7 +160,7 @@ def test_answers_are_forgotten_after_their_time() -> None:
     assert (4, 2.0) == (told.reusable("s", "a"), told.answers.kept(None).oldest_s)
     core.clock.at += 60.0
     told.answers.tidy()
-    assert (0, 0, 0) == (len(told.answers), told.answers.bytes, told.answers.prompt_bytes)
+    assert (0, 0, 0) == (len(told.answers), told.answers.bytes, told.answers.prompts.bytes)
 
 
 def test_beyond_its_bytes_the_oldest_go_and_are_counted() -> None:
@@ -188,7 +190,7 @@ def test_prompts_are_kept_for_seconds_within_a_bound() -> None:
     core.clock.at += 10.0
     told.answers.tidy()
 
-    assert 0 == told.answers.prompt_bytes
+    assert 0 == told.answers.prompts.bytes
     assert all(found is not None and found.query is None for found in kept.values())
     assert 4 == told.reusable("c", "a")
 
@@ -237,7 +239,7 @@ def test_prompts_told_by_hashes_are_found_by_these() -> None:
 
     assert found is not None
     assert "r" == found.request_id
-    assert QUERY_BYTES + 2 * 8 == told.answers.prompt_bytes
+    assert QUERY_BYTES + 2 * 8 == told.answers.prompts.bytes
 
 
 def test_a_question_without_an_id_is_not_remembered() -> None:
@@ -303,7 +305,7 @@ def test_a_crowd_that_holds_alike_waits_for_nothing() -> None:
 def test_what_housekeeping_never_came_to_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers of large fleets hold much until they are made small."""
     monkeypatch.setattr("indexer.receipts.answered.WAITING_MAX", 2)
-    monkeypatch.setattr("indexer.receipts.answered.AT_ONCE_MAX", 0)
+    monkeypatch.setattr("indexer.receipts.answer.AT_ONCE_MAX", 0)
     told = Remembering(core := fleet(1, 2))
 
     for name in "abc":
@@ -315,7 +317,7 @@ def test_what_housekeeping_never_came_to_is_bounded(monkeypatch: pytest.MonkeyPa
 
 def test_what_goes_before_housekeeping_came_to_it_takes_nothing_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else less and less would be remembered."""
-    monkeypatch.setattr("indexer.receipts.answered.AT_ONCE_MAX", 0)
+    monkeypatch.setattr("indexer.receipts.answer.AT_ONCE_MAX", 0)
     told = Remembering(core := fleet(*[1, 2] * 8), AnswerOptions(bytes_max=10 * (RECORD_BYTES + 60)))
     counts: list[int] = []
 

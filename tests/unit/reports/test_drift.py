@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from indexer.model import Bound, SourceState
-from indexer.receipts.answered import Predicted
+from indexer.receipts.answer import Predicted
 from indexer.reports.causes import CAUSES, NOT_ITS_OWN, Compared, MismatchCause
 from indexer.reports.drift import Drift, DriftLimits
 from indexer.trust import Trust

@@ -9,7 +9,8 @@ import pytest
 
 from indexer.errors import BadRequestError, NotRoutedError, SourceUnknownError
 from indexer.model import SourceId
-from indexer.receipts.answered import FED_MAX, AnswerOptions, Answers
+from indexer.receipts.answer import FED_MAX
+from indexer.receipts.answered import AnswerOptions, Answers
 from indexer.reports.consistency import Consistency
 from indexer.reports.drift import DriftLimits
 from indexer.reports.feedback import Feedback
