@@ -15,6 +15,7 @@ from indexer.store.failures import StoreFailure
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from indexer.ingest import SourceSink
     from indexer.model import SourceId
     from indexer.roster import Roster
     from schemas.rest import SourcesTouched
@@ -58,13 +59,12 @@ class Distrust:
             if sink is None or sink.source.facts.generation != generation:
                 continue
             try:
-                await self._act(key, generation)
+                await self._act(sink, key, generation)
             except (LimitReachedError, SourceUnknownError, StoreFailure):
                 continue  # where it goes on, it drifts again; limits and failures count themselves
 
-    async def _act(self, key: SourceId, generation: int) -> None:
-        sink = self._roster.sink(key)
-        if sink is not None and not sink.followed:
+    async def _act(self, sink: SourceSink, key: SourceId, generation: int) -> None:
+        if not sink.followed:
             sink.doubt("drift")
         elif self.commands is not None:
             await self.commands.doubt(key, generation)

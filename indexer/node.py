@@ -22,13 +22,12 @@ from indexer.candidates import of_tenant
 from indexer.collect.fleet import Fleet
 from indexer.collect.options import CollectOptions
 from indexer.demands import SequenceWaits, tell_unmet
-from indexer.distrust import Distrust
 from indexer.engine_watch import EngineWatch
 from indexer.errors import DrainRefusedError, SourceElsewhereError
-from indexer.explain.asking_why import Explainer
+from indexer.exporting import Exporting, Measured
 from indexer.hashing.chain import SCHEME
 from indexer.hashing.texts import TextMemo
-from indexer.history import KEPT, History, Mark, Told, item_of, page, since_registered
+from indexer.history import History, Mark, item_of, page, since_registered
 from indexer.index.mirror import Mirror
 from indexer.index.registry import Registry
 from indexer.index.removals import Removals
@@ -37,20 +36,10 @@ from indexer.ingest import Ingest
 from indexer.log_lines import about
 from indexer.lookup import Lookup, hash_block_size
 from indexer.model import DEFAULT_TENANT, TOKEN_BYTES, Descriptor, SourceId, Tier
-from indexer.otlp.collector import Collector
-from indexer.otlp.metric_sending import MetricSending
-from indexer.otlp.metric_writing import MetricWriting
-from indexer.otlp.sending import Sending
 from indexer.partitions.parts import Nonces, Pace, Parts, ReplicaOptions
 from indexer.partitions.replica import Replica
-from indexer.receipts.answered import AnswerOptions, Answers
-from indexer.receipts.delays import Delays
-from indexer.receipts.routed import Routed
 from indexer.receipts.speculation import Speculation
-from indexer.reports.consistency import Consistency
-from indexer.reports.drift import DriftLimits
-from indexer.reports.feedback import Feedback
-from indexer.reports.staleness import Staleness
+from indexer.reporting import HISTORY_WHOLE, Core, Reporting
 from indexer.roster import Roster
 from indexer.settings import masked, replica_name
 from indexer.slices import Slices
@@ -67,13 +56,12 @@ from indexer.texts.choice import read_tokenizers
 from indexer.texts.health import Health
 from indexer.texts.making import Making, TextOptions
 from indexer.texts.remarks import TextRemarks
-from indexer.tracing import SCOPE, Tracing
 from schemas.history import HistoryList
 from schemas.lookup import LookupQuery
 from schemas.rest import HashResult, PartitionList, Readiness, SourceRegistered, SourcesTouched, VersionAnswer
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Sequence
+    from collections.abc import Container, Sequence
 
     from indexer.happenings import Happening
     from indexer.index.source import SourceIndex
@@ -81,7 +69,6 @@ if TYPE_CHECKING:
     from indexer.partitions.draining import Draining
     from indexer.ports import Clock, EventSink
     from indexer.settings import Settings
-    from indexer.store.counts import StoredCounts
     from schemas.explain import ExplainAnswer
     from schemas.feedback import FeedbackReport, FeedbackResult
     from schemas.lookup import Holdings, LookupAnswer
@@ -102,10 +89,6 @@ TIDY_PAUSE_S: Final = 0.002
 """Between two slices of housekeeping while there is some; each slice is under a millisecond."""
 TIDY_IDLE_S: Final = 0.010
 LOST_EVERY_S: Final = 1.0
-HISTORY_WHOLE: Final = 4 * KEPT
-"""More entries than are kept of a source, here or in a store."""
-HISTORIES_READ: Final = 8
-"""Sources whose histories are asked of the store for an explanation; of more, what this process saw itself is told."""
 SHIFT_MAX: Final = 24
 BREAKER_REST_MAX_S: Final = 2.0
 """A store that fails is asked again after so long at most."""
@@ -125,11 +108,14 @@ class Node:
         secret = (settings.auth.hash_secret or "").encode()
         weights = settings.models.weights
         chance = random.SystemRandom()
+        self.telemetry = Telemetry(clock, limits, self.version().version, per_source=settings.metrics.per_source)
+        self.telemetry.follows = self._follows
         self.mirror = Mirror(chance.randrange(SHIFT_MAX), Removals(settings.limits.removals_kept, clock.now()))
         self.registry = Registry(aliases=settings.models.aliases, sources_max=settings.limits.sources)
         self.speculation = Speculation(
             self.mirror, blocks_max=settings.limits.speculative_blocks, reached=self.limit_reached
         )
+        tier_ttls = _tier_ttls(settings)
         self.ingest = Ingest(
             self.mirror,
             clock,
@@ -137,7 +123,7 @@ class Node:
             gap_policy=settings.events.gap_policy,
             orphans_max=settings.limits.orphans,
             count_copies=settings.events.copies == "count",
-            tier_ttls=_tier_ttls(settings),
+            tier_ttls=tier_ttls,
             durable=settings.redis.url is not None,
             silent_block_sizes={model: each.block_size for model, each in settings.models.approximate.items()},
         )
@@ -153,14 +139,10 @@ class Node:
             weights=(weights.gpu, weights.cpu, weights.storage, weights.remote, weights.unknown),
             speculation=self.speculation,
         )
-        self.answers = self._lookup.answers = Answers(clock, _answer_options(settings), memo_salt, self.limit_reached)
         self.replica: Replica | None = None
         self._waits = SequenceWaits(self.registry, self._watch_applied)
         self._watch_applied(waited_for=False)
         self.ingest.reshaped = self._reshaped
-        self.telemetry = Telemetry(clock, limits, self.version().version, per_source=settings.metrics.per_source)
-        self.telemetry.follows = self._follows
-        self.routed = self._on_routed()
         self.source_log = SourceLog(
             self.registry,
             self._lookup.view,
@@ -169,8 +151,14 @@ class Node:
             remarks=self._remarks,
         )
         self._making, self._asking, self._text_remarks = self._on_texts(chance)
-        self.tracing, self._sent = self._on_collector(chance)
-        self.ingest.tracing = self.tracing
+        self._exporting = Exporting(
+            settings.telemetry,
+            clock,
+            Measured(self.telemetry, self.registry, self.source_log, self._measure),
+            {"service.version": self.version().version, "service.instance.id": self._own_name()},
+            chance,
+        )
+        self.tracing = self.ingest.tracing = self._exporting.tracing
         self.ingest.restarted = self.source_log.restarted
         self.history = History(clock, replica="" if settings.redis.url is None else self._own_name())
         self.ingest.happened = self._happened
@@ -187,16 +175,8 @@ class Node:
         self.roster.happened = self._note
         self.fleet = self.roster.fleet = Fleet(_collect_options(settings), clock, self.roster)
         self._refused: Counter[tuple[int, str]] = Counter()
-        self.staleness = Staleness(
-            self.registry,
-            self._lookup.view,
-            clock,
-            owner=lambda source: None if self.replica is None else self.replica.owner_of(source),
-            follows=self._follows,
-            journal_age_s=lambda source: None if self.replica is None else self.replica.journal_age_s(source),
-            expected_s=self.routed.ttl_s,
-        )
-        self.consistency, self._distrust = self._on_feedback()
+        core = Core(self.mirror, self.registry, self._lookup, self.speculation, self.roster, self.history, tier_ttls)
+        self.reporting = Reporting(settings, clock, core, self.telemetry, memo_salt)
         self._was_ready = False
         self._started_at = clock.now()
         if settings.redis.url is not None:
@@ -231,8 +211,7 @@ class Node:
         gc.freeze()  # modules and code live as long as the process: no full collection needs to look at them
         async with asyncio.TaskGroup() as tasks:
             ended = asyncio.Event()
-            for name, sending in self._sent.items():
-                tasks.create_task(sending.run(ended), name=name)
+            self._exporting.start(tasks, ended)
             await self._run_parts(stop, answered)
             ended.set()
 
@@ -245,7 +224,9 @@ class Node:
             tasks.create_task(self._watching_engines().run(end), name="engines' metrics")
             tasks.create_task(self._making.run(answered or stop), name="texts")
             following = tasks.create_task(self.roster.follow(), name="follow")
-            doubting = tasks.create_task(self._distrust.run(self.consistency.feedback.take_drifted), name="distrust")
+            doubting = tasks.create_task(
+                self.reporting.distrust.run(self.reporting.feedback.take_drifted), name="distrust"
+            )
             if self.replica is not None:
                 tasks.create_task(self.replica.run(end, quiet), name="replica")
             await stop.wait()
@@ -291,13 +272,11 @@ class Node:
 
     async def report_routed(self, report: RoutedReport) -> RoutedResult:
         """A request was sent to a pod."""
-        result = await Slices(self.clock).run(self.routed.take(report))
-        self.count_routed(result)
-        return result
+        return await self.reporting.report_routed(report)
 
     def count_routed(self, result: str) -> None:
         """Count what came of a report."""
-        self.telemetry.receipts.routed[result] += 1
+        self.reporting.count_routed(result)
 
     @property
     def silent_models(self) -> Container[str]:
@@ -435,30 +414,19 @@ class Node:
         if counted:
             followed = {SourceId(view.pod, view.dp_rank): view for view in views}
             keys = [key for key in followed if self._follows(key)]
-            for key, told in (await self._told_counts(keys)).items():
+            for key, told in (await self.reporting.told_counts(keys)).items():
                 followed[key].counters = dict(sorted(told.counts.counters.items()))
         return views
-
-    async def _told_counts(self, followed: Sequence[SourceId]) -> dict[SourceId, StoredCounts]:
-        """What was counted of sources that other replicas apply."""
-        return {} if self.replica is None or not followed else await self.replica.counts(followed)
 
     async def staleness_report(
         self, *, pod: str | None = None, model: str | None = None, state: str | None = None, tenant: str | None = None
     ) -> StalenessReport:
         """How sources are doing, and how they were."""
-        followed = [
-            key
-            for key, source in self.registry.sources.items()
-            if self._follows(key) and pod in {None, key.pod} and tenant in {None, source.descriptor.tenant}
-        ]
-        told = await self._told_counts(followed)
-        report = self.staleness.report(pod=pod, model=model, state=state, tenant=tenant, told=told)
-        return await Slices(self.clock).run(report)
+        return await self.reporting.staleness_report(pod=pod, model=model, state=state, tenant=tenant)
 
     def take_feedback(self, report: FeedbackReport) -> FeedbackResult:
         """What an engine really reused."""
-        return self.consistency.feedback.take(report)
+        return self.reporting.feedback.take(report)
 
     def feedback_refused(self) -> None:
         """Count it."""
@@ -473,32 +441,12 @@ class Node:
         window: WindowName | None = None,
     ) -> ConsistencyReport:
         """What was answered beside what engines really reused."""
-        report = self.consistency.report(pod=pod, model=model, tenant=tenant, window=window)
+        report = self.reporting.consistency.report(pod=pod, model=model, tenant=tenant, window=window)
         return await Slices(self.clock).run(report)
 
     async def explain(self, query: LookupQuery, dp_rank: int | None = None) -> ExplainAnswer:
         """Why each source that a lookup lists holds no more of the prompt."""
-        histories = await self._histories_for(query)
-        explainer = Explainer(
-            self._lookup,
-            self.registry,
-            self.mirror,
-            self.clock,
-            tier_ttls=_tier_ttls(self.settings),
-            follows=self._follows,
-            told=lambda key: self.history.kept(key) if histories is None else histories.get(key, ()),
-        )
-        return await Slices(self.clock).run(explainer.explain(query, dp_rank))
-
-    async def _histories_for(self, query: LookupQuery) -> dict[SourceId, list[Told]] | None:
-        """Of few sources as the store has them, other replicas' entries too; None: this process's own will do."""
-        listed = self._lookup.candidates(query).listed
-        if self.replica is None or len(listed) > HISTORIES_READ:
-            return None
-        told = {}
-        for source in [candidate.source.descriptor.id for candidate in listed]:
-            told[source], _ = await self.replica.histories.read([source], None, HISTORY_WHOLE)
-        return told
+        return await self.reporting.explain(query, dp_rank)
 
     async def source_statuses(self) -> list[SourceStatus]:
         """Of every source what a router must know at once."""
@@ -598,10 +546,7 @@ class Node:
         """Have `telemetry` know what others count."""
         self.telemetry.nobodys = Counter()
         self.telemetry.texts.cache_bytes = self._making.cache_bytes
-
-        self.telemetry.feedback = self.consistency.counts()
-        self.telemetry.receipts.speculative_blocks = self.speculation.blocks
-
+        self.reporting.measure()
         if self.mirror.removals.forgotten:
             self.telemetry.limits_reached["limits.removals_kept"] = self.mirror.removals.forgotten
 
@@ -627,7 +572,7 @@ class Node:
 
     def limit_reached(self, limit: str) -> None:
         """Count it."""
-        self.telemetry.limits_reached[limit] += 1
+        self.telemetry.limit_reached(limit)
 
     def return_memory(self) -> None:
         """What departed sources held is freed: give it back to the system.
@@ -682,29 +627,6 @@ class Node:
         if self.replica is not None:
             self.replica.touched(source)
 
-    def _on_routed(self) -> Routed:
-        """What is expected of sources since callers said what they routed there."""
-        ended = self.telemetry.receipts.ended
-        approximate = self.settings.models.approximate
-        routed = Routed(
-            self._lookup,
-            self.registry,
-            self.mirror,
-            self.speculation,
-            delays=Delays(),
-            clock=self.clock,
-            reached=self.limit_reached,
-            ended=lambda result: ended.update((result,)),
-            silent_ttls_s={model: each.ttl_s for model, each in approximate.items()},
-        )
-        routed.asked_before = self._asked_before
-        routed.sent = self.answers.sent
-        return routed
-
-    def _asked_before(self, request_id: str, tenant: str) -> LookupQuery | None:
-        answered = self.answers.find(request_id, tenant)
-        return None if answered is None else answered.query
-
     def _on_texts(self, chance: random.Random) -> tuple[Making, Asking, TextRemarks]:
         """What makes tokens of prompts told as text. Raises `SettingsError` where a file cannot be had."""
         limits, view = self.settings.limits, self._lookup.view
@@ -729,56 +651,9 @@ class Node:
         )
         return making, asking, TextRemarks(tokenizers, health)
 
-    def _on_collector(self, chance: random.Random) -> tuple[Tracing | None, dict[str, Sending | MetricSending]]:
-        """What makes spans, and what sends them and metrics; nothing where they are to go nowhere."""
-        wanted = self.settings.telemetry
-        if wanted.otlp_endpoint is None:
-            return None, {}
-        collector = Collector(wanted.otlp_endpoint, wanted.otlp_headers)
-        spans = Sending(
-            collector,
-            self.clock,
-            self.telemetry.spans,
-            reached=self.limit_reached,
-            say=self.source_log.say,
-        )
-        about = {"service.version": self.version().version, "service.instance.id": self._own_name()}
-        quick = random.Random(chance.getrandbits(128))  # noqa: S311 - ids of traces are no secret, and each lookup draws
-        tracing = Tracing(spans, self.clock, quick, ratio=wanted.trace_ratio, about=about)
-        if wanted.otlp_metrics_s is None:
-            return tracing, {"spans": spans}
-        writing = MetricWriting(self.telemetry, self.clock, {"service.name": SCOPE, **about})
-        metrics = MetricSending(
-            collector,
-            self.clock,
-            lambda: self._metric_requests(writing),
-            self.telemetry.exports,
-            every_s=wanted.otlp_metrics_s,
-            say=self.source_log.say,
-        )
-        return tracing, {"spans": spans, "metrics": metrics}
-
-    def _metric_requests(self, writing: MetricWriting) -> Iterator[bytes | None]:
-        self._measure()
-        return writing.requests(list(self.registry.sources.values()))
-
     def _own_name(self) -> str:
         """Of this process among all."""
         return replica_name(self.settings, socket.gethostname(), os.getpid())
-
-    def _on_feedback(self) -> tuple[Consistency, Distrust]:
-        """What compares answers with what engines really reused."""
-        settings = self.settings.feedback
-        feedback = Feedback(
-            self.registry,
-            self.answers,
-            self.clock,
-            resolve=lambda model, tenant: self._lookup.candidates(LookupQuery(model=model, tenant=tenant)).resolved,
-            limits=DriftLimits(settings.drift_min_samples, settings.drift_limit),
-            follows=self._follows,
-        )
-        consistency = Consistency(self.registry, self._lookup.view, feedback, self.answers, self.clock)
-        return consistency, Distrust(self.roster, clears=settings.drift_policy == "clear")
 
     def _on_store(self, url: str, chance: random.Random, secret: bytes) -> Replica:
         """The part of this process that has to do with the store."""
@@ -822,10 +697,7 @@ class Node:
             collects="collect" in settings.server.roles,
             secret_digest=_digest(secret),
         )
-        self._distrust.commands = replica.orders
-        hints = self.telemetry.receipts.hints
-        self.routed.hinted, replica.hints.hear = replica.hints.tell, self.routed.hear
-        replica.hints.count = lambda result, count: hints.update({result: count})
+        self.reporting.share(replica)
         self.ingest.touched = self._touched_on_store
         self.roster.appeared = replica.appeared
         self.roster.gone_for_good = replica.gone_for_good
@@ -837,7 +709,7 @@ class Node:
 
     def _note(self, key: SourceId, happening: Happening) -> None:
         self.history.note(key, happening)
-        self.consistency.feedback.happened(key, happening)
+        self.reporting.feedback.happened(key, happening)
 
     def _reshaped(self, _: SourceIndex) -> None:
         self.registry.version += 1
@@ -859,15 +731,12 @@ class Node:
                 await slices.run(self.source_log.look())
                 await slices.run(self.history.tidy(self.registry.sources))
                 self._say_refused()
-                await slices.run(self.staleness.sample())
-                await slices.run(self.consistency.feedback.tidy())
-                self.routed.look()
+                await slices.run(self.reporting.look())
                 look_for_lost_at = self.clock.now() + LOST_EVERY_S
             self.history.turn()
             self.mirror.removals.now = self.clock.now()  # of what the journal tells; ingest has its own moments
             busy = self.ingest.tidy_slice()
-            busy = self.speculation.tidy_slice(self.clock.now()) or busy
-            busy = self.answers.tidy() or busy
+            busy = self.reporting.tidy() or busy
             if self.roster.left and not busy:  # what departed sources held is freed: give it back to the system
                 self.roster.left = False
                 self.return_memory()
@@ -875,11 +744,6 @@ class Node:
             due = self.clock.now() + pause
             await asyncio.sleep(pause)
             self.telemetry.lagged(self.clock.now() - due)
-
-
-def _answer_options(settings: Settings) -> AnswerOptions:
-    kept = settings.feedback
-    return AnswerOptions(kept.answers_s, kept.answers_bytes, kept.prompt_s, kept.prompt_bytes)
 
 
 def _tier_ttls(settings: Settings) -> dict[Tier, float]:

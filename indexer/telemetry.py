@@ -211,6 +211,10 @@ class Telemetry:
         self._version = version
         self.per_source = per_source
 
+    def limit_reached(self, limit: str) -> None:
+        """Count it."""
+        self.limits_reached[limit] += 1
+
     def lagged(self, seconds: float) -> None:
         """So late the event loop was."""
         self.loop_lag_s = max(self.loop_lag_s, seconds)
