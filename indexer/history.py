@@ -7,10 +7,10 @@ without one it is all there is. Bounded: `KEPT` entries a source, and one a seco
 from __future__ import annotations
 
 from collections import deque
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from indexer.happenings import Entry, Gathering, pack_entry, unpack_entry
+from indexer.moments import utc_text
 from schemas.history import HistoryItem, HistoryNumbers
 
 if TYPE_CHECKING:
@@ -168,9 +168,8 @@ def since_registered(told: Sequence[Told]) -> list[Told]:
 def item_of(told: Told) -> HistoryItem:
     """As callers see it."""
     entry, happening = told.entry, told.entry.happening
-    at = datetime.fromtimestamp(entry.at_ms / 1000, UTC)
     return HistoryItem(
-        at=at.isoformat(timespec="milliseconds"),
+        at=utc_text(entry.at_ms / 1000),
         dp_rank=told.mark.rank,
         what=happening.what,
         cause=happening.cause,

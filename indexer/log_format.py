@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
 from indexer.log_lines import line_of
+from indexer.moments import utc_text
 
 TEXT_MAX: Final = 500
 """Of a name; a line is bounded, whatever an engine is called."""
@@ -31,7 +31,7 @@ class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One object, in one line."""
         event, names = line_of(record)
-        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        at = utc_text(record.created)
         said: dict[str, object] = {"ts": at.replace("+00:00", "Z"), "level": record.levelname.lower(), "event": event}
         named = {
             "source": names.get("source"),

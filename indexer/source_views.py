@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from indexer.index.counts import counts_of
 from indexer.index.reverse_map import Orphan
 from indexer.model import TIER_NAMES
+from indexer.moments import utc_text
 from indexer.source_words import listed_warnings, reason_in_words
 from indexer.telemetry import blocks_by_tier
 from schemas.rest import BlockView, GroupView, SourceView
@@ -164,5 +164,4 @@ def since_of(source: SourceIndex, view: Prepared, clock: Clock) -> str:
     began = max(source.since, source.state_seen[1])
     if view.state in {"stale", "down"} and alive_at is not None:
         began = alive_at
-    at = datetime.fromtimestamp(clock.wall_us() / 1e6, UTC) - timedelta(seconds=clock.now() - began)
-    return at.isoformat(timespec="milliseconds")
+    return utc_text(clock.wall_us() / 1e6 - (clock.now() - began))

@@ -10,7 +10,6 @@ a time; between two others may run, and what has changed by then is said.
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -20,6 +19,7 @@ from indexer.explain.facts import Facts
 from indexer.explain.lives import life_of
 from indexer.explain.missing import Missing, Question, whole_blocks
 from indexer.lookup_view import unknown_entry
+from indexer.moments import utc_text
 from schemas.explain import ExplainAnswer, MissingBlock, PodExplanation, RemovedBlock
 from schemas.lookup import PodEntry
 
@@ -201,10 +201,8 @@ class Explainer:
         )
 
     def _removed(self, gone: Gone) -> RemovedBlock:
-        at = datetime.fromtimestamp(self._clock.wall_us() / 1e6 - gone.ago_s, UTC)
-        return RemovedBlock(
-            at=at.isoformat(timespec="milliseconds"), ago_ms=int(gone.ago_s * 1_000), tier=gone.tier, group=gone.group
-        )
+        at = utc_text(self._clock.wall_us() / 1e6 - gone.ago_s)
+        return RemovedBlock(at=at, ago_ms=int(gone.ago_s * 1_000), tier=gone.tier, group=gone.group)
 
 
 def _of_rank(entries: Sequence[PodEntry], named: Sequence[str], dp_rank: int) -> list[PodEntry]:

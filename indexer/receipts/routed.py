@@ -16,6 +16,7 @@ from indexer.errors import BadRequestError, FieldIssue
 from indexer.index.walk import walk
 from indexer.model import DEFAULT_TENANT, TOKEN_BYTES
 from indexer.receipts.repeats import Repeats
+from indexer.receipts.whose import source_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
@@ -40,7 +41,6 @@ BLOCKS_MAX: Final = 8_192
 BLOCKS_LIMIT: Final = "receipts.blocks_of_one"
 PIECE: Final = 512
 """Blocks that are looked at in one step: 0.35 ms; the first of them, with the walk of 8,192 blocks, 0.6."""
-RANKS_NAMED: Final = 8
 _NO_HASHES: Final = np.empty(0, np.uint64)
 
 
@@ -112,7 +112,7 @@ class Routed:
         Raises `SourceUnknownError` and `BadRequestError`.
         """
         tenant = report.query.tenant or DEFAULT_TENANT
-        source = self._source_of(report, tenant)
+        source = source_of(self._registry, report.pod, report.dp_rank, tenant)
         key = None if report.request_id is None else (tenant, report.request_id, source.descriptor.id)
         if key is not None and self._told.has(key, self._clock.now()):
             return "repeated"
@@ -156,14 +156,6 @@ class Routed:
         self._delays.forget_others(self._registry.sources)
 
     # -- whose prompt, and which ---------------------------------------------------------------------------------------
-
-    def _source_of(self, report: RoutedReport, tenant: str) -> SourceIndex:
-        sources = self._registry.named(report.pod, report.dp_rank, tenant)
-        if len(sources) > 1:
-            ranks = ", ".join(str(each.descriptor.dp_rank) for each in sources[:RANKS_NAMED])
-            issue = FieldIssue("dp_rank", "required: the pod has several ranks", None, f"one of {ranks}")
-            raise BadRequestError("dp_rank.missing", [issue])
-        return sources[0]
 
     def _question(self, report: RoutedReport, tenant: str, source: SourceIndex) -> LookupQuery:
         """What tells the prompt, with the adapter that its model's name may mean."""

@@ -5,9 +5,9 @@ As this replica saw it: it knows of the lookups that it answered, and a report h
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from indexer.moments import utc_text
 from indexer.reports.causes import CAUSES
 from indexer.reports.feedback import AGES_AT, CAUSES_AT, NUMBERS, WIDTH
 from indexer.reports.sums import WINDOWS
@@ -88,7 +88,7 @@ class Consistency:
                 rows.append(self._row(source, sums, shown))
                 _add(totals.setdefault((described.model or "", described.tenant), {}), sums)
         return ConsistencyReport(
-            at=datetime.fromtimestamp(self._clock.wall_us() / 1e6, UTC).isoformat(timespec="milliseconds"),
+            at=utc_text(self._clock.wall_us() / 1e6),
             seen_s=int(self._clock.now() - self._began),
             answers=self._kept(tenant),
             totals=[

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from indexer.errors import BadRequestError, FieldIssue, NotRoutedError
 from indexer.model import DEFAULT_TENANT
+from indexer.receipts.whose import source_of
 from indexer.reports.causes import CAUSES, Compared, cause_of
 from indexer.reports.drift import Drift, DriftLimits
 from indexer.reports.sums import Sums
@@ -158,11 +159,7 @@ class Feedback:
             if answered is None or answered.routed is None:
                 raise NotRoutedError
             pod, dp_rank = answered.routed
-        found = self._registry.named(pod, dp_rank, tenant)
-        if len(found) > 1:
-            rule = f"required: the pod has {len(found)} ranks"
-            raise BadRequestError("dp_rank.missing", [FieldIssue("dp_rank", rule)])
-        return found[0]
+        return source_of(self._registry, pod, dp_rank, tenant)
 
     def _taken(self, report: FeedbackReport, source: SourceIndex, tenant: str) -> FeedbackResult:
         judged, second = self._of(source), int(self._clock.now())

@@ -7,12 +7,12 @@ this replica saw them, also of sources that another one owns.
 from __future__ import annotations
 
 from collections import Counter, deque
-from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
 from indexer.index.counts import ENDED_WAITING, Counts, counts_of
 from indexer.model import TIER_NAMES
+from indexer.moments import utc_text
 from indexer.reports.windows import Ages
 from indexer.source_views import since_of
 from indexer.source_words import listed_warnings, reason_in_words
@@ -158,7 +158,7 @@ class Staleness:
                 rows.append(self._row(source, view, told.get(key)))
         counts = Counter(row.state for row in rows)
         return StalenessReport(
-            at=datetime.fromtimestamp(self._clock.wall_us() / 1e6, UTC).isoformat(timespec="milliseconds"),
+            at=utc_text(self._clock.wall_us() / 1e6),
             seen_s=int(self._clock.now() - self._began),
             states=dict(sorted(counts.items())),
             sources=rows,
