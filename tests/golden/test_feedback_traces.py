@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from indexer.collect.sequence import Gap, SequenceTracker
-from indexer.decode.envelope import stamp
-from indexer.model import RawBatch
 from indexer.receipts.answered import AnswerOptions, Answers
 from indexer.reports.consistency import Consistency
 from indexer.reports.drift import DriftLimits
 from indexer.reports.feedback import Feedback
+from loadtest.trust.streams import losses
 from schemas.feedback import FeedbackReport
 from schemas.lookup import LookupQuery
 from tests.support.core import Core
 from tests.support.core_traces import NAMES, Recording, recording
+from tests.support.listener import Listener
 from tests.support.steps import done
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from api.demo.trace import TraceMessage
     from schemas.reports import ConsistencyFigures
 
 LOSSES: Final = (0.001, 0.05)
@@ -69,9 +66,7 @@ class Reported:
         core.ingest.happened = lambda source, happening: self.feedback.happened(source.descriptor.id, happening)
         self.consistency = Consistency(core.registry, core.lookup.view, self.feedback, answers, core.clock)
         self.pods = [str(pod.pod) for pod in recorded.header.pods]
-        self.sinks = [core.engine(pod).sink for pod in self.pods]
-        self.trackers = [SequenceTracker() for _ in self.pods]
-        self.lives = [0] * len(self.pods)
+        self.listeners = [Listener(core.engine(pod).sink) for pod in self.pods]
         self.expected = {pod: Compared() for pod in self.pods}
         self.results: Counter[str] = Counter()
 
@@ -81,7 +76,8 @@ class Reported:
         for number, probe in enumerate(self.recorded.probes):
             for place in range(position, probe.n):
                 if place not in self.lost:
-                    self._hear(self.recorded.messages[place])
+                    message = self.recorded.messages[place]
+                    self.listeners[message.pod].hear(message)
             position = probe.n
             self.core.clock.at += SECONDS_A_PROBE
             self.core.alive()
@@ -92,19 +88,6 @@ class Reported:
                 self.expected[pod].add(answer[pod].reusable_tokens, cached, best)
                 report = FeedbackReport(pod=pod, request_id=name, cached_tokens=cached, query=LookupQuery())
                 self.results[self.feedback.take(report)] += 1
-
-    def _hear(self, message: TraceMessage) -> None:
-        sink, tracker = self.sinks[message.pod], self.trackers[message.pod]
-        if message.life != self.lives[message.pod]:
-            self.lives[message.pod] = message.life
-            tracker = self.trackers[message.pod] = SequenceTracker()
-            sink.restart("sequence_went_back")
-        when = stamp(message.payload)
-        verdict = tracker.judge(message.sequence, when)
-        if isinstance(verdict, Gap):
-            sink.gap(verdict.first, verdict.last)
-        sink.apply(RawBatch(message.topic, message.sequence, message.payload))
-        tracker.advance(message.sequence, when)
 
     def figures(self) -> dict[str, ConsistencyFigures]:
         """By pod, of the day."""
@@ -145,9 +128,7 @@ def test_without_losses_every_answer_is_right(name: str) -> None:
 def test_with_losses_the_report_is_wrong_by_what_the_answers_are(share: float) -> None:
     """To the token, by pod; the gaps are the cause, and no source that is known to be in doubt drifts."""
     recorded = recording("eviction")
-    draw = random.Random(7)
-    lost = {number for number in range(len(recorded.messages)) if draw.random() < share}
-    reported = Reported(recorded, lost)
+    reported = Reported(recorded, losses(recorded.messages, share, 7))
 
     reported.play()
 

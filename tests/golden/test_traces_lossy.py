@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from indexer.collect.sequence import Gap, SequenceTracker
-from indexer.decode.envelope import stamp
-from indexer.model import RawBatch
 from schemas.lookup import LookupQuery
 from tests.support.core import Core, check_mirror
 from tests.support.core_traces import Recording, recording
+from tests.support.listener import Listener
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from api.demo.trace import Probe, TraceMessage
     from indexer.ingest import SourceSink
@@ -68,26 +66,20 @@ def bursts(recorded: Recording, seed: int) -> set[int]:
     return lost
 
 
-class Listener:
-    """One source's way in without replay: tracker and sink."""
+class NotingListener(Listener):
+    """Keeps the engine hashes that came."""
 
     def __init__(self, sink: SourceSink) -> None:
-        self.sink = sink
-        self.tracker = SequenceTracker()
+        super().__init__(sink)
         self.heard: set[int] = set()
 
     def hear(self, message: TraceMessage) -> None:
-        when = stamp(message.payload)
-        verdict = self.tracker.judge(message.sequence, when)
-        if isinstance(verdict, Gap):
-            self.sink.gap(verdict.first, verdict.last)
-        self.sink.apply(RawBatch(message.topic, message.sequence, message.payload))
-        self.tracker.advance(message.sequence, when)
+        super().hear(message)
         events = msgspec.msgpack.decode(message.payload)[1]
         self.heard.update(h for event in events if event["type"] == "BlockStored" for h in event["block_hashes"])
 
 
-def play(recorded: Recording, core: Core, listeners: list[Listener], lost: set[int]) -> Iterator[Probe]:
+def play(recorded: Recording, core: Core, listeners: Sequence[Listener], lost: set[int]) -> Iterator[Probe]:
     """Feeds what is not lost; yields each probe when its position is reached."""
     position = 0
     for probe in recorded.probes:
@@ -161,7 +153,7 @@ def test_more_is_lost_only_behind_blocks_never_heard_of(seed: int) -> None:
     lost = single_losses(recorded, seed)
     core, complete = Core(), Core()
     pods = [str(pod.pod) for pod in recorded.header.pods]
-    listeners = [Listener(core.engine(pod).sink) for pod in pods]
+    listeners = [NotingListener(core.engine(pod).sink) for pod in pods]
     truths = [complete.engine(pod) for pod in pods]
     true = unheard_tokens = other_tokens = position = 0
 
@@ -186,7 +178,7 @@ def test_more_is_lost_only_behind_blocks_never_heard_of(seed: int) -> None:
     assert other_tokens <= LOST_MAX * true
 
 
-def truths_never_heard(truth: Speaker, listener: Listener) -> set[int]:
+def truths_never_heard(truth: Speaker, listener: NotingListener) -> set[int]:
     """Token hashes that the engine holds and of which no message that arrived announced the block."""
     return {
         token_hash

@@ -10,48 +10,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from indexer.collect.sequence import Gap, Restart, SequenceTracker
-from indexer.decode.envelope import stamp
-from indexer.model import RawBatch
 from loadtest.trust.caches import Caches, Moment
 from loadtest.trust.judging import Figures, Told, Truth
 from loadtest.trust.lies import evictions_unsaid
 from loadtest.trust.recordings import Recorded, recorded
 from loadtest.trust.streams import altered, losses, without_removals
 from tests.support.core import Core
+from tests.support.listener import Listener
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from api.demo.trace import TraceMessage
-    from indexer.ingest import SourceSink
     from loadtest.trust.unsaid import Words
     from schemas.lookup import PodEntry
 
 LIAR = 1
 BLOCKS = 300
-
-
-class Listener:
-    """One source's way in: tracker and sink, as the collector without replay."""
-
-    def __init__(self, sink: SourceSink) -> None:
-        self.sink = sink
-        self.tracker = SequenceTracker()
-        self.life = 0
-        """Of the engine's process that was heard last."""
-
-    def hear(self, message: TraceMessage) -> None:
-        when = stamp(message.payload)
-        match self.tracker.judge(message.sequence, when):
-            case Gap(first, last):
-                self.sink.gap(first, last)
-            case Restart():
-                self.sink.restart("sequence_went_back")
-                self.tracker.forget()
-        self.life = message.life
-        self.sink.apply(RawBatch(message.topic, message.sequence, message.payload))
-        self.tracker.advance(message.sequence, when)
 
 
 class CarelessListener(Listener):

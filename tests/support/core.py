@@ -6,7 +6,7 @@ Wired as the node wires it, from the real parts; only time is the test's own.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import msgspec
 
@@ -23,15 +23,15 @@ from indexer.score.prefix import DEFAULT_WEIGHTS
 from schemas.lookup import Holding, LookupAnswer, LookupQuery, PodEntry
 from schemas.receipts import RoutedReport
 from tests.support.core_events import BLOCK, payload, prompt, stored, u32
+from tests.support.steps import done
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from indexer.index.source import SourceIndex
     from indexer.ingest import SourceSink
     from tests.support.core_options import CoreOptions
 
-T = TypeVar("T")
 WALL_US: Final = 1_700_000_000_000_000
 TIDY_SLICES_MAX: Final = 100_000
 
@@ -243,7 +243,7 @@ class Core:
         tokens = token_ids if token_ids is None or isinstance(token_ids, bytes) else u32(token_ids)
         asked = LookupQuery(tokens=tokens, **query)
         report = RoutedReport(pod=pod, dp_rank=dp_rank, request_id=request_id, of=of, query=asked)
-        return run_through(self.routed.take(report))
+        return done(self.routed.take(report))
 
     def tidy_receipts(self) -> None:
         """Housekeeping of what is expected, until there is none left."""
@@ -282,15 +282,6 @@ def fleet(*held: int, **descriptor: Any) -> Core:  # noqa: ANN401  passed on as 
         engine = core.engine("abcdefghijklmnop"[number], **descriptor)
         engine.say(*([stored(range(1, blocks + 1), prompt(blocks))] if blocks else []))
     return core
-
-
-def run_through(steps: Generator[None, None, T]) -> T:
-    """All steps at once, and what they return."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return cast("T", end.value)
 
 
 def reasons(answer: Answer) -> dict[str, str | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -29,9 +29,10 @@ from indexer.store.segments import Field, Placed, encode_field, encode_value
 from tests.support.following import PlainShelves
 from tests.support.hand_owner import FACTS, TIERS, descriptor_of
 from tests.support.owning import POD
+from tests.support.steps import done
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Mapping
 
     from indexer.index.source import SourceIndex
     from indexer.model import Bound, SourceId
@@ -40,20 +41,10 @@ if TYPE_CHECKING:
     from indexer.partitions.reading import Reading
     from indexer.store.commands import Verb
 
-T = TypeVar("T")
 NOW: Final = 1_000.0
 NEVER_DUE: Final = 1e9
 EPOCH: Final = 5
 FIRST: Final = Position(EPOCH, 1)
-
-
-def run(steps: Generator[None, None, T]) -> T:
-    """All steps of a generator."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
 
 
 def registry_of(*sources: SourceId) -> dict[bytes, bytes]:
@@ -91,7 +82,7 @@ class Fed:
 
     def begin(self, *sources: SourceId, position: Position = FIRST) -> None:
         """Where the partition stands, with these registered. What is asked to be read is forgotten: see `reading`."""
-        run(self.partition.begin(Survey(position, b"0-0", registry_of(*sources)), self.now))
+        done(self.partition.begin(Survey(position, b"0-0", registry_of(*sources)), self.now))
         self.partition.sources.take_wanted()
 
     def hear(self, entry: Entry) -> None:
@@ -100,7 +91,7 @@ class Fed:
 
     def hear_raw(self, entry_id: bytes, fields: dict[bytes, bytes]) -> None:
         """An entry as the stream has it."""
-        run(self.partition.hear([(entry_id, fields)], self.now))
+        done(self.partition.hear([(entry_id, fields)], self.now))
 
     def change(
         self,
@@ -135,7 +126,7 @@ class Fed:
         """The next command of the control stream."""
         self._commands += 1
         fields = {b"v": verb.encode(), b"s": source_name(of), b"g": b"%d" % generation, b"d": descriptor}
-        run(self.partition.obey([(b"1-%d" % self._commands, fields)]))
+        done(self.partition.obey([(b"1-%d" % self._commands, fields)]))
 
     # -- what is read --------------------------------------------------------------------------------------------------
 
@@ -172,7 +163,7 @@ class Fed:
     def was_read(self, reading: Reading, until: Position | None = None, of: SourceId = POD) -> None:
         """What was begun by hand is read whole."""
         until = until or self.partition.position
-        run(self.partition.has_read(self.followed(of), reading, until, NEVER_DUE))
+        done(self.partition.has_read(self.followed(of), reading, until, NEVER_DUE))
 
     def has_no_copy(self, state: SourceState | None, of: SourceId = POD) -> None:
         """There is nothing whole to be read."""

@@ -13,6 +13,7 @@ from schemas.rpc.otlp.v1.otlp_pb2 import ExportMetricsRequest, NumberPoint
 from tests.support.core import Core
 from tests.support.core_events import prompt, stored
 from tests.support.otlp_collector import samples_of
+from tests.support.steps import done
 
 # `encode_metrics` of opentelemetry-exporter-otlp-proto-common 1.45.2 on what `_families` below tells.
 OFFICIAL = bytes.fromhex(
@@ -101,13 +102,7 @@ class Written:
         next(each for each in contents if each is not None)
 
     def scraped(self) -> dict[str, float]:
-        steps = self.telemetry.text(self._sources)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                lines = end.value.decode().splitlines()
-                break
+        lines = done(self.telemetry.text(self._sources)).decode().splitlines()
         pairs = (each.rpartition(" ") for each in lines if not each.startswith("#"))
         return {name: float(value) for name, _, value in pairs}
 

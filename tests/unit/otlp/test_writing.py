@@ -21,6 +21,7 @@ from opentelemetry.trace import (
 
 from indexer.otlp.writing import not_taken, request_of
 from schemas.rpc.otlp.v1.otlp_pb2 import ExportTraceRequest, ExportTraceResponse
+from tests.support.steps import done
 
 # `encode_spans` of opentelemetry-exporter-otlp-proto-common 1.45.2 on the spans of `_spans` below.
 OFFICIAL = bytes.fromhex(
@@ -78,13 +79,7 @@ def _spans() -> list[ReadableSpan]:
 
 
 def _request() -> bytes:
-    steps = request_of(_spans())
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            written: bytes = end.value
-            return written
+    return done(request_of(_spans()))
 
 
 def test_it_is_what_opentelemetry_writes_itself() -> None:

@@ -20,9 +20,10 @@ from indexer.store.entries import (
 )
 from indexer.store.layout import source_name
 from indexer.store.loading import SourceState
-from tests.support.fed_partition import EPOCH, Fed, fields_of, run
+from tests.support.fed_partition import EPOCH, Fed, fields_of
 from tests.support.hand_owner import FACTS, facts_of
 from tests.support.owning import POD
+from tests.support.steps import done
 
 OTHER = SourceId("pod-2", 1)
 NAME = source_name(POD)
@@ -97,7 +98,7 @@ def test_what_is_left_of_a_change_is_not_entered_into_a_later_generation() -> No
     assert "syncing" == fed.state()
 
     fed.partition.sources.by_name[NAME].turned(8)
-    run(steps)
+    done(steps)
 
     assert ({}, 8, False) == (fed.shown(), fed.source().facts.generation, fed.source().facts.in_part)
 
@@ -538,5 +539,5 @@ def test_what_counts_as_a_clear_is_told() -> None:
     """By the nonce of its command; others are not."""
     fed = loaded()
     fields = {b"v": b"clear", b"s": NAME, b"g": b"9", b"d": b""}
-    run(fed.partition.obey([(b"1-1", fields), (b"1-2", fields | {b"c": b"n1"})]))
+    done(fed.partition.obey([(b"1-1", fields), (b"1-2", fields | {b"c": b"n1"})]))
     assert [b"n1"] == fed.shelves.cleared

@@ -8,8 +8,9 @@ from indexer.model import SourceId
 from indexer.store.entries import Position, Reasserted, Turned
 from indexer.store.layout import source_name
 from indexer.store.loading import SourceState
-from tests.support.fed_partition import Fed, registration, registry_of, run
+from tests.support.fed_partition import Fed, registration, registry_of
 from tests.support.owning import POD
+from tests.support.steps import done
 
 OTHER = SourceId("pod-2", 1)
 NAME = source_name(POD)
@@ -104,7 +105,7 @@ def test_commands_from_before_the_registry_was_read_change_nothing() -> None:
         fed.obey(verb, generation, registration(POD))  # type: ignore[arg-type]  # of the verbs
         assert ("live", {1: 1, 2: 3}) == (fed.state(), fed.shown())
     assert fed.partition.registry_due
-    run(fed.partition.sources.register_all(registry_of(POD), fed.now))
+    done(fed.partition.sources.register_all(registry_of(POD), fed.now))
     assert ("live", {1: 1, 2: 3}) == (fed.state(), fed.shown())
 
 
@@ -115,7 +116,7 @@ def test_a_removal_that_crossed_a_restart() -> None:
     fed.change(9, 0, {5: 1})
     fed.obey("remove", 8)
     assert fed.partition.registry_due
-    run(fed.partition.sources.register_all({}, fed.now))
+    done(fed.partition.sources.register_all({}, fed.now))
 
     assert {} == fed.registry.sources
 
@@ -125,8 +126,8 @@ def test_a_removal_that_crossed_a_restart_and_was_taken_back() -> None:
     fed = loaded()
     fed.hear(Turned(NAME, 9))
     fed.obey("remove", 8)
-    run(fed.partition.sources.register_all(registry_of(POD), fed.now))
-    run(fed.partition.sources.register_all({}, fed.now))
+    done(fed.partition.sources.register_all(registry_of(POD), fed.now))
+    done(fed.partition.sources.register_all({}, fed.now))
 
     assert [POD] == list(fed.registry.sources)
 
@@ -211,7 +212,7 @@ def test_a_registration_that_cannot_be_read_costs_nobody_else_theirs() -> None:
     """It is counted, and the registry is read again when a command is not understood."""
     fed = loaded()
     registry = {**registry_of(OTHER), NAME: b"?", b"pod-9#0": registration(POD)}
-    run(fed.partition.sources.register_all(registry, fed.now))
+    done(fed.partition.sources.register_all(registry, fed.now))
 
     assert {POD, OTHER} == set(fed.registry.sources)
     assert {"registration": 2} == fed.partition.sources.refusals

@@ -12,8 +12,9 @@ from indexer.receipts.repeats import REPEATED_S
 from indexer.source_words import reason_in_words
 from schemas.lookup import LookupQuery
 from schemas.receipts import RoutedReport
-from tests.support.core import Core, run_through
+from tests.support.core import Core
 from tests.support.core_events import CLEARED, prompt, removed, stored, u32
+from tests.support.steps import done
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -357,8 +358,8 @@ def test_of_a_long_prompt_all_is_expected_in_many_steps(what: dict[str, object])
     steps = core.routed.take(report)
     next(steps)
     assert 0 == core.speculation.blocks
-    assert "repeated" == run_through(core.routed.take(report))
-    assert "expected" == run_through(steps)
+    assert "repeated" == done(core.routed.take(report))
+    assert "expected" == done(steps)
     assert 2_000 == core.speculation.blocks
     assert {"a": 8_000} == {entry.pod: entry.speculative_tokens for entry in core.lookup.answer(query).pods}
 
@@ -376,7 +377,7 @@ def test_of_an_engine_that_ends_while_it_is_looked_at_nothing_is_expected(how: s
         core.remove("a")
         core.engine("b" if how == "removal" else "a").say(stored([99], KNOWN))
 
-    assert "not_placed" == run_through(steps)
+    assert "not_placed" == done(steps)
     assert core.speculation.is_empty
 
 
