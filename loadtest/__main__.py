@@ -7,7 +7,7 @@
     dynamo                              lookups beside Dynamo's own indexer, from its wheel
     trust                               whether answers can be trusted while parts fail; fails where they cannot
     bench                               what each stage costs, for finding out where time goes
-    all                                 the five above, in less than 25 minutes
+    all                                 the five of the first line, in less than 25 minutes
     load                                lookups and ingest alone
     redis                               the seven of Redis mode
     report                              the tables of all results; with --readme into RESULTS.md, some into the README,

@@ -311,6 +311,7 @@ _CHOSEN: Final = ("lookups", "doors", "dynamo")
 MAIN_FAULTS: Final = frozenset(
     {
         "nothing lost",
+        "0.1% of messages lost",
         "1.0% of messages lost",
         "5.0% of messages lost",
         "engines killed",
@@ -321,6 +322,7 @@ MAIN_FAULTS: Final = frozenset(
         "another block size told always",
         "no removals told, capacity known",
         "no removals told, capacity unknown",
+        "no removals told of the cpu tier",
     }
 )
 """Those that the README shows, of the scenario `trust`."""

@@ -42,8 +42,11 @@ class Served:
         ready, _, _ = select.select([self._process.stdout], [], [], START_MAX_S)
         found = re.search(r"http://[0-9.:]+", self._process.stdout.readline()) if ready else None
         if found is None:
-            self.kill()
-            raise AssertionError("the service did not start")
+            self._process.kill()
+            self._process.wait(END_MAX_S)
+            said = self._said()
+            self._end()
+            raise AssertionError(f"the service did not start: {said}")
         self.url = found[0]
         return self
 
@@ -57,7 +60,7 @@ class Served:
         self._process.kill()
         self._end()
 
-    def said(self) -> str:
+    def _said(self) -> str:
         """The end of its log."""
         self._log.seek(0)
         return self._log.read()[-LOG_BYTES:]
