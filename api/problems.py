@@ -131,6 +131,20 @@ def fault() -> RequestRefused:
     )
 
 
+def counted_refusal(
+    error: Exception,
+    reached: Callable[[str], None],
+    denied: Callable[[int, str], None],
+    request_id: str | None = None,
+    traceparent: bytes | str | None = None,
+) -> RequestRefused:
+    """As `refusal_of`, for whoever answers it: counted as a limit that was reached, or a denial, where it is one."""
+    refusal = refusal_of(error, request_id, traceparent)
+    count_limit(refusal, reached)
+    count_denial(refusal, denied)
+    return refusal
+
+
 def count_limit(refusal: RequestRefused, reached: Callable[[str], None]) -> None:
     """Count the limit that a request was refused for, where only the refusal tells. Others are counted where met."""
     limit = _LIMITS.get(refusal.code)

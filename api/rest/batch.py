@@ -21,7 +21,7 @@ from starlette.responses import Response
 from api.access.caller import Caller, tenant_of
 from api.admission import Shares
 from api.ports import Encoding, NodePort
-from api.problems import count_denial, count_limit, fault, problem_of, refusal_of
+from api.problems import counted_refusal, fault, problem_of
 from api.rest.batch_body import BatchBodies
 from api.rest.exchange import Exchange, caller_of, sharer_of
 from api.rest.header_options import add_header_options
@@ -164,9 +164,8 @@ class BatchRoute:
             out.took_us = int((time.perf_counter() - started) * 1e6)
             state = out.state
         except Exception as error:  # noqa: BLE001 - as in reading
-            refusal = refusal_of(error, item.request_id, headers.get(b"traceparent"))
-            count_limit(refusal, self._node.limit_reached)
-            count_denial(refusal, self._node.access_refused)
+            reached, denied = self._node.limit_reached, self._node.access_refused
+            refusal = counted_refusal(error, reached, denied, item.request_id, headers.get(b"traceparent"))
             out = problem_of(refusal, item.request_id)
             code = out.status
         encoded = msgspec.Raw(_ENCODE[encoding](out))

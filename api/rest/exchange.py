@@ -15,7 +15,7 @@ from starlette.types import Scope
 from api.access.caller import ANYONE, Caller, sharer_of_token
 from api.admission import LOCAL, peer_of
 from api.ports import Encoding
-from api.problems import RequestRefused, count_denial, count_limit, problem_response, refusal_of
+from api.problems import RequestRefused, counted_refusal, problem_response
 from api.rest.body import BodyReader
 from api.rest.media import ANSWER_TYPES, answer_encoding, body_form
 from api.rest.request_ids import RequestIds
@@ -75,9 +75,8 @@ class Exchange:
     def refuse(self, request: Request, error: Exception) -> Response:
         """The problem that says why not."""
         request_id = self.request_id(request)
-        refusal = refusal_of(error, request_id, dict(request.headers.raw).get(b"traceparent"))
-        count_limit(refusal, self._reached)
-        count_denial(refusal, self._denied)
+        traceparent = dict(request.headers.raw).get(b"traceparent")
+        refusal = counted_refusal(error, self._reached, self._denied, request_id, traceparent)
         status, headers, body = problem_response(refusal, request_id)
         return Response(body, status, {name.decode(): value.decode() for name, value in headers})
 

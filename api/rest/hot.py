@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from api.access.access import Access
 from api.access.caller import Caller, require, tenant_of
 from api.ports import Encoding, NodePort
-from api.problems import RequestRefused, count_denial, count_limit, problem_response, refusal_of
+from api.problems import RequestRefused, counted_refusal, problem_response
 from api.rest.body import BodyReader, CallerGone, is_coded
 from api.rest.exchange import CALLER, sharer_of
 from api.rest.heads import Reply
@@ -163,7 +163,6 @@ class LookupRoute:
 
     def _refusal(self, error: Exception, headers: Mapping[bytes, bytes]) -> Reply:
         request_id = self._request_ids.of(headers.get(b"x-request-id"))
-        refusal = refusal_of(error, request_id, headers.get(b"traceparent"))
-        count_limit(refusal, self._node.limit_reached)
-        count_denial(refusal, self._node.access_refused)
+        reached, denied = self._node.limit_reached, self._node.access_refused
+        refusal = counted_refusal(error, reached, denied, request_id, headers.get(b"traceparent"))
         return problem_response(refusal, request_id)
