@@ -144,7 +144,7 @@ class LookupRequests:
         self, form: BodyForm, body: bytes, query_string: bytes, headers: Mapping[bytes, bytes], *, hashing: bool = False
     ) -> LookupRequest:
         """As `parse`, by the decoder that takes everything and explains what it refuses."""
-        if len(body) > LOOKED_AT_BYTES and form != "ids":
+        if form != "ids":
             self.look_over(form, body)
         prompt = _bytes(body) if form == "ids" else _strict(form, body)
         options = prompt.options
@@ -163,6 +163,8 @@ class LookupRequests:
 
     def look_over(self, form: BodyForm, body: bytes) -> None:
         """Refuse what no decoding could make good: each number is an object, made while the event loop waits."""
+        if len(body) <= LOOKED_AT_BYTES:
+            return
         if form == "json":
             if body.count(b",") > self._tokens_max + OTHER_COMMAS_MAX:
                 raise _too_many(self._tokens_max)
@@ -221,13 +223,7 @@ def _strict(form: BodyForm, body: bytes) -> _Prompt:
         request, hashes = _decoded(form, body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise why_not(LookupBody if form == "json" else PackedLookupBody, form, body, error) from None
-    ids = request.token_ids
-    if ids is None:
-        tokens = None
-    elif isinstance(ids, bytes):
-        tokens = token_image(ids, "token_ids")
-    else:
-        tokens = struct.pack(f"<{len(ids)}I", *ids)
+    tokens = None if request.token_ids is None else token_image(request.token_ids, "token_ids")
     if hashes is None and request.block_hashes is not None:
         hashes = told_hashes(request.block_hashes)
     if hashes is not None and len(hashes) > QUERY_HASHES_MAX:
@@ -258,10 +254,10 @@ def told_hashes(given: bytes | list[int | str]) -> Sequence[int]:
         if len(given) % HASH_BYTES:
             rule = f"little-endian u64 hashes: a length divisible by {HASH_BYTES}"
             raise BadRequestError("block_hashes.bad_length", [FieldIssue("block_hashes", rule, f"{len(given)} bytes")])
-        return hashes_of(given, "<u8")
-    if len(given) > QUERY_HASHES_MAX:
-        raise _too_many_hashes(len(given))
-    return _hash_values(given)
+    count = len(given) // HASH_BYTES if isinstance(given, bytes) else len(given)
+    if count > QUERY_HASHES_MAX:
+        raise _too_many_hashes(count)
+    return hashes_of(given, "<u8") if isinstance(given, bytes) else _hash_values(given)
 
 
 def _too_many(tokens_max: int) -> BadRequestError:
@@ -274,12 +270,14 @@ def _too_many_hashes(count: int) -> BadRequestError:
     return BadRequestError("block_hashes.too_many", [issue])
 
 
-def token_image(body: bytes, field: str) -> bytes:
-    """Bytes that are token ids. Raises `BadRequestError`."""
-    if len(body) % TOKEN_BYTES:
+def token_image(given: bytes | list[int], field: str) -> bytes:
+    """Token ids as a body tells them, as bytes. Raises `BadRequestError`."""
+    if not isinstance(given, bytes):
+        return struct.pack(f"<{len(given)}I", *given)
+    if len(given) % TOKEN_BYTES:
         rule = f"little-endian u32 token ids: a length divisible by {TOKEN_BYTES}"
-        raise BadRequestError("token_ids.bad_length", [FieldIssue(field=field, rule=rule, got=f"{len(body)} bytes")])
-    return body
+        raise BadRequestError("token_ids.bad_length", [FieldIssue(field=field, rule=rule, got=f"{len(given)} bytes")])
+    return given
 
 
 _HASH_RULE: Final = "a whole number, -2^63..2^64-1 or 1..16 hexadecimal digits"

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from api.admission import Shares
 from api.ports import NodePort
-from api.problems import count_denial, count_limit, problem_of, refusal_of
+from api.problems import counted_refusal, problem_of
 from api.rest.exchange import Exchange, caller_of, sharer_of
 from api.rest.feedback_report import feedback_report
 from api.rest.limits import RestLimits
@@ -103,7 +103,5 @@ class ReceiptRoutes:
             return ReportsTaken(accepted=len(bodies) - len(problems), items=problems)
 
     def _problem(self, error: Exception, index: int, request_id: str) -> ItemProblem:
-        refusal = refusal_of(error)
-        count_limit(refusal, self._node.limit_reached)
-        count_denial(refusal, self._node.access_refused)
+        refusal = counted_refusal(error, self._node.limit_reached, self._node.access_refused, request_id)
         return ItemProblem(**msgspec.structs.asdict(problem_of(refusal, request_id)), index=index)

@@ -1,15 +1,21 @@
-"""Bodies of what callers report: one report, or an array of them, each still as it was sent. Pure."""
+"""Bodies of what callers report: an array of reports, each still as it was sent, and one, decoded. Pure."""
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from api.rest.lookup_request import LookupRequests
 from api.rest.media import BodyForm
+from api.rest.prompt_text import TEXT_FIELDS
 from api.rest.why_not import why_not
 from indexer.errors import BadRequestError, FieldIssue
 from schemas.receipts import REPORTS_MAX
+
+Plain = TypeVar("Plain")
+Packed = TypeVar("Packed")
 
 _ABSENT: Final = msgspec.Raw()
 _TOO_MANY: Final = "at most length"
@@ -53,3 +59,23 @@ def _is_alone(form: BodyForm, body: bytes) -> bool:
     if form == "json":
         return body[:64].lstrip(_BLANK)[:1] == b"{"
     return bool(body) and (_MAP_MIN <= body[0] <= _MAP_MAX or body[0] in _MAPS)
+
+
+def report_decoder(
+    plain: type[Plain], packed: type[Packed], instead: str
+) -> Callable[[LookupRequests, BodyForm, bytes], Plain | Packed]:
+    """What makes one report of its body: `plain` of JSON, `packed` of MessagePack. Raises as `reports_in`.
+
+    `instead`: what to do for who tells a prompt as text, which no report takes.
+    """
+    hints = {name: FieldIssue(name, "no text is taken here", hint=instead) for name in TEXT_FIELDS}
+    of_json, of_msgpack = msgspec.json.Decoder(plain).decode, msgspec.msgpack.Decoder(packed).decode
+
+    def decode(requests: LookupRequests, form: BodyForm, body: bytes) -> Plain | Packed:
+        requests.look_over(form, body)
+        try:
+            return of_json(body) if form == "json" else of_msgpack(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise why_not(plain if form == "json" else packed, form, body, error, hints) from None
+
+    return decode

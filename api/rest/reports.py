@@ -16,10 +16,10 @@ from api.ports import NodePort
 from api.rest.consistency_sheet import CONSISTENCY_COLUMNS, consistency_lines
 from api.rest.exchange import Exchange, caller_of
 from api.rest.query_options import options_from_query
+from indexer.model import TIER_NAMES
 from schemas.reports import ConsistencyFilters, StalenessFilters, StalenessRow
 
 CSV: Final = "text/csv; charset=utf-8; header=present"
-TIERS: Final = ("gpu", "cpu", "storage", "remote", "unknown")
 _BEGINS_FORMULA: Final = tuple("=+-@\t\r")
 """What a spreadsheet would take for a formula; names may come from whoever registers."""
 
@@ -87,7 +87,7 @@ def _columns(kind: type[msgspec.Struct], path: str = "") -> Iterator[str]:
         name = f"{path}.{field.encode_name}" if path else field.encode_name
         if field.name == "tiers":
             tier = field.type.__args__[1]
-            for each in TIERS:
+            for each in TIER_NAMES:
                 yield from _columns(tier, f"{name}.{each}")
         elif isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
             yield from _columns(field.type, name)

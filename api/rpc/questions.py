@@ -33,6 +33,7 @@ KEPT_OPTIONS_MAX: Final = 1_024
 """Sets of options whose meaning is kept, and the longest of them, in bytes."""
 
 _LE_U32: Final = np.dtype("<u4")
+_LE_U64: Final = np.dtype("<u8")
 _LISTS: Final = ("pods", "pod_roles")
 _JSON: Final = {f"{name}_json": name for name in ("messages", "tools", "documents", "chat_template_kwargs")}
 """Fields that hold a part of a chat request as JSON, and what REST calls that part."""
@@ -72,7 +73,7 @@ class Questions:
 
     def _plain(self, message: LookupRequest) -> tuple[LookupQuery, str] | None:
         """None: not plain, or not right, which is the strict way's to say."""
-        label, tokens = image_of(message)
+        label, tokens = _image(message)
         if tokens is None or len(tokens) % TOKEN_BYTES or len(tokens) > self._image_max:
             return None
         salt = message.cache_salt if message.HasField("cache_salt") else None
@@ -106,7 +107,7 @@ def parsed(kind: type[Parsed], data: bytes) -> Parsed:
         raise RequestRefused(HTTPStatus.BAD_REQUEST, "body.not_protobuf", f"the message is no {what}") from None
 
 
-def image_of(message: LookupRequest | RoutedReport | ReuseReport) -> tuple[str, bytes | None]:
+def _image(message: LookupRequest | RoutedReport | ReuseReport) -> tuple[str, bytes | None]:
     """The tokens and the label of their form; None where they are not told by ids, or twice."""
     if message.HasField("token_bytes"):
         return "bytes", None if message.token_ids else message.token_bytes
@@ -121,23 +122,23 @@ def _body(message: LookupRequest) -> dict[str, object]:
     for name in _LISTS:
         if values := list(getattr(message, name)):
             body[name] = values
-    if items := message.mm_items:
-        body["mm_items"] = [{"hash": item.hash, "offset": item.offset, "length": item.length} for item in items]
     if message.min_sequence:
         body["min_sequence"] = dict(message.min_sequence)
     body |= {part: _json(name, getattr(message, name)) for name, part in _JSON.items() if message.HasField(name)}
-    return body | _prompt(message)
+    return body | prompt_of(message)
 
 
-def _prompt(message: LookupRequest) -> dict[str, object]:
-    """What tells the prompt, where that is no text."""
+def prompt_of(message: LookupRequest | RoutedReport | ReuseReport) -> dict[str, object]:
+    """What tells the prompt, where that is no text, as REST has it. Raises `BadRequestError`."""
     body: dict[str, object] = {}
+    if items := message.mm_items:
+        body["mm_items"] = [{"hash": item.hash, "offset": item.offset, "length": item.length} for item in items]
     if message.block_hashes:
-        body["block_hashes"] = list(message.block_hashes)
+        body["block_hashes"] = np.asarray(message.block_hashes, _LE_U64).tobytes()
     if message.token_ids and message.HasField("token_bytes"):
         issue = FieldIssue("token_ids", "exactly one of token_ids, token_bytes", "both")
         raise BadRequestError("prompt.exactly_one", [issue])
-    image = image_of(message)[1]
+    image = _image(message)[1]
     if image is not None:
         body["token_ids"] = image
     return body

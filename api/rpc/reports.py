@@ -1,6 +1,6 @@
-"""`ReportRouted`: what `POST /v1/routed` takes, as messages. Translation only: each is read as REST reads its own.
+"""`ReportRouted` and `ReportReuse`: what `POST /v1/routed` and `/v1/feedback` take, as messages. Translation only.
 
-Reports are read in turns that others have on the loop between two of them.
+Rules and words are REST's. Reports are read in turns that others have on the loop between two of them.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from api.problems import count_limit, refusal_of
-from api.rest.receipts import REFUSED, ROUTED_RESULTS
+from api.problems import counted_refusal
+from api.rest.feedback_report import feedback_report
+from api.rest.receipts import FEEDBACK_RESULTS, REFUSED, ROUTED_RESULTS
 from api.rest.routed_report import routed_report
-from api.rpc.questions import image_of, parsed
+from api.rpc.questions import parsed, prompt_of
 from api.rpc.statuses import problem_of
 from indexer.clock import SystemClock
 from indexer.errors import BadRequestError, FieldIssue
@@ -21,6 +22,8 @@ from indexer.slices import Slices
 from schemas.receipts import REPORTS_MAX
 from schemas.rpc.kvindexer.v1.kvindexer_pb2 import (
     RefusedReport,
+    ReportReuseRequest,
+    ReportReuseResponse,
     ReportRoutedRequest,
     ReportRoutedResponse,
     ReuseReport,
@@ -28,12 +31,16 @@ from schemas.rpc.kvindexer.v1.kvindexer_pb2 import (
 )
 
 if TYPE_CHECKING:
-    from api.access.caller import Caller
+    from collections.abc import Awaitable, Callable, Sequence
+
     from api.ports import NodePort
     from api.rest.lookup_request import LookupRequests
     from api.rpc.calls import Calls
     from api.rpc.limits import RpcLimits
     from api.rpc.statuses import Context
+
+    Take = Callable[[bytes], Awaitable[None]]
+    """One report, as REST has its body. Raises what it is refused for."""
 
 _SCALARS: Final = {
     kind: tuple(field.name for field in kind.DESCRIPTOR.fields if field.has_presence and field.name != "token_bytes")
@@ -55,35 +62,64 @@ class Reports:
         """`ReportRouted`."""
         try:
             self._calls.hold(self._calls.others, context, "calls.too_many", "calls of such methods")
-            caller = self._calls.caller(context, "report")
-            return (await self._routed(parsed(ReportRoutedRequest, data), caller)).SerializeToString()
+            caller, tokens_left = self._calls.caller(context, "report"), self._tokens
+            answer = ReportRoutedResponse(results=dict.fromkeys(ROUTED_RESULTS, 0))
+
+            async def take(body: bytes) -> None:
+                nonlocal tokens_left
+                report = routed_report(self._requests, "msgpack", body, caller, tokens_left)
+                tokens_left -= len(report.query.tokens or b"") // TOKEN_BYTES
+                answer.results[await self._node.report_routed(report)] += 1
+
+            items = parsed(ReportRoutedRequest, data).items
+            answer.refused.extend(await self._each(items, take, lambda: self._node.count_routed(REFUSED)))
+            answer.accepted = len(items) - len(answer.refused)
+            return answer.SerializeToString()
         except Exception as error:  # noqa: BLE001 - answers for a fault of ours, too
             await self._calls.refuse(context, error)
             return b""  # never comes to it
 
-    async def _routed(self, message: ReportRoutedRequest, caller: Caller) -> ReportRoutedResponse:
-        if len(message.items) > REPORTS_MAX:
+    async def report_reuse(self, data: bytes, context: Context) -> bytes:
+        """`ReportReuse`."""
+        try:
+            self._calls.hold(self._calls.others, context, "calls.too_many", "calls of such methods")
+            caller, tokens_left = self._calls.caller(context, "report"), self._tokens
+            answer = ReportReuseResponse(results=dict.fromkeys(FEEDBACK_RESULTS, 0))
+
+            async def take(body: bytes) -> None:
+                nonlocal tokens_left
+                report = feedback_report(self._requests, "msgpack", body, caller, tokens_left)
+                tokens_left -= len(report.query.tokens or b"") // TOKEN_BYTES
+                answer.results[self._node.take_feedback(report)] += 1
+
+            items = parsed(ReportReuseRequest, data).items
+            answer.refused.extend(await self._each(items, take, self._node.feedback_refused))
+            answer.accepted, answer.joined = len(items) - len(answer.refused), answer.results["joined"]
+            return answer.SerializeToString()
+        except Exception as error:  # noqa: BLE001 - as above
+            await self._calls.refuse(context, error)
+            return b""
+
+    async def _each(
+        self, items: Sequence[RoutedReport | ReuseReport], take: Take, refused: Callable[[], None]
+    ) -> list[RefusedReport]:
+        """Those that were not taken, with why. Raises `BadRequestError` where they are too many."""
+        if len(items) > REPORTS_MAX:
             issue = FieldIssue("items", f"at most {REPORTS_MAX} reports", hint="send several requests")
             raise BadRequestError("reports.too_many", [issue])
-        slices, answer, tokens_left = Slices(SystemClock()), ReportRoutedResponse(), self._tokens
-        answer.results.update(dict.fromkeys(ROUTED_RESULTS, 0))
-        name = self._calls.request_ids.of(None)
-        for index, item in enumerate(message.items):
+        name, slices = self._calls.request_ids.of(None), Slices(SystemClock())
+        problems: list[RefusedReport] = []
+        for index, item in enumerate(items):
             try:
-                report = routed_report(self._requests, "msgpack", _pack(body_of(item)), caller, tokens_left)
-                tokens_left -= len(report.query.tokens or b"") // TOKEN_BYTES
-                answer.results[await self._node.report_routed(report)] += 1
-                answer.accepted += 1
+                await take(_pack(body_of(item)))
             except Exception as error:  # noqa: BLE001 - a fault of ours, too, is this report's alone
-                answer.refused.append(self._refused(index, error, f"{name}.{index}"))
+                refused()
+                problems.append(self._refused(error, index, f"{name}.{index}"))
             await slices.turn()
-        return answer
+        return problems
 
-    def _refused(self, index: int, error: Exception, request_id: str) -> RefusedReport:
-        refusal = refusal_of(error)
-        count_limit(refusal, self._node.limit_reached)
-        self._calls.count_denial(refusal)
-        self._node.count_routed(REFUSED)
+    def _refused(self, error: Exception, index: int, request_id: str) -> RefusedReport:
+        refusal = counted_refusal(error, self._node.limit_reached, self._node.access_refused, request_id)
         return RefusedReport(index=index, problem=problem_of(refusal, request_id))
 
 
@@ -94,14 +130,4 @@ def body_of(message: RoutedReport | ReuseReport) -> dict[str, object]:
     }
     if message.pod:
         body["pod"] = message.pod
-    if items := message.mm_items:
-        body["mm_items"] = [{"hash": item.hash, "offset": item.offset, "length": item.length} for item in items]
-    if message.block_hashes:
-        body["block_hashes"] = list(message.block_hashes)
-    if message.token_ids and message.HasField("token_bytes"):
-        issue = FieldIssue("token_ids", "exactly one of token_ids, token_bytes", "both")
-        raise BadRequestError("prompt.exactly_one", [issue])
-    image = image_of(message)[1]
-    if image is not None:
-        body["token_ids"] = image
-    return body
+    return body | prompt_of(message)

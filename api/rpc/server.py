@@ -37,7 +37,6 @@ from api.rpc.lookups import Lookups
 from api.rpc.pod_scores import PodScores
 from api.rpc.questions import Questions
 from api.rpc.reports import Reports
-from api.rpc.reuse import ReuseReports
 from api.rpc.sources import SourceLists
 from api.rpc.watching import Watching
 from indexer.errors import SettingsError
@@ -90,7 +89,6 @@ class RpcServer:
         self._calls = Calls(node, access or OpenAccess(), request_ids, limits)
         requests = LookupRequests(limits.tokens, node.texts)
         questions = Questions(requests, request_ids, limits.tokens)
-        reuse = ReuseReports(node, self._calls, requests, limits)
         readying = readying or Readying(node, _shared(limits), stopping)
         self._lookups = Lookups(node, self._calls, questions, readying, limits, stopping)
         self._watching = Watching(node, self._calls, limits, stopping)
@@ -103,7 +101,7 @@ class RpcServer:
                 "LookupStream": grpc.stream_stream_rpc_method_handler(self._lookups.lookup_stream),
                 "LookupBatch": arrivals.answered(self._lookups.lookup_batch, "lookup"),
                 "ReportRouted": arrivals.answered(reports.report_routed, "report"),
-                "ReportReuse": arrivals.answered(reuse.report_reuse, "report"),
+                "ReportReuse": arrivals.answered(reports.report_reuse, "report"),
                 "ListSources": arrivals.answered(lists.list_sources, "lookup"),
                 "WatchSources": arrivals.streamed(self._watching.watch_sources, "lookup"),
             }
