@@ -337,21 +337,32 @@ def _given(items: Iterable[Mapping[str, Any]]) -> list[Json]:
 
 def _reports(path: str, reports: object) -> _Call:
     """One report or several, as JSON. Raises ValueError for what is none."""
+    listed, problem = _reported(reports)
+    if problem is not None:
+        raise ValueError(problem)
+    return _Call("POST", path, _json(_given(listed)), _JSON)
+
+
+def _reported(reports: object) -> tuple[list[Any], str | None]:
+    """The reports as a list, whether one or several, and what is wrong with them."""
     if isinstance(reports, Mapping):
         reports = [reports]
     if isinstance(reports, (str, bytes, bytearray)) or not isinstance(reports, Iterable):
-        raise ValueError(f"reports: one mapping or a list of them wanted, got {type(reports).__name__}")  # noqa: TRY004
+        return [], f"reports: one mapping or a list of them wanted, got {type(reports).__name__}"
     listed = list(reports)
-    for index, report in enumerate(listed):
-        if not isinstance(report, Mapping):
-            kind = type(report).__name__
-            raise ValueError(f"reports[{index}]: a mapping wanted, with `pod` and more, got {kind}")  # noqa: TRY004
-        for name, value in report.items():
-            if not isinstance(name, str):
-                raise ValueError(f"reports[{index}]: its fields have names, got {type(name).__name__}")  # noqa: TRY004
-            if isinstance(value, (bytes, bytearray, memoryview)) and name != "token_ids":
-                raise ValueError(f"reports[{index}].{name}: bytes are token ids only, got {type(value).__name__}")
-    return _Call("POST", path, _json(_given(listed)), _JSON)
+    return listed, next(filter(None, map(_no_report, range(len(listed)), listed)), None)
+
+
+def _no_report(index: int, report: object) -> str | None:
+    """What is wrong with it, if anything is."""
+    if not isinstance(report, Mapping):
+        return f"reports[{index}]: a mapping wanted, with `pod` and more, got {type(report).__name__}"
+    for name, value in report.items():
+        if not isinstance(name, str):
+            return f"reports[{index}]: its fields have names, got {type(name).__name__}"
+        if isinstance(value, (bytes, bytearray, memoryview)) and name != "token_ids":
+            return f"reports[{index}].{name}: bytes are token ids only, got {type(value).__name__}"
+    return None
 
 
 def _batch(items: Iterable[Mapping[str, Any]]) -> _Call:
