@@ -8,12 +8,16 @@ import http.client
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
 from urllib.parse import urlsplit
+
+import msgspec
 
 from api.access.gates import Gates
 from api.ports import NodePort
 from api.server import ServerSettings, serve
 
+JSON, PACKED = "application/json", "application/msgpack"
 DEADLINE_S = 20.0
 """For anything to happen that must happen; reaching it is the failure."""
 
@@ -86,6 +90,16 @@ def exchange(address: tuple[str, int], sent: bytes, *, pieces: Sequence[int] = (
         except OSError:
             return received
     return received
+
+
+def post_report(
+    path: str, connection: http.client.HTTPConnection, body: object, media_type: str = JSON
+) -> tuple[int, Any]:
+    """Status and answer."""
+    encode = msgspec.json.encode if media_type == JSON else msgspec.msgpack.encode
+    status, headers, content = request(connection, "POST", path, encode(body), content_type=media_type)
+    packed = headers["content-type"] == PACKED
+    return status, msgspec.msgpack.decode(content) if packed else msgspec.json.decode(content)
 
 
 def request(

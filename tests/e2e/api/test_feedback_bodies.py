@@ -2,57 +2,20 @@
 
 from __future__ import annotations
 
-import http.client
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
 
-from api.rest.limits import RestLimits
-from api.server import ServerSettings
 from tests.support.core_events import u32
-from tests.support.fake_node import FakeNode
-from tests.support.serving import DEADLINE_S, request, served_in_thread
+from tests.support.serving import PACKED, post_report
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import http.client
 
-Address = tuple[str, int]
-JSON, PACKED = "application/json", "application/msgpack"
+    from tests.support.fake_node import FakeNode
 
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[tuple[FakeNode, Address]]:
-    """A server of small limits, for all tests."""
-    node = FakeNode()
-    with served_in_thread(node, ServerSettings(port=0, limits=RestLimits(tokens=8))) as address:
-        yield node, address
-
-
-@pytest.fixture
-def node(shared: tuple[FakeNode, Address]) -> FakeNode:
-    """The double behind it, which was told nothing yet."""
-    node, _ = shared
-    node.fed.clear()
-    node.refused_feedback = 0
-    return node
-
-
-@pytest.fixture
-def client(node: FakeNode, shared: tuple[FakeNode, Address]) -> Iterator[http.client.HTTPConnection]:
-    """A connection."""
-    del node
-    connection = http.client.HTTPConnection(*shared[1], timeout=DEADLINE_S)
-    yield connection
-    connection.close()
-
-
-def post(client: http.client.HTTPConnection, body: Any, media_type: str = JSON) -> tuple[int, Any]:  # noqa: ANN401  whatever JSON can say
-    """Status and answer."""
-    encode = msgspec.json.encode if media_type == JSON else msgspec.msgpack.encode
-    status, headers, content = request(client, "POST", "/v1/feedback", encode(body), content_type=media_type)
-    packed = headers["content-type"] == PACKED
-    return status, msgspec.msgpack.decode(content) if packed else msgspec.json.decode(content)
+post = partial(post_report, "/v1/feedback")
 
 
 def test_one_report_and_an_array(client: http.client.HTTPConnection, node: FakeNode) -> None:

@@ -2,63 +2,26 @@
 
 from __future__ import annotations
 
-import http.client
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
-from api.rest.limits import RestLimits
+from api.rest.lookup_request import HASH_BYTES, QUERY_HASHES_MAX
 from api.rest.report_bodies import reports_in
-from api.server import ServerSettings
 from indexer.errors import BadRequestError
 from schemas.receipts import REPORTS_MAX
 from tests.support.core_events import u32
-from tests.support.fake_node import FakeNode
-from tests.support.serving import DEADLINE_S, request, served_in_thread
+from tests.support.serving import JSON, PACKED, post_report, request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import http.client
 
     from api.rest.media import BodyForm
+    from tests.support.fake_node import FakeNode
 
-Address = tuple[str, int]
-JSON, PACKED = "application/json", "application/msgpack"
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[tuple[FakeNode, Address]]:
-    """A server of small limits, for all tests."""
-    node = FakeNode()
-    with served_in_thread(node, ServerSettings(port=0, limits=RestLimits(tokens=8))) as address:
-        yield node, address
-
-
-@pytest.fixture
-def node(shared: tuple[FakeNode, Address]) -> FakeNode:
-    """The double behind it, which was told nothing yet."""
-    node, _ = shared
-    node.routed.clear()
-    node.routed_counts.clear()
-    node.fault = None
-    return node
-
-
-@pytest.fixture
-def client(node: FakeNode, shared: tuple[FakeNode, Address]) -> Iterator[http.client.HTTPConnection]:
-    """A connection."""
-    del node
-    connection = http.client.HTTPConnection(*shared[1], timeout=DEADLINE_S)
-    yield connection
-    connection.close()
-
-
-def post(client: http.client.HTTPConnection, body: Any, media_type: str = JSON) -> tuple[int, Any]:  # noqa: ANN401  whatever JSON can say
-    """Status and answer."""
-    encode = msgspec.json.encode if media_type == JSON else msgspec.msgpack.encode
-    status, headers, content = request(client, "POST", "/v1/routed", encode(body), content_type=media_type)
-    packed = headers["content-type"] == PACKED
-    return status, msgspec.msgpack.decode(content) if packed else msgspec.json.decode(content)
+post = partial(post_report, "/v1/routed")
 
 
 def test_one_report_and_an_array(client: http.client.HTTPConnection, node: FakeNode) -> None:
@@ -98,6 +61,14 @@ def test_in_messagepack(client: http.client.HTTPConnection, node: FakeNode) -> N
         assert (202, []) == (status, answered["items"])
 
     assert [u32([1, 2]), u32([1, 2]), None] == [report.query.tokens for report in node.routed]
+
+
+def test_hashes_as_a_bin_have_the_bound_of_a_list(client: http.client.HTTPConnection) -> None:
+    """One hash too many is refused."""
+    report = {"pod": "a", "block_hashes": bytes(HASH_BYTES * (QUERY_HASHES_MAX + 1)), "block_size": 4}
+    status, answered = post(client, report, PACKED)
+
+    assert (422, "block_hashes.too_many") == (status, answered["code"])
 
 
 def test_one_bad_report_fails_no_other(client: http.client.HTTPConnection, node: FakeNode) -> None:
