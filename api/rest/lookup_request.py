@@ -250,10 +250,9 @@ def _decoded(form: BodyForm, body: bytes) -> tuple[LookupBody | PackedLookupBody
 
 def told_hashes(given: bytes | list[int | str]) -> Sequence[int]:
     """Hashes as a body tells them, as u64. Raises `BadRequestError`."""
-    if isinstance(given, bytes):
-        if len(given) % HASH_BYTES:
-            rule = f"little-endian u64 hashes: a length divisible by {HASH_BYTES}"
-            raise BadRequestError("block_hashes.bad_length", [FieldIssue("block_hashes", rule, f"{len(given)} bytes")])
+    if isinstance(given, bytes) and len(given) % HASH_BYTES:
+        rule = f"little-endian u64 hashes: a length divisible by {HASH_BYTES}"
+        raise BadRequestError("block_hashes.bad_length", [FieldIssue("block_hashes", rule, f"{len(given)} bytes")])
     count = len(given) // HASH_BYTES if isinstance(given, bytes) else len(given)
     if count > QUERY_HASHES_MAX:
         raise _too_many_hashes(count)
