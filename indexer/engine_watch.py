@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import httpx
 
 from indexer.doctor.cache_config import CacheConfig, cache_config
-from indexer.http_clients import client, why_not_reached
+from indexer.http_clients import TooLong, body_of, client, why_not_reached
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,10 +37,6 @@ REMARKS: Final = ("engine_metrics", "engine_caching", "engine_blocks", "engine_b
 
 class _Unusable(Exception):
     """Why an answer tells nothing."""
-
-
-class _TooLong(_Unusable):
-    """It is longer than is read."""
 
 
 class EngineWatch:
@@ -104,9 +100,9 @@ class EngineWatch:
                 content = await _content(http, f"http://{address}/metrics")
             said = await asyncio.to_thread(_read, content, key.dp_rank)  # megabytes of them hold the loop for too long
         except Exception as error:  # noqa: BLE001  of whatever an engine is at, the asking of others must go on
-            if isinstance(error, _TooLong):
+            if isinstance(error, TooLong):
                 self._limit_reached(LIMIT)
-            why = str(error) if isinstance(error, _Unusable) else why_not_reached(error)
+            why = str(error) if isinstance(error, _Unusable | TooLong) else why_not_reached(error)
             found = {"engine_metrics": f"its metrics at {address} could not be read: {why}"}
         else:
             source.engine_blocks = said.num_gpu_blocks
@@ -133,18 +129,10 @@ def contradictions(source: SourceIndex, said: CacheConfig) -> dict[str, str]:
 
 
 async def _content(http: httpx.AsyncClient, url: str) -> bytes:
-    # Uncompressed: what is read is what was sent, and cannot grow.
-    async with http.stream("GET", url, headers={"accept-encoding": "identity"}) as response:
+    async with http.stream("GET", url) as response:
         if response.status_code != HTTPStatus.OK:
             raise _Unusable(f"status {response.status_code}")
-        parts: list[bytes] = []
-        size = 0
-        async for part in response.aiter_raw():
-            size += len(part)
-            if size > ANSWER_BYTES_MAX:
-                raise _TooLong(f"more than {ANSWER_BYTES_MAX} bytes")
-            parts.append(part)
-    return b"".join(parts)
+        return await body_of(response, ANSWER_BYTES_MAX)
 
 
 def _read(content: bytes, dp_rank: int) -> CacheConfig:

@@ -1,7 +1,8 @@
 """[I/O] HTTP clients for servers that others run: nothing that one answers steers the client.
 
 Promise: no redirect is followed, nor looked at, as a place that is none raises what no caller expects; no cookie is
-kept, of which there could be any number; no proxy of the environment is used.
+kept, of which there could be any number; no proxy of the environment is used. Answers are asked for uncompressed: what
+is read is what was sent, and cannot grow.
 """
 
 from __future__ import annotations
@@ -25,11 +26,28 @@ def client(timeout_s: float | None, limits: httpx.Limits = _LIMITS) -> httpx.Asy
     return httpx.AsyncClient(
         trust_env=False,
         follow_redirects=False,
+        headers={"accept-encoding": "identity"},
         cookies=_no_cookies(),
         event_hooks={"response": [_stay_here]},
         timeout=timeout_s,
         limits=limits,
     )
+
+
+class TooLong(Exception):
+    """An answer that is longer than is read; says so."""
+
+
+async def body_of(response: Response, bytes_max: int) -> bytes:
+    """All of it, as it was sent; of one that is longer no more is read. Raises `TooLong`."""
+    parts: list[bytes] = []
+    size = 0
+    async for part in response.aiter_raw():
+        size += len(part)
+        if size > bytes_max:
+            raise TooLong(f"more than {bytes_max} bytes")
+        parts.append(part)
+    return b"".join(parts)
 
 
 def _no_cookies() -> CookieJar:
@@ -43,7 +61,7 @@ async def _stay_here(response: Response) -> None:
 
 def why_not_reached(error: Exception) -> str:
     """What went wrong between here and a server, in words of ours."""
-    if isinstance(error, TimeoutError):
+    if isinstance(error, TimeoutError | httpx.TimeoutException):
         return "no answer in time"
     if isinstance(error, httpx.ConnectError):
         return _why_not_connected(error)

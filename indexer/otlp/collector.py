@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from indexer.http_clients import client, why_not_reached
+from indexer.http_clients import TooLong, body_of, client, why_not_reached
 
 TRACES: Final = "/v1/traces"
 METRICS: Final = "/v1/metrics"
@@ -64,18 +64,10 @@ class Collector:
         return Answer(f"it answers {status}", again=status in AGAIN, content=b"")
 
     async def _exchange(self, http: httpx.AsyncClient, path: str, content: bytes) -> tuple[int, bytes]:
-        headers = {**self._headers, "content-type": "application/x-protobuf", "accept-encoding": "identity"}
+        headers = {**self._headers, "content-type": "application/x-protobuf"}
         async with http.stream("POST", self.url(path), content=content, headers=headers) as response:
-            return response.status_code, await _read(response)
-
-
-async def _read(response: httpx.Response) -> bytes:
-    """A collector's answer, as far as it is of use."""
-    parts: list[bytes] = []
-    size = 0
-    async for part in response.aiter_raw():
-        size += len(part)
-        if size > ANSWER_BYTES_MAX:
-            return b""
-        parts.append(part)
-    return b"".join(parts)
+            try:
+                told = await body_of(response, ANSWER_BYTES_MAX)
+            except TooLong:
+                told = b""  # of no use
+        return response.status_code, told

@@ -17,7 +17,7 @@ import httpx
 import msgspec
 
 from indexer.errors import BadRequestError, FieldIssue
-from indexer.http_clients import client, why_not_reached
+from indexer.http_clients import TooLong, body_of, client, why_not_reached
 from indexer.ports import Clock
 from indexer.texts.health import Health
 from indexer.texts.local import TextLimits, image_of, too_many_tokens
@@ -174,6 +174,9 @@ class Engines:
         except (TimeoutError, httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
             self._failed(url, rest, why_not_reached(error))
             return None
+        except TooLong:
+            self._failed(url, rest, "an answer longer than the tokens of a text can be")
+            return None
         except _Unusable as error:
             self._failed(url, rest, str(error))
             return None
@@ -186,17 +189,9 @@ class Engines:
     async def _exchange(self, url: str, body: bytes, limits: TextLimits) -> tuple[int, bytes]:
         http = self._client or self.prepare()
         bytes_max = limits.tokens * DIGITS_BYTES + ANSWER_SPARE_BYTES
-        # Uncompressed: what is read is what was sent, and cannot grow.
-        headers = {"content-type": "application/json", "accept-encoding": "identity"}
+        headers = {"content-type": "application/json"}
         async with http.stream("POST", url, content=body, headers=headers) as response:
-            parts: list[bytes] = []
-            size = 0
-            async for part in response.aiter_raw():
-                size += len(part)
-                if size > bytes_max:
-                    raise _Unusable("an answer longer than the tokens of a text can be")
-                parts.append(part)
-        return response.status_code, b"".join(parts)
+            return response.status_code, await body_of(response, bytes_max)
 
     def _failed(self, url: str, rest: _Rest, cause: str) -> None:
         self._health.failed(url, cause)

@@ -15,7 +15,7 @@ import msgspec
 
 from indexer.doctor.cache_config import cache_config
 from indexer.doctor.facts import EngineHttp, EventsConfig
-from indexer.http_clients import client
+from indexer.http_clients import TooLong, body_of, client
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,19 +108,15 @@ class _Asking:
                 return await self._content(path)
         except (TimeoutError, httpx.TimeoutException) as error:
             raise _NoAnswer(f"no whole answer in {PATIENCE_S:g} s") from error
+        except TooLong as error:
+            raise _NoAnswer(f"an answer of {error}") from error
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             raise _NoAnswer("no HTTP server answers there") from error
 
     async def _content(self, path: str) -> bytes | None:
-        parts, size = [], 0
-        # Uncompressed: what is read is what was sent, and cannot grow.
-        async with self._http.stream("GET", self._url + path, headers={"accept-encoding": "identity"}) as response:
-            async for part in response.aiter_raw():
-                size += len(part)
-                if size > ANSWER_BYTES_MAX:
-                    raise _NoAnswer(f"an answer of more than {ANSWER_BYTES_MAX} bytes")
-                parts.append(part)
-            return b"".join(parts) if response.status_code == HTTPStatus.OK else None
+        async with self._http.stream("GET", self._url + path) as response:
+            content = await body_of(response, ANSWER_BYTES_MAX)
+        return content if response.status_code == HTTPStatus.OK else None
 
 
 def _version(said: object) -> str | None:
