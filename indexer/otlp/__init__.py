@@ -1,1 +1,1 @@
-"""Spans on their way to a collector: kept, written in the OpenTelemetry protocol, sent. Nobody waits for it."""
+"""Spans and metrics on their way to a collector: written in the OpenTelemetry protocol, sent. Nobody waits for it."""

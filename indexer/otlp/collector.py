@@ -1,15 +1,21 @@
-"""[I/O] The collector: where it is, what it wants to be shown, and one request to it."""
+"""[I/O] The collector: where it is, what it wants to be shown, one request to it, and what is told of its troubles."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
 
 from indexer.http_clients import TooLong, body_of, client, why_not_reached
+from indexer.log_lines import about
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from indexer.log_lines import Event, Say
 
 TRACES: Final = "/v1/traces"
 METRICS: Final = "/v1/metrics"
@@ -71,3 +77,26 @@ class Collector:
             except TooLong:
                 told = b""  # of no use
         return response.status_code, told
+
+
+class Troubles:
+    """What is in the way of one kind of what is sent; told once a change. `failing`, `taken`: the events of the log."""
+
+    def __init__(self, what: str, failing: Event, taken: Event, *, shown: str, say: Say) -> None:
+        self._what = what
+        self._failing: Event = failing
+        self._taken: Event = taken
+        self._shown = shown
+        self._say = say
+        self._now: str | None = None
+
+    def tell(self, trouble: str | None) -> None:
+        """What went wrong this time, if anything."""
+        if trouble == self._now:
+            return
+        self._now = trouble
+        if trouble is None:
+            self._say(about(self._taken), "%s: the collector takes them again", self._what)
+        else:
+            text = "%s: the collector at %s (telemetry.otlp_endpoint): %s"
+            self._say(about(self._failing), text, self._what, self._shown, trouble, level=logging.WARNING)

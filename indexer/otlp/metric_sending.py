@@ -7,14 +7,9 @@ tells all anew. At the stop the last numbers go out, for a moment.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 from typing import TYPE_CHECKING, Final, get_args
 
-from google.protobuf.message import DecodeError
-
-from indexer.log_lines import about
-from indexer.otlp.collector import METRICS
+from indexer.otlp.collector import METRICS, Troubles
 from indexer.otlp.sending import within
 from indexer.otlp.writing import not_taken
 from indexer.ports import ExportResult
@@ -52,8 +47,7 @@ class MetricSending:
         self._counts = counts
         counts.update(dict.fromkeys(get_args(ExportResult), 0))
         self._every_s = every_s
-        self._say = say
-        self._trouble: str | None = None
+        self._troubles = Troubles("metrics", "metrics_failing", "metrics_taken", shown=collector.shown, say=say)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Send until `stop` is set; then once more, for a while: nobody waits longer for a collector."""
@@ -77,7 +71,7 @@ class MetricSending:
         try:
             result = await self._send_all(http)
         except Exception as error:  # noqa: BLE001  no metric is worth the service
-            self._tell(f"metrics could not be written: {type(error).__name__}")
+            self._troubles.tell(f"metrics could not be written: {type(error).__name__}")
             result = "failed"
         self._counts[result] += 1
 
@@ -89,20 +83,8 @@ class MetricSending:
             if content is None:
                 continue
             answer = await self._collector.post(http, METRICS, content)
-            self._tell(answer.trouble)
+            self._troubles.tell(answer.trouble)
             if answer.trouble is not None:
                 return "failed" if answer.again else "refused"
-            with contextlib.suppress(DecodeError):  # it said that all is well, in another form
-                refused += not_taken(answer.content)
+            refused += not_taken(answer.content)
         return "refused" if refused else "sent"
-
-    def _tell(self, trouble: str | None) -> None:
-        """Once a change."""
-        if trouble == self._trouble:
-            return
-        self._trouble = trouble
-        if trouble is None:
-            self._say(about("metrics_taken"), "metrics: the collector takes them again")
-        else:
-            text = "metrics: the collector at %s (telemetry.otlp_endpoint): %s"
-            self._say(about("metrics_failing"), text, self._collector.shown, trouble, level=logging.WARNING)

@@ -89,14 +89,7 @@ class MetricWriting:
     def _families(self, sources: list[SourceIndex]) -> Iterator[Metric | None]:
         telemetry = self._telemetry
         lag_s, telemetry.sent_loop_lag_s = telemetry.sent_loop_lag_s, 0.0
-        own = telemetry.families(sources, lag_s)
-        while True:
-            try:
-                next(own)
-            except StopIteration as end:
-                yield from end.value
-                break
-            yield None
+        yield from (yield from telemetry.families(sources, lag_s))
         if not telemetry.per_source:
             return
         for first in range(0, len(sources), SOURCES_A_PIECE):

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections import Counter, deque
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
-from google.protobuf.message import DecodeError
 from opentelemetry.sdk.trace import SpanProcessor
 
-from indexer.log_lines import about
-from indexer.otlp.collector import TRACES
+from indexer.otlp.collector import TRACES, Troubles
 from indexer.otlp.writing import not_taken, request_of
 from indexer.ports import SpanResult
 from indexer.slices import Slices
@@ -75,10 +72,9 @@ class Sending(SpanProcessor):
         self._counts = counts
         counts.update(dict.fromkeys(get_args(SpanResult), 0))  # a series that is not there is taken for none wanted
         self._reached = reached
-        self._say = say
+        self._troubles = Troubles("traces", "traces_failing", "traces_taken", shown=collector.shown, say=say)
         self._waiting: deque[ReadableSpan] = deque()
         self._many = asyncio.Event()
-        self._trouble: str | None = None
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Nothing: what counts is its end."""
@@ -122,7 +118,7 @@ class Sending(SpanProcessor):
         while self._waiting:
             batch = list(islice(self._waiting, BATCH))
             trouble, again = await self._send(http, batch)
-            self._tell(trouble)
+            self._troubles.tell(trouble)
             if again:
                 return False
             for _ in batch:
@@ -140,24 +136,10 @@ class Sending(SpanProcessor):
         if answer.trouble is not None:
             self._counts["refused"] += 0 if answer.again else len(batch)
             return answer.trouble, answer.again
-        try:
-            refused = min(not_taken(answer.content), len(batch))
-        except DecodeError:
-            refused = 0  # it said that all is well, in another form
+        refused = min(not_taken(answer.content), len(batch))
         self._counts["refused"] += refused
         self._counts["sent"] += len(batch) - refused
         return None, False
-
-    def _tell(self, trouble: str | None) -> None:
-        """Once a change."""
-        if trouble == self._trouble:
-            return
-        self._trouble = trouble
-        if trouble is None:
-            self._say(about("traces_taken"), "traces: the collector takes them again")
-        else:
-            text = "traces: the collector at %s (telemetry.otlp_endpoint): %s"
-            self._say(about("traces_failing"), text, self._collector.shown, trouble, level=logging.WARNING)
 
 
 async def within(event: asyncio.Event, seconds: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from google.protobuf.message import DecodeError
 from opentelemetry.trace import SpanKind, StatusCode
 
 from schemas.rpc.otlp.v1 import otlp_pb2 as wire
@@ -43,8 +44,11 @@ def request_of(spans: Sequence[ReadableSpan]) -> Generator[None, None, bytes]:
 
 
 def not_taken(answer: bytes) -> int:
-    """How many spans, or points of metrics, a collector that answered well did not take. Raises DecodeError."""
-    return max(0, wire.ExportTraceResponse.FromString(answer).partial_success.rejected)
+    """How many spans, or points of metrics, a collector that answered well did not take."""
+    try:
+        return max(0, wire.ExportTraceResponse.FromString(answer).partial_success.rejected)
+    except DecodeError:
+        return 0  # it said that all is well, in another form
 
 
 def _write(span: ReadableSpan, out: wire.Span) -> None:

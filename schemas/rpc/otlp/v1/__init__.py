@@ -1,1 +1,1 @@
-"""`indexer.v1`: the proto, and what is generated from it."""
+"""`otlp.v1`: the proto, and what is generated from it."""
