@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 SOURCE: Final = "pod, `#rank` unless 0; none with `metrics.per_source: false`"
 
@@ -11,7 +15,7 @@ class Advice(NamedTuple):
     """`labels` and what they hold; `todo`: what an operator does, or sees it by."""
 
     todo: str
-    labels: dict[str, str] = {}  # noqa: RUF012 - never changed
+    labels: Mapping[str, str] = MappingProxyType({})
 
 
 ADVICE: Final[dict[str, Advice]] = {
