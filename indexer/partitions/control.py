@@ -93,13 +93,17 @@ class Control:
         except StoreFailure as failure:
             if failure.detail != WRONG_TYPE:
                 raise
-            if key not in self._wrong_keys:
-                extra = about("store_key_taken")
-                log.error("the store: no commands of its partition are heard: %s", in_use(key), extra=extra)  # noqa: TRY400  no trace
-            self._wrong_keys.add(key)
+            self._taken(key)
             return []
         self._wrong_keys.discard(key)
         return entries
+
+    def _taken(self, key: bytes) -> None:
+        """By something else; told once."""
+        if key not in self._wrong_keys:
+            extra = about("store_key_taken")
+            log.error("the store: no commands of its partition are heard: %s", in_use(key), extra=extra)
+        self._wrong_keys.add(key)
 
     def _take(self, owner: Owner, entry: StreamEntry) -> None:
         entry_id, fields = entry
