@@ -21,7 +21,7 @@ from indexer.decode.large import LARGE_BYTES, decode_large
 from indexer.decode.vllm import decode
 from indexer.happenings import Happening
 from indexer.index.changes import Changes
-from indexer.index.plan import HEALED_IN_A_SLICE, Planner
+from indexer.index.plan import EVENT_KINDS, HEALED_IN_A_SLICE, Planner
 from indexer.index.source import SourceIndex
 from indexer.log_lines import about
 from indexer.model import EventBatch, Tier
@@ -49,8 +49,6 @@ EXPIRE_LOOK_S: Final = 0.25
 """How often lanes with a time to live are asked whether anything is due."""
 OF_ANOTHER_PROCESS: Final[frozenset[DoubtReason]] = frozenset({"process_unproven"})
 """Doubts about who speaks, which the words of the one before cannot end."""
-EVENT_KINDS: Final = ("stored", "removed", "cleared")
-"""Counters of events applied."""
 COUNT_MAX: Final = (1 << 63) - 1
 """Engines choose sequence numbers: a jump must not make a counter too large to encode."""
 
@@ -232,6 +230,13 @@ class Ingest:
         if under_way is not None:
             under_way.later.append(partial(self.apply, source, batch))
             return
+        tracing = self.tracing
+        if tracing is not None and tracing.samples():
+            self._apply_traced(source, batch, tracing)
+        else:
+            self._apply(source, batch)
+
+    def _apply(self, source: SourceIndex, batch: RawBatch) -> None:
         facts = source.facts
         large = len(batch.payload) > LARGE_BYTES
         decoded = decode_large(batch.payload) if large else decode(batch.payload)
@@ -262,15 +267,15 @@ class Ingest:
             self.go_on(source)
         self.touched(source)
 
-    def apply_traced(self, source: SourceIndex, batch: RawBatch, tracing: Tracing) -> None:
-        """The same, with a span; of a large batch it ends with the last piece."""
+    def _apply_traced(self, source: SourceIndex, batch: RawBatch, tracing: Tracing) -> None:
+        """With a span; of a large batch it ends with the last piece."""
         began, before = self.clock.now(), _events_of(source)
 
         def applied() -> None:
             events = _events_of(source) - before
             tracing.batch(source.descriptor.id, batch.sequence, events, self.clock.now() - began)
 
-        self.apply(source, batch)
+        self._apply(source, batch)
         under_way = self._under_way.get(id(source))
         if under_way is not None:
             under_way.later.append(applied)
@@ -461,12 +466,7 @@ class SourceSink:
 
     def apply(self, batch: RawBatch) -> None:
         """Decode and apply the next batch in order."""
-        if not self.open:
-            return
-        tracing = self._ingest.tracing
-        if tracing is not None and tracing.samples():
-            self._ingest.apply_traced(self.source, batch, tracing)
-        else:
+        if self.open:
             self._ingest.apply(self.source, batch)
 
     @property

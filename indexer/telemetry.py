@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
+from indexer.index.plan import EVENT_KINDS
 from indexer.index.states import bound_of, state_of
 from indexer.model import TIER_NAMES
 
@@ -87,7 +88,6 @@ METRICS: Final[dict[str, str]] = {
     "kvindexer_build_info": "1, with version, hash scheme and store layout.",
 }
 
-_KINDS: Final = ("stored", "removed", "cleared")
 _REPLAYS: Final = ("ok", "partial", "failed", "timeout", "foreign")
 
 
@@ -253,14 +253,8 @@ class Telemetry:
         )
 
     def _own_metrics(self, lag_s: float) -> Iterator[Metric]:
-        spans = _counter("kvindexer_spans", "result")
-        for result, count in self.spans.items():
-            spans.add_metric([result], count)
-        yield spans
-        exports = _counter("kvindexer_metric_exports", "result")
-        for outcome, count in self.exports.items():
-            exports.add_metric([outcome], count)
-        yield exports
+        yield _by_label(_counter("kvindexer_spans", "result"), self.spans.items())
+        yield _by_label(_counter("kvindexer_metric_exports", "result"), self.exports.items())
         lag = _gauge("kvindexer_event_loop_lag_seconds")
         lag.add_metric([], lag_s)
         yield lag
@@ -292,7 +286,7 @@ class Telemetry:
             plain.add_metric([], totals[key])
             yield plain
         events = _counter("kvindexer_events", "kind")
-        for kind in _KINDS:
+        for kind in EVENT_KINDS:
             events.add_metric([kind], totals[kind])
         yield events
         skipped = _counter("kvindexer_events_skipped", "reason")
@@ -357,15 +351,9 @@ def _text_metrics(texts: TextCounts) -> Iterator[Metric]:
 
 
 def _receipt_metrics(receipts: ReceiptCounts) -> Iterator[Metric]:
-    for name, counts in (
-        ("kvindexer_routed", receipts.routed),
-        ("kvindexer_receipts", receipts.ended),
-        ("kvindexer_hints", receipts.hints),
-    ):
-        family = _counter(name, "result")
-        for result, count in sorted(counts.items()):
-            family.add_metric([result], count)
-        yield family
+    yield _by_label(_counter("kvindexer_routed", "result"), receipts.routed.items())
+    yield _by_label(_counter("kvindexer_receipts", "result"), receipts.ended.items())
+    yield _by_label(_counter("kvindexer_hints", "result"), receipts.hints.items())
     blocks = _gauge("kvindexer_speculative_blocks")
     blocks.add_metric([], receipts.speculative_blocks)
     yield blocks
@@ -393,10 +381,7 @@ def _feedback_metrics(feedback: FeedbackCounts, refused: int) -> Iterator[Metric
         gauge = _gauge(name)
         gauge.add_metric([], value)
         yield gauge
-    results = _counter("kvindexer_feedback", "result")
-    for result, count in {**feedback.results, "refused": refused}.items():
-        results.add_metric([result], count)
-    yield results
+    yield _by_label(_counter("kvindexer_feedback", "result"), {**feedback.results, "refused": refused}.items())
 
 
 def _store_metrics(store: StoreHealth | None) -> Iterator[Metric]:
@@ -418,14 +403,9 @@ def _store_metrics(store: StoreHealth | None) -> Iterator[Metric]:
         ever = _counter(name)
         ever.add_metric([], count)
         yield ever
-    for family, by_label in (
-        (_counter("kvindexer_redis_failures", "kind"), store.failures),
-        (_counter("kvindexer_takeovers", "cause"), store.takeovers),
-        (_gauge("kvindexer_replicas", "state"), store.replicas),
-    ):
-        for label, count in sorted(by_label.items()):
-            family.add_metric([label], count)
-        yield family
+    yield _by_label(_counter("kvindexer_redis_failures", "kind"), store.failures.items())
+    yield _by_label(_counter("kvindexer_takeovers", "cause"), store.takeovers.items())
+    yield _by_label(_gauge("kvindexer_replicas", "state"), store.replicas.items())
     for name, by_partition in (
         ("kvindexer_journal_lag_seconds", store.lags_s),
         ("kvindexer_journal_pending_bytes", store.pending_bytes),
@@ -462,6 +442,15 @@ def _add_exposition(metrics: Iterable[Metric], families: dict[bytes, list[bytes]
     for family in piece.split(FAMILY)[1:]:
         helped, typed, *samples = family.split(b"\n", 2)
         families.setdefault(FAMILY + helped + b"\n" + typed, []).extend(samples)
+
+
+def _by_label(
+    family: CounterMetricFamily | GaugeMetricFamily, counts: Iterable[tuple[str, int]]
+) -> CounterMetricFamily | GaugeMetricFamily:
+    """Filled with them, of one label each."""
+    for label, count in sorted(counts):
+        family.add_metric([label], count)
+    return family
 
 
 def _counter(name: str, *labels: str) -> CounterMetricFamily:

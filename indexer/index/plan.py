@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from indexer.model import Event
 
 _MASK = SHARDS - 1
+EVENT_KINDS: Final = ("stored", "removed", "cleared")
+"""Counters of a source's events applied."""
 FAULT_REST_S = 60.0
 """After a fault of ours while entries of a lane were given up for their age."""
 ANNOUNCED_AGAIN: Final = 2

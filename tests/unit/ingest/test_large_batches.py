@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from indexer import ingest
 from indexer.decode import large
 from indexer.model import RawBatch
+from indexer.tracing import Tracing
 from tests.support.core import Core, Speaker
 from tests.support.core_events import payload, prompt, removed, stored
 
@@ -101,6 +106,21 @@ def test_what_is_told_meanwhile_waits_its_turn() -> None:
         engine.source.counters["gaps"],
         engine.source.counters["stored"],
     )
+
+
+def test_a_span_is_of_one_batch_also_where_it_waited() -> None:
+    """It ends with the last piece of its own, and counts nobody else's events."""
+    core, ended = Core(), InMemorySpanExporter()
+    core.ingest.tracing = Tracing(SimpleSpanProcessor(ended), core.clock, random.Random(7), ratio=1.0, about={})
+    engine = begin(core)
+    engine.sink.apply(RawBatch(b"", 1, payload(*(stored([n], TOKENS[:4]) for n in (7, 8, 9)))))
+    engine.sink.apply(RawBatch(b"", 2, payload(removed(5))))
+    assert not ended.get_finished_spans()
+
+    finish(engine)
+
+    told = [span.attributes or {} for span in ended.get_finished_spans()]
+    assert [(0, 1), (1, 3), (2, 1)] == [(span["sequence"], span["events"]) for span in told]
 
 
 def test_a_restart_drops_the_rest() -> None:
