@@ -6,22 +6,34 @@ hand.
 
 from __future__ import annotations
 
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
 import msgspec
 
 from api.rest.field_texts import FIELD_TEXTS, HASHED
-from api.rest.header_options import HEADER_MS_MAX, SALT_HEADER
 from api.rest.lookup_request import HASH_BLOCKS_MAX, PARAMETERS, PROMPT_FIELDS
 from api.rest.media import ANSWER_TYPES
+from api.rest.openapi_parts import (
+    REF,
+    Json,
+    answers,
+    header_parameter,
+    operation,
+    path_parameter,
+    plain_answer,
+    problem_answer,
+    prompt_body,
+    prompt_headers,
+    query_parameters,
+    request_body,
+    without_null,
+)
+from api.rest.openapi_reports import feedback_rules, report_paths, routed_forms
 from api.rest.prompt_text import ONLY_WITH_TEXT
 from indexer import happenings, model
 from indexer.explain import codes
 from schemas import explain, feedback, history, receipts, reports, rest
 from schemas.lookup import LookupAnswer
-from schemas.receipts import REPORTS_MAX
-
-Json = dict[str, Any]
 
 _GIVEN_TWICE: Final = (
     "An option that is given twice: the body counts before the query string, and that before a header. Of deadlines "
@@ -50,24 +62,6 @@ _PICK: Final = (
     "ext_authz with this as its path prefix) every method and path is answered so, and always with 200."
 )
 
-_ROUTED: Final = (
-    f"At most {REPORTS_MAX} reports. Of an array each is taken or refused by itself; one that comes alone is refused "
-    "as any request is. A `request_id` counts once of a pod and rank within a minute (`of` may come again: it is the "
-    "lookup's). `results` tells what became of those that were taken: `expected`, `held` already, `repeated`, or "
-    "`not_placed`: its blocks cannot be known. Lookups show what is expected as `speculative_tokens`, "
-    "until the engine's events tell or twice the time they usually take is over. In MessagePack "
-    "`token_ids` may also be one bin of little-endian u32, and `block_hashes` one of little-endian u64."
-)
-
-_FEEDBACK: Final = (
-    f"At most {REPORTS_MAX} reports. Of an array each is taken or refused by itself; one that comes alone is refused "
-    "as any request is. A report counts once for a request and source, and only where the lookup that it is about was "
-    "answered by this replica, of late, and could count the source: `joined`. `results` tells what became of all that "
-    "were taken, also `unjoined`, `repeated`, and `failed` where nothing is to be compared. Without `request_id`, "
-    "or where it is not known, the newest lookup of the same prompt, model and tenant is meant; a report without it "
-    "counts each time it is sent, and says nothing of drift. In MessagePack "
-    "`token_ids` may also be one bin of little-endian u32, and `block_hashes` one of little-endian u64."
-)
 
 _SCHEMES: Final[Json] = {
     "bearer": {
@@ -78,7 +72,6 @@ _SCHEMES: Final[Json] = {
         "no source.",
     }
 }
-REF: Final = "#/components/schemas/"
 ROOTS: Final = (
     rest.LookupBody,
     rest.BatchBody,
@@ -129,7 +122,7 @@ def openapi_document(version: str) -> bytes:
         "servers": [{"url": "/"}],
         "tags": [{"name": "lookup"}, {"name": "sources"}, {"name": "reports"}, {"name": "service"}],
         "paths": _paths(),
-        "components": {"schemas": _schemas(), "responses": {"Problem": _problem()}, "securitySchemes": _SCHEMES},
+        "components": {"schemas": _schemas(), "responses": {"Problem": problem_answer()}, "securitySchemes": _SCHEMES},
         "security": [{"bearer": []}, {}],
     }
     return msgspec.json.encode(document)
@@ -143,9 +136,9 @@ def _schemas() -> Json:
     with_hashes["required"].append("block_size")
     with_hashes["properties"] |= {"block_size": {"type": "integer"}}
     schemas["HashBody"] = _hash_body(body)
-    schemas["RoutedBody"]["oneOf"] = _routed_forms()
+    schemas["RoutedBody"]["oneOf"] = routed_forms()
     schemas["ExplainBody"] = _explain_body(body)
-    schemas["FeedbackBody"]["allOf"] = _feedback_rules()
+    schemas["FeedbackBody"]["allOf"] = feedback_rules()
     schemas["BatchAnswer"] = _batch_answer()
     for name in ("PodExplanation", "Finding"):
         schemas[name]["properties"]["code"] = {"enum": list(get_args(codes.Code))}
@@ -175,51 +168,6 @@ def _told_by(name: str, only_elsewhere: tuple[str, ...] = ()) -> Json:
     return {"required": [name], "properties": told | {other: {"type": "null"} for other in sorted(others)}}
 
 
-def _list_of(schema: str) -> Json:
-    return {"type": "array", "items": {"$ref": REF + schema}, "maxItems": REPORTS_MAX}
-
-
-def _routed_forms() -> list[Json]:
-    """A report tells its prompt in one way; by hashes with their block size, by `of` with nothing else of it."""
-    of_hashes, of_prompts = ("block_size", "scheme"), ("lora_name", "cache_salt", "mm_items")
-    forms = {
-        "token_ids": ("array", ("block_hashes", "of", *of_hashes)),
-        "block_hashes": ("array", ("token_ids", "of")),
-        "of": ("string", ("token_ids", "block_hashes", *of_hashes, *of_prompts)),
-    }
-    return [
-        {
-            "required": [name, "block_size"] if name == "block_hashes" else [name],
-            "properties": {
-                name: {"type": kind},
-                **({"block_size": {"type": "integer"}} if name == "block_hashes" else {}),
-                **{other: {"type": "null"} for other in others},
-            },
-        }
-        for name, (kind, others) in forms.items()
-    ]
-
-
-def _feedback_rules() -> list[Json]:
-    """A report names its request, or a pod and the prompt, or all; and what was reused, unless the request failed."""
-    nothing: Json = {"type": "null"}
-    forms: tuple[dict[str, str], ...] = (
-        {"request_id": "string", "token_ids": "null", "block_hashes": "null", "block_size": "null", "scheme": "null"},
-        {"pod": "string", "token_ids": "array", "block_hashes": "null", "block_size": "null", "scheme": "null"},
-        {"pod": "string", "block_hashes": "array", "block_size": "integer", "token_ids": "null"},
-    )
-    told = [
-        {
-            "required": [name for name, kind in form.items() if kind != "null"],
-            "properties": {name: nothing if kind == "null" else {"type": kind} for name, kind in form.items()},
-        }
-        for form in forms
-    ]
-    counted = {"required": ["cached_tokens"], "properties": {"cached_tokens": {"type": "integer"}}}
-    failed = {"required": ["ok"], "properties": {"ok": {"const": False}}}
-    return [{"oneOf": told}, {"anyOf": [counted, failed]}]
-
-
 def _batch_answer() -> Json:
     items = [{"$ref": REF + name} for name in ("LookupAnswer", "Problem")]
     return {
@@ -241,7 +189,7 @@ def _hash_body(lookup_body: Json) -> Json:
     properties = dict(lookup_body["properties"])
     for name in ("block_hashes", "prompt_tokens", "scheme"):
         properties[name] = {"type": "null"}
-    properties["block_size"] = _without_null(properties["block_size"])
+    properties["block_size"] = without_null(properties["block_size"])
     description = f"Body of `POST /v1/hash`: a lookup's with the block size; at most {HASH_BLOCKS_MAX} whole blocks."
     return {
         "title": "HashBody",
@@ -263,47 +211,40 @@ def _explain_body(lookup_body: Json) -> Json:
     }
 
 
-def _without_null(schema: Json) -> Json:
-    kinds = [kind for kind in schema.get("anyOf", []) if kind != {"type": "null"}]
-    if not kinds:
-        return {key: value for key, value in schema.items() if key != "default"}
-    return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
-
-
 def _paths() -> Json:
-    rank = _query_parameters(rest.RankFilter)
-    pod = [_path_parameter("pod", "A pod's name, percent-encoded (it may hold `:`, `/`, `[`, `]`).")]
+    rank = query_parameters(rest.RankFilter)
+    pod = [path_parameter("pod", "A pod's name, percent-encoded (it may hold `:`, `/`, `[`, `]`).")]
     block = [
         *pod,
-        _path_parameter(
+        path_parameter(
             "hash", "Engine hash or token hash: 1..16 hexadecimal digits.", pattern="^(0[xX])?[0-9a-fA-F]{1,16}$"
         ),
     ]
     return {
         "/v1/lookup": {
-            "post": _operation(
+            "post": operation(
                 "lookup",
                 "lookup",
                 "Which engine holds how much of this prompt's prefix",
-                _answers("LookupAnswer"),
-                body=_prompt_body("LookupBody"),
-                parameters=[*_query_parameters(PARAMETERS[False]), *_prompt_headers()],
+                answers("LookupAnswer"),
+                body=prompt_body("LookupBody"),
+                parameters=[*query_parameters(PARAMETERS[False]), *prompt_headers()],
                 description=_GIVEN_TWICE,
             )
         },
         "/v1/lookup/batch": {
-            "post": _operation(
+            "post": operation(
                 "lookup_batch",
                 "lookup",
                 "Several lookups at once, each answered or refused by itself",
-                _answers("BatchAnswer"),
-                body=_body({"$ref": REF + "BatchBody"}),
-                parameters=_prompt_headers(),
+                answers("BatchAnswer"),
+                body=request_body({"$ref": REF + "BatchBody"}),
+                parameters=prompt_headers(),
                 description=_BATCH,
             )
         },
         "/v1/pick": {
-            "post": _operation(
+            "post": operation(
                 "pick",
                 "lookup",
                 "For scripts in gateways: which pods to send this OpenAI request to",
@@ -314,82 +255,82 @@ def _paths() -> Json:
             )
         },
         "/v1/hash": {
-            "post": _operation(
+            "post": operation(
                 "hash",
                 "lookup",
                 "The token hashes of a prompt's whole blocks",
-                _answers("HashAnswer")
-                | {"504": _problem("A text that has no tokens by the deadline: nothing is known.")},
-                body=_prompt_body("HashBody"),
+                answers("HashAnswer")
+                | {"504": problem_answer("A text that has no tokens by the deadline: nothing is known.")},
+                body=prompt_body("HashBody"),
                 parameters=[
-                    *(p for p in _query_parameters(PARAMETERS[True]) if p["name"] in HASHED),
-                    *_prompt_headers(),
+                    *(p for p in query_parameters(PARAMETERS[True]) if p["name"] in HASHED),
+                    *prompt_headers(),
                 ],
                 description=_GIVEN_TWICE,
             )
         },
         "/v1/explain": {
-            "post": _operation(
+            "post": operation(
                 "explain",
                 "lookup",
                 "Why engines hold no more of this prompt: the first missing block, what became of it, what to do",
-                _answers("ExplainAnswer"),
-                body=_prompt_body("ExplainBody"),
+                answers("ExplainAnswer"),
+                body=prompt_body("ExplainBody"),
                 parameters=[
-                    *_query_parameters(PARAMETERS[False]),
-                    *_query_parameters(explain.ExplainTarget),
-                    *_prompt_headers(),
+                    *query_parameters(PARAMETERS[False]),
+                    *query_parameters(explain.ExplainTarget),
+                    *prompt_headers(),
                 ],
                 description=_EXPLAIN,
             )
         },
         "/v1/sources": {
-            "get": _operation(
+            "get": operation(
                 "list_sources",
                 "sources",
                 "Sources and what is known of them",
-                _answers("SourceList"),
-                parameters=_query_parameters(rest.SourceFilters),
+                answers("SourceList"),
+                parameters=query_parameters(rest.SourceFilters),
             ),
-            "post": _operation(
+            "post": operation(
                 "add_source",
                 "sources",
                 "Register one source (scope admin; until `auth.endpoints` is set, from loopback only)",
-                _command_answers("SourceRegistered") | _answers("SourceRegistered", "201", "New."),
-                body=_body({"$ref": REF + "SourceBody"}),
+                _command_answers("SourceRegistered") | answers("SourceRegistered", "201", "New."),
+                body=request_body({"$ref": REF + "SourceBody"}),
             ),
-            "put": _operation(
+            "put": operation(
                 "replace_sources",
                 "sources",
                 "Make this the whole set of sources registered by callers (scope admin; as to register)",
                 _command_answers("SourcesReplaced"),
-                body=_body(
+                body=request_body(
                     {"oneOf": [{"type": "array", "items": {"$ref": REF + "SourceBody"}}, {"$ref": REF + "SourceSet"}]}
                 ),
-                parameters=_query_parameters(rest.ReplaceOptions),
+                parameters=query_parameters(rest.ReplaceOptions),
             ),
         },
         "/v1/sources/{pod}": {
             "parameters": pod,
-            "delete": _operation(
+            "delete": operation(
                 "remove_source",
                 "sources",
                 "Forget a pod's sources (scope admin)",
                 _command_answers("SourcesTouched"),
                 parameters=rank,
             ),
-            "patch": _operation(
+            "patch": operation(
                 "cordon_source",
                 "sources",
                 "Take a pod out of the scores, or back (scope admin)",
                 _command_answers("SourcesTouched"),
-                body=_body({"$ref": REF + "CordonBody"}),
+                body=request_body({"$ref": REF + "CordonBody"}),
                 parameters=rank,
             ),
         },
         "/v1/sources/{pod}/clear": {
             "parameters": pod,
-            "post": _operation(
+            "post": operation(
                 "clear_source",
                 "sources",
                 "Start a new generation: nothing announced before counts (scope admin)",
@@ -399,94 +340,53 @@ def _paths() -> Json:
         },
         "/v1/sources/{pod}/history": {
             "parameters": pod,
-            "get": _operation(
+            "get": operation(
                 "source_history",
                 "sources",
                 "What happened to a pod's sources, the newest first",
-                _answers("HistoryList"),
-                parameters=_query_parameters(history.HistoryFilters),
+                answers("HistoryList"),
+                parameters=query_parameters(history.HistoryFilters),
             ),
         },
         "/v1/sources/{pod}/blocks/{hash}": {
             "parameters": block,
-            "get": _operation(
+            "get": operation(
                 "find_block",
                 "sources",
                 "A block's entry, by either hash (scope admin)",
-                _answers("BlockList"),
+                answers("BlockList"),
                 parameters=rank,
             ),
         },
-        "/v1/reports/staleness": {
-            "get": _operation(
-                "report_staleness",
-                "reports",
-                "How each source is doing, how old what is known of it was, and what went wrong",
-                _report_answers("StalenessReport"),
-                parameters=_query_parameters(reports.StalenessFilters),
-                description="As this replica saw it. CSV has a line a source and a header; nested fields are named by "
-                "their path, as `lag_ms.1m.p99`.",
-            )
-        },
-        "/v1/reports/consistency": {
-            "get": _operation(
-                "report_consistency",
-                "reports",
-                "What was answered beside what engines really reused, as `/v1/feedback` told",
-                _report_answers("ConsistencyReport"),
-                parameters=_query_parameters(reports.ConsistencyFilters),
-                description="As this replica saw it. CSV has a line a source and window, with all ages and causes; "
-                "JSON leaves out those of which there is nothing.",
-            )
-        },
-        "/v1/routed": {
-            "post": _operation(
-                "report_routed",
-                "reports",
-                "This request was sent to that pod: its blocks are expected there (scope report)",
-                _answers("RoutedTaken", "202", "Taken, or told one by one why not."),
-                body=_body({"oneOf": [{"$ref": REF + "RoutedBody"}, _list_of("RoutedBody")]}),
-                description=_ROUTED,
-            )
-        },
-        "/v1/feedback": {
-            "post": _operation(
-                "report_feedback",
-                "reports",
-                "What engines really reused: compared with what was answered (scope report)",
-                _answers("FeedbackTaken", "202", "Taken, or told one by one why not."),
-                body=_body({"oneOf": [{"$ref": REF + "FeedbackBody"}, _list_of("FeedbackBody")]}),
-                description=_FEEDBACK,
-            )
-        },
+        **report_paths(),
         "/v1/partitions": {
-            "get": _operation(
+            "get": operation(
                 "list_partitions",
                 "service",
                 "Who owns and who follows what of the store, and which replicas there are",
-                _answers("PartitionList"),
+                answers("PartitionList"),
             )
         },
         "/v1/replicas/{name}/drain": {
-            "parameters": [_path_parameter("name", "A replica's name, as `GET /v1/partitions` tells it.")],
-            "post": _operation(
+            "parameters": [path_parameter("name", "A replica's name, as `GET /v1/partitions` tells it.")],
+            "post": operation(
                 "drain_replica",
                 "service",
                 "Have a replica hand over all partitions that it owns (scope admin)",
-                _answers("ReplicaDrained")
-                | _answers("ReplicaDrained", "202", "Under way.")
+                answers("ReplicaDrained")
+                | answers("ReplicaDrained", "202", "Under way.")
                 | {"503": {"$ref": "#/components/responses/Problem"}},
                 description="Ends with the replica's process: one that is started again owns as before.",
             ),
-            "delete": _operation(
+            "delete": operation(
                 "undrain_replica",
                 "service",
                 "Let it own partitions again (scope admin)",
-                _answers("ReplicaDrained") | {"503": {"$ref": "#/components/responses/Problem"}},
+                answers("ReplicaDrained") | {"503": {"$ref": "#/components/responses/Problem"}},
             ),
         },
         "/v1/config": {
-            "get": _operation(
+            "get": operation(
                 "config",
                 "service",
                 "The effective settings, secrets masked (scope admin)",
@@ -498,60 +398,32 @@ def _paths() -> Json:
                 },
             )
         },
-        "/v1/version": {"get": _operation("version", "service", "What runs here", _answers("VersionAnswer"))},
-        "/healthz": {"get": _operation("healthz", "service", "Alive", _answers("Health"))},
+        "/v1/version": {"get": operation("version", "service", "What runs here", answers("VersionAnswer"))},
+        "/healthz": {"get": operation("healthz", "service", "Alive", answers("Health"))},
         "/readyz": {
-            "get": _operation(
+            "get": operation(
                 "readyz",
                 "service",
                 "Whether lookups may be sent here, and the progress",
-                _answers("Readiness") | _answers("Readiness", "503", "Not yet, or no longer."),
+                answers("Readiness") | answers("Readiness", "503", "Not yet, or no longer."),
             )
         },
         "/metrics": {
-            "get": _operation("metrics", "service", "Metrics for Prometheus", _plain("text/plain", {"type": "string"}))
+            "get": operation(
+                "metrics", "service", "Metrics for Prometheus", plain_answer("text/plain", {"type": "string"})
+            )
         },
         "/openapi.json": {
-            "get": _operation("openapi", "service", "This document", _plain("application/json", {"type": "object"}))
+            "get": operation(
+                "openapi", "service", "This document", plain_answer("application/json", {"type": "object"})
+            )
         },
     }
 
 
-def _operation(
-    name: str,
-    tag: str,
-    summary: str,
-    responses: Json,
-    *,
-    body: Json | None = None,
-    parameters: list[Json] | None = None,
-    description: str | None = None,
-) -> Json:
-    operation: Json = {"operationId": name, "tags": [tag], "summary": summary}
-    if description is not None:
-        operation["description"] = description
-    if parameters:
-        operation["parameters"] = parameters
-    if body is not None:
-        operation["requestBody"] = body
-    operation["responses"] = responses | {"default": {"$ref": "#/components/responses/Problem"}}
-    return operation
-
-
-def _answers(schema: str, status: str = "200", description: str = "The answer.") -> Json:
-    content = {name.decode(): {"schema": {"$ref": REF + schema}} for name in ANSWER_TYPES.values()}
-    return {status: {"description": description, "content": content}}
-
-
-def _report_answers(schema: str) -> Json:
-    answers = _answers(schema)
-    answers["200"]["content"]["text/csv"] = {"schema": {"type": "string"}}
-    return answers
-
-
 def _command_answers(schema: str) -> Json:
     late = "Recorded; not seen to be in force yet."
-    return _answers(schema) | _answers(schema, "202", late) | {"503": {"$ref": "#/components/responses/Problem"}}
+    return answers(schema) | answers(schema, "202", late) | {"503": {"$ref": "#/components/responses/Problem"}}
 
 
 def _pick_answers() -> Json:
@@ -580,71 +452,9 @@ def _pick_body() -> Json:
 def _pick_headers() -> list[Json]:
     pods = {"type": "string", "maxLength": 16_384}
     return [
-        _header("x-kvindexer-pods", pods, "Only these, separated by commas, by any of their names."),
-        _header("x-kvindexer-truncated", {"enum": ["true", "false"]}, "The body was cut: what is complete is used."),
-        *_prompt_headers(),
+        header_parameter("x-kvindexer-pods", pods, "Only these, separated by commas, by any of their names."),
+        header_parameter(
+            "x-kvindexer-truncated", {"enum": ["true", "false"]}, "The body was cut: what is complete is used."
+        ),
+        *prompt_headers(),
     ]
-
-
-def _plain(media_type: str, schema: Json) -> Json:
-    return {"200": {"description": "The answer.", "content": {media_type: {"schema": schema}}}}
-
-
-def _problem(description: str = "Refused; `code` and `errors` say why.") -> Json:
-    content = {"application/problem+json": {"schema": {"$ref": REF + "Problem"}}}
-    return {"description": description, "content": content}
-
-
-def _body(schema: Json) -> Json:
-    return {"required": True, "content": {name.decode(): {"schema": schema} for name in ANSWER_TYPES.values()}}
-
-
-def _prompt_body(schema: str) -> Json:
-    body = _body({"$ref": REF + schema})
-    body["description"] = (
-        "In MessagePack `token_ids` may also be one bin of little-endian u32, and `block_hashes` one of little-endian "
-        "u64."
-    )
-    token_bytes = {
-        "type": "string",
-        "format": "binary",
-        "description": "Token ids as little-endian u32; the options are query parameters, the salt a header.",
-    }
-    body["content"]["application/octet-stream"] = {"schema": token_bytes}
-    return body
-
-
-def _prompt_headers() -> list[Json]:
-    milliseconds = {"type": "integer", "minimum": 0, "maximum": HEADER_MS_MAX}
-    salt = {"type": "string", "minLength": 1, "maxLength": 512}
-    return [
-        _header(SALT_HEADER.decode(), salt, "`cache_salt` where the body cannot carry it: it is never in a URL."),
-        _header("x-kvindexer-timeout-ms", milliseconds, "Deadline; the smallest of all that are given holds."),
-        _header("x-envoy-expected-rq-timeout-ms", milliseconds, "As above, set by Envoy; 0 = none."),
-        _header("x-request-id", {"type": "string"}, "Repeated as `request_id` where it is 1..128 plain characters."),
-    ]
-
-
-def _header(name: str, schema: Json, description: str) -> Json:
-    return {"name": name, "in": "header", "required": False, "schema": schema, "description": description}
-
-
-def _path_parameter(name: str, description: str, **schema: str) -> Json:
-    kind = {"type": "string", "minLength": 1, **schema}
-    return {"name": name, "in": "path", "required": True, "schema": kind, "description": description}
-
-
-def _query_parameters(kind: type[msgspec.Struct]) -> list[Json]:
-    """One parameter a field: lists by repeating the key, objects and lists of objects as JSON text."""
-    _, schemas = msgspec.json.schema_components([kind], ref_template=REF + "{name}")
-    texts = FIELD_TEXTS.get(kind.__name__, FIELD_TEXTS["LookupBody"])
-    return [
-        _query_parameter(name, _without_null(schema), texts[name])
-        for name, schema in schemas[kind.__name__]["properties"].items()
-    ]
-
-
-def _query_parameter(name: str, schema: Json, text: str) -> Json:
-    parameter: Json = {"name": name, "in": "query", "required": False, "description": text}
-    as_json = schema.get("type") == "object" or "$ref" in schema.get("items", {})
-    return parameter | ({"content": {"application/json": {"schema": schema}}} if as_json else {"schema": schema})
