@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from api.rest.report_texts import RANK, REPORT_TEXTS
 from api.rest.value_texts import (
     ANSWER_STATES,
     BOUNDS,
     CAUSES,
     HAPPENINGS,
-    MISMATCHES,
     PARTITION_STATES,
     REASONS,
     REPLICA_STATES,
@@ -23,7 +23,6 @@ from api.rest.value_texts import (
 from indexer.explain.codes import CODES
 
 _POD = "The pod's name, as registered."
-_RANK = "Data-parallel rank of the engine process."
 _EFFECT = "With 202 `accepted`: recorded, in force as soon as the owner of the source comes to it. Left out: done."
 _ANSWERED_POD = "The pod, under the name by which the caller called it, else its own."
 
@@ -130,7 +129,7 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
     },
     "PodExplanation": {
         "pod": _ANSWERED_POD,
-        "dp_rank": _RANK,
+        "dp_rank": RANK,
         "state": "Of the source, at this moment.",
         "bound": "Which way its numbers may err.",
         "lag_ms": "Age of the newest proof that nothing is missing.",
@@ -189,7 +188,7 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
     },
     "PodEntry": {
         "pod": _ANSWERED_POD,
-        "dp_rank": _RANK,
+        "dp_rank": RANK,
         "block_size": "Tokens a block of this engine; null = not known yet.",
         "matched_tokens": "Longest unbroken run of whole blocks from the prompt's start, in any known tier.",
         "reusable_tokens": "What the engine would really skip: the last token is always computed, and hybrid models "
@@ -231,7 +230,7 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
         "pod": "The name that scores are given under.",
         "endpoint": "Where the engine publishes its events; a data-parallel rank has its own. Left out only where "
         "`models.approximate` has its model.",
-        "dp_rank": _RANK,
+        "dp_rank": RANK,
         "replay_endpoint": "Where it replays them: without, losses cannot be healed.",
         "model": "What it serves. Events never say.",
         "lora_name": "Adapter it serves.",
@@ -248,7 +247,7 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
     "CordonBody": {"cordoned": "Listed with score 0 while it is true; it goes on learning."},
     "SourceRegistered": {
         "pod": _POD,
-        "dp_rank": _RANK,
+        "dp_rank": RANK,
         "result": "`created`, or `same`: nothing changed.",
         "effect": _EFFECT,
         "warnings": "What should be looked at, in sentences, as far as the registration tells: no replay endpoint, "
@@ -264,7 +263,7 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
     "SourceList": {"sources": "In the order of pod and rank.", "next": "For `after` of the next request; null = all."},
     "SourceView": {
         "pod": _POD,
-        "dp_rank": _RANK,
+        "dp_rank": RANK,
         "state": f"At this moment.{listed(SOURCE_STATES)}",
         "since": "When that began: UTC, RFC 3339.",
         "why": "What made it so, in a sentence.",
@@ -302,154 +301,13 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
     "BlockList": {"blocks": "Entries under the hash; never empty."},
     "BlockView": {
         "pod": _POD,
-        "dp_rank": _RANK,
+        "dp_rank": RANK,
         "engine_hash": "The engine's own hash.",
         "token_hash": "Hash of the content and all before it; null while the parent is not known.",
         "group": "KV-cache group.",
         "tiers": "Where it lies.",
         "copies": "Announced copies, by tier.",
         "parent": "The engine's hash of the block before, where it is kept.",
-    },
-    "ConsistencyReport": {
-        "at": "When it was made: UTC, RFC 3339.",
-        "seen_s": "For so many seconds this process has been looking.",
-        "answers": "What is remembered of answers, for reports to be joined to.",
-        "totals": "All listed sources of one model and tenant together.",
-        "sources": "By pod and rank; those of which nothing was reported are left out.",
-    },
-    "AnswersKept": {
-        "count": "How many answers are remembered.",
-        "bytes": "Held by these; null where one tenant alone is told of.",
-        "horizon_s": "An answer is remembered so long at most (`feedback.answers_s`).",
-        "oldest_s": "Age of the oldest one.",
-        "forgotten_early": "Ever, because of `feedback.answers_bytes` or of too many at once; null as above.",
-    },
-    "ConsistencyTotal": {
-        "model": "What they serve; null for those that name none.",
-        "tenant": "Whose they are.",
-        "trend": "Whether answers become better or worse.",
-        "windows": "By window: `1m`, `10m`, `1h`, `24h`.",
-    },
-    "ConsistencyRow": {
-        "pod": "The pod's own name.",
-        "dp_rank": _RANK,
-        "model": "What it serves, where known.",
-        "tenant": "Whose it is.",
-        "state": "How far it can be trusted now.",
-        "drifted": "It is `suspect` because it kept reusing something else than was claimed of it.",
-        "trend": "Whether answers about it become better or worse.",
-        "windows": "By window: `1m`, `10m`, `1h`, `24h`.",
-    },
-    "ConsistencyTrend": {
-        "exact_share_1h": "Share of answers of the last hour that were right to the token.",
-        "exact_share_24h": "Of the last day.",
-        "change": "The first less the second: below 0 it becomes worse.",
-    },
-    "ConsistencyFigures": {
-        "samples": "Answers that were compared.",
-        "exact": "Of these right to the token.",
-        "exact_share": "Their share; null where there is no sample.",
-        "predicted_tokens": "Said to be reusable.",
-        "real_tokens": "Reused.",
-        "false_hit_tokens": "Said to be reusable, and computed all the same.",
-        "lost_hit_tokens": "Reused, and not known.",
-        "regret_tokens": "How many more the best source was said to reuse than the one that was chosen.",
-        "unjoined": "Reports of which no answer is known; they are in no other figure.",
-        "failed": "Reports of requests that failed; they are in no other figure.",
-        "by_age": "By the age of the newest proof that nothing was missing (`lag_ms`), when it was answered.",
-        "causes": "Of those that were wrong, by why." + listed(MISMATCHES),
-    },
-    "AgeFigures": {
-        "samples": "Answers given at that age.",
-        "false_hit_tokens": "Of these, as above.",
-        "lost_hit_tokens": "Of these, as above.",
-    },
-    "CauseFigures": {"samples": "Answers that were wrong for that.", "tokens": "By how many tokens, either way."},
-    "StalenessReport": {
-        "at": "When it was made: UTC, RFC 3339.",
-        "seen_s": "For so many seconds this process has been looking: percentiles of longer windows are of these.",
-        "states": "How many of these sources are in each state.",
-        "sources": "By pod and rank.",
-    },
-    "StalenessRow": {
-        "pod": "The pod's own name.",
-        "dp_rank": _RANK,
-        "model": "What it serves, where known.",
-        "tenant": "Whose it is.",
-        "state": "How far it can be trusted now.",
-        "since": "When that began: UTC, RFC 3339.",
-        "why": "What made it less than live and exact, in a sentence.",
-        "bound": "Which way its numbers may err.",
-        "generation": "Which life of the engine.",
-        "sequence": "The last batch applied; null before the first.",
-        "lag_ms": "Age of the newest proof that nothing is missing.",
-        "event_age_ms": "Since the engine's last message that came live.",
-        "counted": "Whether the counts that follow are known: else its `owner` has not told them yet, and they are 0.",
-        "counts_age_ms": "Since they were told by the replica that applies its events; 0: by this one.",
-        "gaps": "Gaps in the numbers of its batches.",
-        "replays": "Conversations with its replay endpoint.",
-        "restarts": "Restarts of the engine noticed.",
-        "reconnects": "Times its connection was lost and made anew.",
-        "clears": "Times it was emptied.",
-        "orphans": "Blocks whose parent was not known.",
-        "removals_unknown": "Blocks taken back that were not known to be held.",
-        "duplicates": "Batches that came a second time, outside a replay.",
-        "events_unknown": "Events of a kind that is not known.",
-        "decode_errors": "Batches and events that could not be read.",
-        "expired": "Blocks of tiers without removals that were given up after their time.",
-        "ghosts_dropped": "Blocks from before a kept gap that were given up since the engine cannot hold so many.",
-        "tiers": "By memory tier, those that were named or hold something.",
-        "copies": "Copies announced and not taken back, over all tiers; null where another replica has not told yet.",
-        "owner": "The replica that applies its events; null in memory mode.",
-        "journal_lag_ms": "Age of the newest journal entry of its partition here; null in memory mode.",
-        "expected_for_ms": "What is routed to it is expected for so long: twice the time that its events take.",
-        "warnings": "What an operator should look at.",
-    },
-    "AgeReport": {
-        "now": "In milliseconds; null: not known.",
-        "1m": "Over the last minute.",
-        "10m": "Over the last ten minutes.",
-        "1h": "Over the last hour.",
-    },
-    "AgePercentiles": {
-        "p50": "Half of the seconds that were seen had no more milliseconds.",
-        "p95": "95 of a hundred.",
-        "p99": "99 of a hundred.",
-    },
-    "GapReport": {
-        "noticed": "Ever, since it was registered here.",
-        "healed": "Brought back by replay.",
-        "unhealed": "Lost for good.",
-        "batches_lost": "Batches in these.",
-    },
-    "ReplayReport": {
-        "ok": "All that was asked for came.",
-        "partial": "The endpoint no longer had the beginning.",
-        "failed": "It could not be reached or answered wrongly.",
-        "timeout": "It did not answer in time.",
-        "foreign": "It has the batches of another engine.",
-    },
-    "ClearReport": {
-        "engine": "By the engine (`AllBlocksCleared`), ever.",
-        "operator": "By command, ever.",
-        "1m": "By the engine within the last minute; null, as the next two, where another replica applies its events.",
-        "10m": "Within the last ten minutes.",
-        "1h": "Within the last hour.",
-    },
-    "OrphanReport": {
-        "parked": "Ever.",
-        "healed": "Of these, placed when the parent came.",
-        "expired": "Of these, taken back, or forgotten with all else, before it came.",
-        "refused": "For which there was no room (`limits.orphans`).",
-        "waiting": "Now.",
-    },
-    "TierReport": {
-        "stored_events": "Announcements that named it.",
-        "stored_blocks": "Blocks in these.",
-        "removed_events": "Removals that named it.",
-        "removed_blocks": "Blocks in these.",
-        "blocks": "Distinct blocks held now; null where another replica has not told yet.",
-        "event_age_ms": "Since the last event of it, here.",
     },
     "RoutedBody": _ROUTED,
     "FeedbackBody": {
@@ -490,7 +348,7 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
     },
     "HistoryItem": {
         "at": "When, by the clock of the replica that saw it, or when the first of `count` was: UTC, RFC 3339.",
-        "dp_rank": _RANK,
+        "dp_rank": RANK,
         "what": f"What happened.{listed(HAPPENINGS)}",
         "cause": f"Why, or how; null where there is only one way.{listed(CAUSES)}",
         "count": "The same, so often within a second: `first` is of the first, `last` of the last.",
@@ -566,19 +424,6 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
         "limit": "At most so many; 0 = all.",
         "after": "The `next` of the answer before.",
     },
-    "ConsistencyFilters": {
-        "format": "`csv`: a line a source and window; left out: as `Accept` says.",
-        "pod": "Only this pod's.",
-        "model": "Only sources of this model.",
-        "tenant": "Only sources of this tenant.",
-        "window": "Only this window; left out: all.",
-    },
-    "StalenessFilters": {
-        "format": "`csv`: a line a source; left out: as `Accept` says.",
-        "pod": "Only this pod's.",
-        "model": "Only sources of this model.",
-        "state": "Only sources in this state.",
-    },
     "HistoryFilters": {
         "dp_rank": "Only this rank; left out: all.",
         "limit": "At most so many items; 100 where left out.",
@@ -590,4 +435,4 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
         "refused with 409, and nothing is changed. 0: the list may only add. Given, it takes the place of "
         "`limits.max_clears_per_minute`: for a list that is meant to exchange most of a fleet."
     },
-}
+} | REPORT_TEXTS
