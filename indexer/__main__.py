@@ -101,9 +101,9 @@ def _question(parsed: argparse.Namespace) -> Callable[[], int]:
 
             return lambda: _until_signal(lambda given, stop: doctor.run(given, stop, _version()), parsed)
         case "report":
-            from api.cli import consistency, report
+            from api.cli import consistency, staleness
 
-            return lambda: (consistency if parsed.report == "consistency" else report).run(parsed)
+            return lambda: (consistency if parsed.report == "consistency" else staleness).run(parsed)
         case _:
             from api.cli import partitions
 

@@ -6,7 +6,7 @@ That client takes time to import, and most of what stands here is wanted by comm
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import msgspec
 
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 TIMEOUT_S: Final = 10.0
 """For one answer, where `--timeout` says nothing else."""
 JSON: Final = (("content-type", "application/json"),)
-
-
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What reading another's JSON may raise."""
+_Shape = TypeVar("_Shape")
 
 
 class CommandFailed(Exception):
@@ -134,6 +133,14 @@ def decoded(answer: bytes) -> object:
         return msgspec.json.decode(answer)
     except UNREADABLE as error:
         raise CommandFailed("the answer is no JSON: is this the service?") from error
+
+
+def answer_as(answer: bytes | msgspec.Raw, shape: type[_Shape], what: str) -> _Shape:
+    """An answer in that shape. Raises `CommandFailed` where it has another: that it is `what`, as in `no report`."""
+    try:
+        return msgspec.json.decode(answer, type=shape)
+    except UNREADABLE as error:
+        raise CommandFailed(f"the answer is {what} ({error}): is this the service?") from error
 
 
 def _words(error: OSError) -> str:

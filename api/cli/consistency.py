@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from typing import Final
-from urllib.parse import urlencode
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
 from api.cli import output
-from api.cli.client import UNREADABLE, CommandFailed, client_of
-from api.cli.report import one_form
+from api.cli.report import asked
 
 WINDOW: Final = "1h"
 """Shown where none is named."""
@@ -77,24 +75,10 @@ class Shown(msgspec.Struct, kw_only=True):
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask and print. Raises `CommandFailed`."""
-    one_form(arguments)
     window = arguments.window or (None if arguments.csv or arguments.json else WINDOW)
-    given = {
-        "format": "csv" if arguments.csv else None,
-        "pod": arguments.pod,
-        "model": arguments.model,
-        "tenant": arguments.tenant,
-        "window": window,
-    }
-    query = urlencode({name: value for name, value in given.items() if value is not None})
-    answer = client_of(arguments).request("GET", f"/v1/reports/consistency{'?' if query else ''}{query}")
-    if arguments.csv or arguments.json:
-        sys.stdout.write(answer.decode().rstrip("\r\n") + "\n")
+    shown = asked(arguments, Shown, tenant=arguments.tenant, window=window)
+    if shown is None:
         return 0
-    try:
-        shown = msgspec.json.decode(answer, type=Shown)
-    except UNREADABLE as error:
-        raise CommandFailed(f"the answer is no report ({error}): is this the service?") from error
     if arguments.pod is not None and not shown.sources:
         why = "nobody goes by that name, or nothing was reported of it"
         print(f"kvindexer: no source named {arguments.pod} is in the report: {why}", file=sys.stderr)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from api.cli.client import UNREADABLE, CommandFailed, ServiceClient, client_of
+from api.cli.client import CommandFailed, ServiceClient, answer_as, client_of
 from api.cli.output import counted
 from schemas.rest import PartitionList, ReplicaDrained, ReplicaView
 
@@ -28,7 +28,8 @@ def run(arguments: argparse.Namespace, stop: threading.Event) -> int:
     client = client_of(arguments)
     name: str = arguments.replica
     path = f"/v1/replicas/{quote(name, safe='')}/drain"
-    answer = _drained(client.request("DELETE" if arguments.undo else "POST", path))
+    told = client.request("DELETE" if arguments.undo else "POST", path)
+    answer = answer_as(told, ReplicaDrained, "none of a drain")
     if arguments.undo:
         _print(arguments, answer, f"{name} may own partitions again")
         return 0
@@ -86,10 +87,7 @@ class _Waiting:
 
     def _view(self) -> ReplicaView | None:
         answer = self._client.request("GET", "/v1/partitions")
-        try:
-            listed = msgspec.json.decode(answer, type=PartitionList)
-        except UNREADABLE as error:
-            raise CommandFailed(f"the answer is no list of partitions ({error}): is this the service?") from error
+        listed = answer_as(answer, PartitionList, "no list of partitions")
         return next((view for view in listed.replicas if view.name == self._name), None)
 
     def _goes_on(self) -> str:
@@ -108,13 +106,6 @@ class _Waiting:
         if self._shown and sys.stderr.isatty():
             print(file=sys.stderr)
         self._shown = ""
-
-
-def _drained(answer: bytes) -> ReplicaDrained:
-    try:
-        return msgspec.json.decode(answer, type=ReplicaDrained)
-    except UNREADABLE as error:
-        raise CommandFailed(f"the answer tells of no drain ({error}): is this the service?") from error
 
 
 def _left(partitions: int) -> str:

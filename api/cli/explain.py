@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from typing import Final
 
@@ -12,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from api.cli import output
-from api.cli.client import CommandFailed, client_of, decoded
+from api.cli.client import answer_as, client_of
 from api.cli.lookup import prompt_of
 
 UNKNOWN: Final = "pod_unknown"
@@ -75,13 +74,9 @@ def run(arguments: argparse.Namespace) -> int:
     question |= {name: value for name, value in asked.items() if value is not None}
     answer = client_of(arguments).request("POST", "/v1/explain", question)
     if arguments.json:
-        sys.stdout.write(answer.decode().rstrip("\n") + "\n")
+        output.as_it_came(answer)
         return 0
-    try:
-        shown = msgspec.convert(decoded(answer), Shown)
-    except msgspec.ValidationError as error:
-        raise CommandFailed(f"the answer is no explanation ({error}): is this the service?") from error
-    print_answer(shown, output.console())
+    print_answer(answer_as(answer, Shown, "no explanation"), output.console())
     return 0
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
 from api.cli import output
-from api.cli.client import CommandFailed, client_of, decoded
+from api.cli.client import answer_as, client_of
 from api.cli.texts import read_messages, read_prompt
 from api.cli.tokens import read_tokens
 
@@ -50,13 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
             question[name] = value
     answer = client_of(arguments).request("POST", "/v1/lookup", question)
     if arguments.json:
-        sys.stdout.write(answer.decode().rstrip("\n") + "\n")
+        output.as_it_came(answer)
         return 0
-    try:
-        shown = msgspec.convert(decoded(answer), Shown)
-    except msgspec.ValidationError as error:
-        raise CommandFailed(f"the answer is none of a lookup ({error}): is this the service?") from error
-    print_answer(shown, output.console())
+    print_answer(answer_as(answer, Shown, "none of a lookup"), output.console())
     return 0
 
 

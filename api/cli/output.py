@@ -16,6 +16,11 @@ def counted(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
+def as_it_came(answer: bytes) -> None:
+    """An answer for programs, with one end of line."""
+    sys.stdout.write(answer.decode().rstrip("\r\n") + "\n")
+
+
 def console() -> Console:
     """For text that is ours and names that are not: `[fd00::1]:8000` must not be read as markup."""
     return Console(

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from api.cli import output
-from api.cli.client import UNREADABLE, CommandFailed, ServiceClient, client_of
+from api.cli.client import ServiceClient, answer_as, client_of
 
 EVERY_S: float = 1.0
 MEMORY: str = (
@@ -76,14 +76,10 @@ def watch(arguments: argparse.Namespace, stop: threading.Event) -> int:
 def _print(client: ServiceClient, arguments: argparse.Namespace, console: Console) -> None:
     answer = client.request("GET", "/v1/partitions")
     if arguments.json:
-        sys.stdout.write(answer.decode().rstrip("\n") + "\n")
+        output.as_it_came(answer)
         sys.stdout.flush()
         return
-    try:
-        shown = msgspec.json.decode(answer, type=Shown)
-    except UNREADABLE as error:
-        raise CommandFailed(f"the answer is no list of partitions ({error}): is this the service?") from error
-    print_partitions(shown, console)
+    print_partitions(answer_as(answer, Shown, "no list of partitions"), console)
 
 
 def print_partitions(shown: Shown, console: Console) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 
 from api.cli.bounded_file import read_bounded
-from api.cli.client import CommandFailed
+from api.cli.client import UNREADABLE, CommandFailed
 from api.demo.trace import TraceError, read_truth
 from schemas.rest import U32_MAX
 
@@ -66,7 +66,7 @@ def _listed(name: str) -> list[list[int]]:
     raw = read_bounded(name, "--prompts", FILE_BYTES_MAX)
     try:
         return _whole(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return list(_lines(raw))
 
 
@@ -76,7 +76,7 @@ def _lines(raw: bytes) -> Iterator[list[int]]:
             continue
         try:
             said = _line(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except UNREADABLE:
             rule = f"a JSON list of token ids, 0..{U32_MAX}, wanted"
             raise CommandFailed(f"--prompts: line {number}: {rule}", 2) from None
         yield said.token_ids if isinstance(said, _Line) else said

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from api.cli import output
-from api.cli.client import UNREADABLE, CommandFailed, ServiceClient
+from api.cli.client import ServiceClient, answer_as
 
 PAGE: Final = 1_000
 """Items the service gives at once."""
@@ -53,10 +53,7 @@ def run(client: ServiceClient, arguments: argparse.Namespace) -> int:
         whole = {"pod": arguments.pod, "items": items, "complete": complete}
         sys.stdout.write(msgspec.json.encode(whole).decode() + "\n")
         return 0
-    try:
-        shown = [msgspec.json.decode(item, type=Item) for item in items]
-    except UNREADABLE as error:
-        raise CommandFailed(f"the answer is no history ({error}): is this the service?") from error
+    shown = [answer_as(item, Item, "no history") for item in items]
     print_history(shown, output.console(), complete=complete)
     return 0
 
@@ -70,10 +67,7 @@ def _asked(client: ServiceClient, arguments: argparse.Namespace) -> tuple[list[m
         given = {"dp_rank": arguments.rank, "limit": limit, "after": after}
         query = urlencode({name: value for name, value in given.items() if value is not None})
         answer = client.request("GET", f"/v1/sources/{quote(arguments.pod, safe='')}/history?{query}")
-        try:
-            page = msgspec.json.decode(answer, type=Page)
-        except UNREADABLE as error:
-            raise CommandFailed("the answer is no history: is this the service?") from error
+        page = answer_as(answer, Page, "no history")
         items.extend(page.items)
         complete, after = complete and page.complete, page.next
         if after is None or not page.items:

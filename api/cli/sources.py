@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from api.cli import output, source_history
-from api.cli.client import UNREADABLE, CommandFailed, ServiceClient, client_of, decoded
+from api.cli.client import CommandFailed, ServiceClient, answer_as, client_of, decoded
 from indexer.errors import SettingsError
 from indexer.settings import parse_source_flag
 
@@ -73,10 +73,7 @@ def _list(client: ServiceClient, arguments: argparse.Namespace) -> int:
     while True:
         given = {"state": arguments.state, "model": arguments.model, "limit": PAGE, "after": after}
         query = urlencode({name: value for name, value in given.items() if value is not None})
-        try:
-            page = msgspec.json.decode(client.request("GET", f"/v1/sources?{query}"), type=Page)
-        except UNREADABLE as error:
-            raise CommandFailed("the answer is no list of sources: is this the service?") from error
+        page = answer_as(client.request("GET", f"/v1/sources?{query}"), Page, "no list of sources")
         rows.extend(page.sources)
         after = page.next
         if after is None or not page.sources:
@@ -84,10 +81,7 @@ def _list(client: ServiceClient, arguments: argparse.Namespace) -> int:
     if arguments.json:
         sys.stdout.write(msgspec.json.encode({"sources": rows}).decode() + "\n")
         return 0
-    try:
-        print_sources([msgspec.json.decode(row, type=Row) for row in rows], output.console())
-    except UNREADABLE as error:
-        raise CommandFailed(f"the answer is no list of sources ({error}): is this the service?") from error
+    print_sources([answer_as(row, Row, "no list of sources") for row in rows], output.console())
     return 0
 
 

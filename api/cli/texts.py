@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from api.cli.bounded_file import read_bounded
-from api.cli.client import CommandFailed
+from api.cli.client import UNREADABLE, CommandFailed
 
 FILE_BYTES_MAX: Final = 256 * 1024 * 1024
 CHAT_FIELDS: Final = (
@@ -35,7 +35,7 @@ def read_messages(told: str) -> dict[str, object]:
         raise CommandFailed("--messages: @FILE wanted, or @- for standard input", 2)
     try:
         given = msgspec.json.decode(read_bounded(told[1:], "--messages", FILE_BYTES_MAX))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         raise CommandFailed("--messages: JSON wanted", 2) from None
     if isinstance(given, list):
         return {"messages": given}

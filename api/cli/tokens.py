@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from api.cli.bounded_file import read_bounded
-from api.cli.client import CommandFailed
+from api.cli.client import UNREADABLE, CommandFailed
 
 FILE_BYTES_MAX: Final = 256 * 1024 * 1024
 U32_MAX: Final = 2**32 - 1
@@ -43,7 +43,7 @@ def parse_text(raw: bytes) -> list[int]:
     """
     try:
         ids = msgspec.json.decode(raw, type=list[int])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         ids = [_number(word[0], word.start(), raw) for word in _WORD.finditer(raw)]
     if not ids:
         raise CommandFailed("--tokens: no token id found", 2)
