@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import resource
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 from urllib.parse import urlsplit
 
 import msgspec
@@ -18,8 +18,8 @@ from api.cli.doctor_screen import print_findings
 from api.cli.doctor_service import Told, ask_service
 from indexer.clock import SystemClock
 from indexer.collect.sockets import FILES_BESIDE, FILES_PER_SOURCE
-from indexer.doctor.checks import Finding, found
-from indexer.doctor.facts import Engine, StoreSeen
+from indexer.doctor.checks import Finding, Level, found
+from indexer.doctor.facts import Engine
 from indexer.doctor.judging.endpoints import judge_endpoints
 from indexer.doctor.judging.engines import judge_engine
 from indexer.doctor.judging.service import judge_replicas, judge_service
@@ -27,7 +27,7 @@ from indexer.doctor.judging.settings import Effective, judge_files, judge_settin
 from indexer.doctor.judging.sources import judge_sources, judge_states
 from indexer.doctor.judging.store import judge_store
 from indexer.doctor.judging.unknowable import what_nobody_knows
-from indexer.doctor.places import is_loopback
+from indexer.doctor.places import is_loopback, is_loopback_host
 from indexer.doctor.probes.engines import Looking
 from indexer.doctor.probes.store import look_at_store
 from indexer.hashing.chain import SCHEME
@@ -66,9 +66,7 @@ def run(arguments: argparse.Namespace, stop: threading.Event, version: str) -> i
     told = visit.told
     interrupted = stop.is_set()
     if arguments.json:
-        counts = {
-            level: sum(each.level == level for each in findings) for level in ("ok", "warning", "problem", "unknown")
-        }
+        counts = {level: sum(each.level == level for each in findings) for level in get_args(Level)}
         service = None if told is None else told.seen.url
         report = Report(version=version, service=service, complete=not interrupted, counts=counts, findings=findings)
         sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
@@ -155,11 +153,12 @@ class _Visit:
         of_service = None if self.told is None else self.told.engines
         if of_service is None and self._given is None:
             return None
-        found = {engine.name: engine for engine in of_service or ()}
+        by_name = {engine.name: engine for engine in of_service or ()}
         for source in self._given.sources if self._given is not None else ():
             described = msgspec.convert(source, Engine, from_attributes=True)
-            found.setdefault(described.name, described)
-        return [each.at_its_name() for each in found.values()] if self._arguments.at_names else list(found.values())
+            by_name.setdefault(described.name, described)
+        engines = list(by_name.values())
+        return [engine.at_its_name() for engine in engines] if self._arguments.at_names else engines
 
     def _of_settings(self, settings: Settings | None, engines: Sequence[Engine]) -> Iterator[Finding]:
         said: list[str] = []
@@ -194,7 +193,7 @@ class _Visit:
         if self.told is None or self._given is not None:
             return False
         url = urlsplit(self.told.seen.url)
-        return url.scheme != "unix" and url.hostname is not None and not is_loopback(f"tcp://{url.hostname}:1")
+        return url.scheme != "unix" and url.hostname is not None and not is_loopback_host(url.hostname)
 
     def _of_store(self, settings: Settings | None) -> Iterator[Finding]:
         if settings is None or settings.redis.url is None or self._arguments.no_probe or self._stop.is_set():
@@ -207,14 +206,14 @@ class _Visit:
             yield found("store.reachable", "unknown", f"{address.place}: {why}")
             return
         self._status.say("asking the store")
-        seen: StoreSeen = asyncio.run(look_at_store(address, settings.redis.namespace, self._clock))
+        seen = asyncio.run(look_at_store(address, settings.redis.namespace, self._clock))
         wanted = {"scheme": SCHEME, "partitions": str(settings.redis.partitions)}
         yield from judge_store(seen, wanted, settings.redis.timeout_ms)
 
     def _why_store_skipped(self, address: Address) -> str | None:
         if MASK in {address.password, address.user}:
             return "its password is not told"
-        local = address.kind == "unix" or any(is_loopback(f"tcp://{host}:1") for host, _ in address.hosts)
+        local = address.kind == "unix" or any(is_loopback_host(host) for host, _ in address.hosts)
         return ELSEWHERE if local and self._is_elsewhere else None
 
 

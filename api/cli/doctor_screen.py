@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 SUBJECTS_SHOWN: Final = 5
 _STYLES: Final[dict[Level, str]] = {"ok": "green", "warning": "yellow", "problem": "bold red", "unknown": "cyan"}
-_WORDS: Final[dict[Level, str]] = {"ok": "ok", "warning": "warning", "problem": "problem", "unknown": "unknown"}
 _TITLES: Final[dict[Group, str]] = {
     "service": "Service",
     "settings": "Settings",
@@ -31,7 +30,13 @@ _TITLES: Final[dict[Group, str]] = {
     "replicas": "Replicas",
     "unknowable": "What nobody can know",
 }
-_LEVELS: Final[tuple[Level, ...]] = ("problem", "warning", "unknown", "ok")
+_COUNTED: Final[dict[Level, tuple[str, str]]] = {
+    "problem": ("problem", "problems"),
+    "warning": ("warning", "warnings"),
+    "unknown": ("cannot be known", "cannot be known"),
+    "ok": ("ok", "ok"),
+}
+"""Of one and of several; the worst first, here and within a check."""
 _INDENT: Final = 10
 _WIDTH_MIN: Final = 40
 _WIDTH_MAX: Final = 120
@@ -50,14 +55,14 @@ def print_findings(findings: Sequence[Finding], console: Console) -> None:
         for check in mine:
             levels = by_check[check]
             total = sum(map(len, levels.values()))
-            for level in (level for level in _LEVELS if level in levels):
+            for level in (level for level in _COUNTED if level in levels):
                 _print_outcome(check, level, levels[level], total, console)
         console.print()
     console.print(_sum(findings))
 
 
 def _print_outcome(check: str, level: Level, found: Sequence[Finding], total: int, console: Console) -> None:
-    head = Text("  ").append(f"{_WORDS[level]:<{_INDENT - 2}}", style=_STYLES[level])
+    head = Text("  ").append(f"{level:<{_INDENT - 2}}", style=_STYLES[level])
     if level == "ok":
         console.print(head.append(_printable(CHECKS[check].title + _what(found, total))))
         return
@@ -112,13 +117,8 @@ def _more(count: int) -> str:
 def _sum(findings: Sequence[Finding]) -> Text:
     counts = Counter(finding.level for finding in findings)
     out = Text()
-    for level, singular, plural in (
-        ("problem", "problem", "problems"),
-        ("warning", "warning", "warnings"),
-        ("unknown", "cannot be known", "cannot be known"),
-        ("ok", "ok", "ok"),
-    ):
-        count = counts[level]  # type: ignore[index]  # one of the levels
+    for level, (singular, plural) in _COUNTED.items():
+        count = counts[level]
         out.append(", " if out else "")
-        out.append(f"{count} {singular if count == 1 else plural}", style=_STYLES[level] if count else "")  # type: ignore[index]  # as above
+        out.append(f"{count} {singular if count == 1 else plural}", style=_STYLES[level] if count else "")
     return out

@@ -53,8 +53,8 @@ def found(check: str, level: Level, seen: str = "", subject: str = "") -> Findin
     return Finding(check=check, level=level, subject=subject, seen=seen, means=says.means, do=says.do)
 
 
-def found_if(wrong: bool, check: str, level: Level, seen: str = "", subject: str = "") -> Finding:  # noqa: FBT001 - reads as a sentence
-    """That outcome if so, else ok."""
+def found_if(wrong: object, check: str, level: Level, seen: str = "", subject: str = "") -> Finding:
+    """That outcome if there is anything `wrong`, else ok."""
     return found(check, level if wrong else "ok", seen, subject)
 
 

@@ -21,9 +21,9 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     endpoint: str | None = None
     replay_endpoint: str | None = None
     model: str | None = None
-    lora_name: str | None = None
     tenant: str = DEFAULT_TENANT
     address: str | None = None
+    """Where it takes requests, as whoever registered it says. A name like `IP:PORT` may be anybody's address."""
     aliases: tuple[str, ...] = ()
     engine: str = "vllm"
     origin: str = "api"
@@ -48,11 +48,6 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
         """Its model is one of `models.approximate`, and no event of it ever came."""
         unnamed = self.endpoint is None and self.origin != "topic"
         return unnamed or (self.state == "live" and self.bound == "estimate" and self.sequence is None)
-
-    @property
-    def asked_at(self) -> str | None:
-        """Where it takes requests, as whoever registered it says. A name like `IP:PORT` may be anybody's address."""
-        return self.address
 
     def at_its_name(self) -> Engine:
         """The same, to be asked at its name where that is an address and no other is given."""
@@ -154,7 +149,6 @@ class ServerSeen(msgspec.Struct, kw_only=True):
     """One server that takes writes, out of its INFO."""
 
     version: str = ""
-    policy: str = ""
     used_bytes: int = 0
     limit_bytes: int = 0
     """`maxmemory`; 0 = none."""

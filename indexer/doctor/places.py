@@ -30,9 +30,11 @@ def is_address(name: str) -> bool:
 def is_loopback(endpoint: str) -> bool:
     """It leads to the machine of whoever connects: loopback, or a path."""
     place = host_and_port(endpoint)
-    if place is None:
-        return endpoint.startswith("ipc://")
-    host = place[0]
+    return endpoint.startswith("ipc://") if place is None else is_loopback_host(place[0])
+
+
+def is_loopback_host(host: str) -> bool:
+    """The same of an address or a name without port and brackets."""
     if host.lower() == "localhost":
         return True
     try:

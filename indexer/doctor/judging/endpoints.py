@@ -75,11 +75,9 @@ def _content(engine: Engine, heard: Heard) -> Iterator[Finding]:
     topics = sorted(topic.decode("utf-8", "backslashreplace")[:100] for topic in heard.topics)
     strange = [topic for topic in heard.topics if _is_strange(topic, engine)]
     several = len(topics) > 1
-    yield found_if(several or bool(strange), "endpoint.topic", "warning", ", ".join(map(repr, topics[:3])), name)
+    yield found_if(several or strange, "endpoint.topic", "warning", ", ".join(map(repr, topics[:3])), name)
     others = sorted(heard.ranks - {engine.dp_rank})
-    yield found_if(
-        bool(others), "endpoint.rank", "warning", f"rank {', '.join(map(str, others))}" if others else "", name
-    )
+    yield found_if(others, "endpoint.rank", "warning", f"rank {', '.join(map(str, others))}" if others else "", name)
     missing = f"{heard.missing} of {heard.batches + heard.missing} batches" if heard.missing else ""
     yield found_if(heard.missing > 0, "endpoint.losses", "warning", missing, name)
     if heard.skew_s is not None:

@@ -19,13 +19,13 @@ def judge_engine(engine: Engine, http: EngineHttp | None, heard: Heard | None) -
     """Of one source; `http` None: no address is known."""
     name = engine.name
     if http is None:
-        seen = "" if engine.asked_at is None else f"{engine.asked_at}: not asked from here"
+        seen = "" if engine.address is None else f"{engine.address}: not asked from here"
         yield found("engine.reachable", "unknown", seen, name)
         return
     if http.trouble is not None:
-        yield found("engine.reachable", "warning", f"{engine.asked_at}: {http.trouble}", name)
+        yield found("engine.reachable", "warning", f"{engine.address}: {http.trouble}", name)
         return
-    yield found("engine.reachable", "ok", str(engine.asked_at), name)
+    yield found("engine.reachable", "ok", str(engine.address), name)
     yield _version(engine, http)
     if http.prefix_caching is None:
         yield found("engine.prefix_caching", "unknown", "", name)

@@ -45,7 +45,7 @@ def _limits(seen: ServiceSeen) -> Finding:
         return found("service.limits", "unknown")
     reached = {limit: count for limit, count in seen.limits_reached.items() if count}
     told = ", ".join(f"{limit} {count} times" for limit, count in sorted(reached.items()))
-    return found_if(bool(reached), "service.limits", "warning", told)
+    return found_if(reached, "service.limits", "warning", told)
 
 
 def judge_replicas(seen: Partitions | None) -> Iterator[Finding]:
@@ -59,12 +59,12 @@ def judge_replicas(seen: Partitions | None) -> Iterator[Finding]:
     ownerless = [each.partition for each in seen.partitions if each.owner is None]
     owners = sorted({each.owner for each in seen.partitions if each.owner is not None})
     told = f"not so: {_few(ownerless)}" if ownerless else f"{len(seen.partitions)}, by {', '.join(owners)}"
-    yield found_if(bool(ownerless), "partitions.owned", "problem", told)
+    yield found_if(ownerless, "partitions.owned", "problem", told)
     away = [each.partition for each in seen.partitions if each.state not in {"live", "asserting"}]
     states = sorted({each.state for each in seen.partitions if each.partition in set(away)})
-    yield found_if(bool(away), "partitions.state", "warning", f"{', '.join(states)}: {_few(away)}" if away else "")
+    yield found_if(away, "partitions.state", "warning", f"{', '.join(states)}: {_few(away)}" if away else "")
     alone = [each.partition for each in seen.partitions if each.owner is not None and each.standby is None]
-    yield found_if(bool(alone), "partitions.standby", "warning", f"none: {_few(alone)}" if alone else "")
+    yield found_if(alone, "partitions.standby", "warning", f"none: {_few(alone)}" if alone else "")
     for replica in seen.replicas:
         told = f"{replica.state}, seen {replica.age_ms / 1000:.1f} s ago, owns {replica.owned}"
         yield found_if(replica.state != "live", "replicas.live", "warning", told, replica.name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from indexer.doctor.checks import Finding, found, found_if
 from indexer.doctor.judging.endpoints import Need
 
@@ -18,13 +20,12 @@ RESTART_S: Final = 30.0
 """For a process that is started again, without a store."""
 
 
-class Effective:
+class Effective(msgspec.Struct, frozen=True, kw_only=True):
     """What matters here of the settings. The defaults are those of a service that was told nothing."""
 
-    def __init__(self, *, store: bool = False, lease_s: float = 10.0, sources_max: int = 4_096) -> None:
-        self.store = store
-        self.lease_s = lease_s
-        self.sources_max = sources_max
+    store: bool = False
+    lease_s: float = 10.0
+    sources_max: int = 4_096
 
     @property
     def need(self) -> Need:

@@ -46,7 +46,7 @@ def judge_states(engines: Sequence[Engine], unhealed: Mapping[str, int]) -> Iter
         lost = unhealed.get(engine.name, engine.counters.get("gaps", 0))
         yield found_if(lost > 0, "sources.losses", "warning", f"{lost} gaps not healed", engine.name)
         remarks = [remark for remark in engine.warnings if not remark.startswith(_TOLD_ALREADY)]
-        yield found_if(bool(remarks), "sources.remarks", "warning", "; ".join(remarks), engine.name)
+        yield found_if(remarks, "sources.remarks", "warning", "; ".join(remarks), engine.name)
 
 
 def _state(engine: Engine) -> Finding:

@@ -20,10 +20,8 @@ SLOW: Final = 0.25
 """Of redis.timeout_ms, for one bare question."""
 
 
-def judge_store(seen: StoreSeen | None, wanted: Mapping[str, str], timeout_ms: float) -> Iterator[Finding]:
-    """`wanted`: what the configuration says of the deployment, as replicas compare it. None: it was not asked."""
-    if seen is None:
-        return
+def judge_store(seen: StoreSeen, wanted: Mapping[str, str], timeout_ms: float) -> Iterator[Finding]:
+    """`wanted`: what the configuration says of the deployment, as replicas compare it."""
     if seen.trouble is not None:
         yield found("store.reachable", "problem", f"{seen.place}: {seen.trouble}")
         return
@@ -73,4 +71,4 @@ def _layout(seen: StoreSeen, wanted: Mapping[str, str]) -> Finding:
         if name in seen.agreed and seen.agreed[name] != value
     ]
     told = "; ".join(other) or ", ".join(f"{name} {value}" for name, value in seen.agreed.items() if name != "secret")
-    return found_if(bool(other), "store.layout", "problem", told)
+    return found_if(other, "store.layout", "problem", told)

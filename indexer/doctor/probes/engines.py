@@ -52,7 +52,7 @@ class Looking:
         self._progress(f"connecting to {len(places)} endpoints")
         blocked = self._each(dict.fromkeys(places), no_route)
         heard, replayed = self._conversations(shown, blocked, listen_s)
-        http = self._http([engine for engine in shown if engine.asked_at and not skip(engine.asked_at)])
+        http = self._http([engine for engine in shown if engine.address and not skip(engine.address)])
         for engine in shown:
             probed = found[engine.name]
             probed.no_route = blocked.get(engine.endpoint or "")
@@ -108,7 +108,7 @@ class Looking:
         if not engines or self._stop.is_set():
             return {}
         self._progress(f"asking {len(engines)} engines over HTTP")
-        return ask_engines({e.name: Asked(e.asked_at or "", e.dp_rank) for e in engines}, self._stop)
+        return ask_engines({e.name: Asked(e.address or "", e.dp_rank) for e in engines}, self._stop)
 
     def _each(self, keys: Iterable[_Key], work: Callable[[_Key], _Value]) -> dict[_Key, _Value]:
         """Done by some threads; what was not begun when `stop` is set is left out."""

@@ -80,7 +80,6 @@ def _server(report: Mapping[str, Any]) -> ServerSeen:
     ]
     return ServerSeen(
         version=str(report.get("valkey_version") or report.get("redis_version") or ""),
-        policy=str(report.get("maxmemory_policy") or ""),
         used_bytes=int(report.get("used_memory") or 0),
         limit_bytes=int(report.get("maxmemory") or 0),
         machine_bytes=int(report.get("total_system_memory") or 0),

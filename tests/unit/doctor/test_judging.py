@@ -70,9 +70,7 @@ HTTP: Final = EngineHttp(
     models=("m",),
     events=EventsConfig(enabled=True, replay_endpoint="tcp://*:6557", buffer_steps=10_000),
 )
-SERVER: Final = ServerSeen(
-    version="8.1.0", policy="noeviction", used_bytes=10, limit_bytes=100, append_only=True, saves=False
-)
+SERVER: Final = ServerSeen(version="8.1.0", used_bytes=10, limit_bytes=100, append_only=True, saves=False)
 STORE: Final = StoreSeen(
     place="standalone 10.0.0.9:6379",
     servers=(SERVER,),
@@ -269,7 +267,7 @@ WELL: Final = [
 ]
 """Of a deployment in which nothing is wrong."""
 OF_A_STORE_ELSEWHERE: Final = ("store.reachable", "unknown")
-"""Found by the command itself, which knows what it may reach: tests/e2e/test_doctor.py."""
+"""Found by the command itself, which knows what it may reach: tests/e2e/doctor/test_command.py."""
 
 
 @pytest.mark.parametrize(("check", "level", "make"), [pytest.param(*each, id=f"{each[0]} {each[1]}") for each in MADE])
@@ -285,10 +283,10 @@ def test_a_name_is_no_address_unless_that_is_said() -> None:
     """It may be that of a machine which has nothing to do with it."""
     named, other = but(ENGINE, pod="10.0.0.1:8000", address=None), but(ENGINE, pod="pod-a", address=None)
 
-    assert (None, "10.0.0.1:8000") == (named.asked_at, named.at_its_name().asked_at)
+    assert (None, "10.0.0.1:8000") == (named.address, named.at_its_name().address)
     assert (None, "10.0.0.9:1") == (
-        other.at_its_name().asked_at,
-        but(named, address="10.0.0.9:1").at_its_name().asked_at,
+        other.at_its_name().address,
+        but(named, address="10.0.0.9:1").at_its_name().address,
     )
 
 
