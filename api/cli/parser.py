@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from api.access.caller import Scope
+from api.cli import flag_values
 from api.cli.client import TIMEOUT_S, Named
 from api.cli.help_texts import (
     CALLERS,
@@ -32,17 +33,12 @@ from api.cli.help_texts import (
     SOURCES,
 )
 from indexer.model import SourceState
-from indexer.sizing.bounds import PARTITIONS_MAX, REPLICAS_MAX
 from schemas.history import HISTORY_LIMIT
 from schemas.reports import WindowName
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 
 FACES: Final = ("kvindexer", "dynamo")
-
-_NUMBER_MAX: Final = 1e9
-_LISTEN_S_MAX: Final = 600.0
-_MARGIN_MAX: Final = 100.0
 
 
 def build_parser(version: str) -> argparse.ArgumentParser:
@@ -102,10 +98,12 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     """The flags that `serve` and `config` share: they change settings."""
     parser.add_argument("--config", metavar="FILE", type=Path, help="settings in YAML")
     parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
-    parser.add_argument("--port", type=_whole, metavar="N", help="port to listen on, 0 for a free one (default 8080)")
+    parser.add_argument(
+        "--port", type=flag_values.whole, metavar="N", help="port to listen on, 0 for a free one (default 8080)"
+    )
     parser.add_argument(
         "--grpc-port",
-        type=_port_or_off,
+        type=flag_values.port_or_off,
         metavar="N|off",
         help="port for gRPC on the same host, 0 for a free one, off for no gRPC (default 50051)",
     )
@@ -139,23 +137,6 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _port_or_off(text: str) -> int | bool:
-    """`off` as YAML reads it."""
-    if text == "off":
-        return False
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"a port or off wanted, got {text!r}") from None
-
-
-def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"a whole number wanted, got {text!r}") from None
-
-
 def _add_serve(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Subscribe to engines and answer who holds how much of a prompt, over REST and gRPC, until Ctrl-C or SIGTERM."
@@ -175,11 +156,15 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
         "Three engines replay recorded vLLM traffic through real sockets into a service; lookups go on."
     )
     parser.add_argument(
-        "--port", type=_whole, default=8080, metavar="N", help="port of the service, 0 for a free one (default 8080)"
+        "--port",
+        type=flag_values.whole,
+        default=8080,
+        metavar="N",
+        help="port of the service, 0 for a free one (default 8080)",
     )
     parser.add_argument(
         "--grpc-port",
-        type=_port_or_off,
+        type=flag_values.port_or_off,
         default=0,
         metavar="N|off",
         help="its port for gRPC, 0 for a free one, off for no gRPC (default 0; the address is printed)",
@@ -197,7 +182,7 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
         help="three replicas beside such a store, asked in turn, on the given ports and the two above each; on the way "
         "one is killed and started again, one is paused beyond its lease and goes on",
     )
-    parser.add_argument("--seconds", type=_positive, metavar="N", help="end by itself after so long")
+    parser.add_argument("--seconds", type=flag_values.positive, metavar="N", help="end by itself after so long")
 
 
 def _add_replay(parser: argparse.ArgumentParser) -> None:
@@ -215,20 +200,24 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-replay", action="store_true", help="no replay endpoint, as is vLLM's default")
     parser.add_argument(
         "--speed",
-        type=_speed,
+        type=flag_values.speed,
         default=1.0,
         metavar="N|max",
         help="times its own pace (default 1): 0.1 is ten times slower",
     )
     parser.add_argument(
         "--loss",
-        type=_probability,
+        type=flag_values.probability,
         default=0.0,
         metavar="P",
         help="probability of a batch being lost on its way; it can still be replayed",
     )
     parser.add_argument(
-        "--seed", type=_whole, default=1, metavar="N", help="of the losses: the same ones every time (default 1)"
+        "--seed",
+        type=flag_values.whole,
+        default=1,
+        metavar="N",
+        help="of the losses: the same ones every time (default 1)",
     )
     parser.add_argument("--loop", action="store_true", help="again and again, each time as new engine processes")
     parser.add_argument(
@@ -238,7 +227,7 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--hold",
-        type=_not_negative,
+        type=flag_values.not_negative,
         metavar="S",
         help="end so long after the last message (default: stay until Ctrl-C, as an engine does)",
     )
@@ -248,7 +237,7 @@ def _add_lookup(parser: argparse.ArgumentParser) -> None:
     parser.description = "Ask a running service which engines hold how much of one prompt, best first."
     _add_client(parser)
     _add_prompt(parser)
-    parser.add_argument("--pods", type=_names, metavar="A,B", help="only these pods")
+    parser.add_argument("--pods", type=flag_values.names, metavar="A,B", help="only these pods")
 
 
 def _add_explain(parser: argparse.ArgumentParser) -> None:
@@ -256,7 +245,7 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
     _add_client(parser)
     _add_prompt(parser)
     parser.add_argument("--pod", help="only this pod, by any of its names")
-    parser.add_argument("--rank", type=_whole, metavar="N", help="only this data-parallel rank")
+    parser.add_argument("--rank", type=flag_values.whole, metavar="N", help="only this data-parallel rank")
 
 
 def _add_prompt(parser: argparse.ArgumentParser) -> None:
@@ -300,10 +289,14 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
     ):
         action = actions.add_parser(name, help=text, description=description)
         action.add_argument("pod", metavar="POD", help="by any of its names")
-        action.add_argument("--rank", type=_whole, metavar="N", help="only this data-parallel rank")
+        action.add_argument("--rank", type=flag_values.whole, metavar="N", help="only this data-parallel rank")
     history = actions.choices["history"]
     history.add_argument(
-        "--limit", type=_items, default=HISTORY_LIMIT, metavar="N", help="at most so many, the newest (default 100)"
+        "--limit",
+        type=flag_values.items,
+        default=HISTORY_LIMIT,
+        metavar="N",
+        help="at most so many, the newest (default 100)",
     )
     for action in actions.choices.values():
         _add_client(action, after_another=True)
@@ -322,21 +315,23 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
         "staleness", help="state, ages, gaps and warnings of each source", epilog=REPORT_STALENESS
     )
     staleness.description = "How each source is doing, how old what is known of it was, and what went wrong."
-    _add_client(staleness)
-    staleness.add_argument("--csv", action="store_true", help="a line a source with all that is known, for a sheet")
-    staleness.add_argument("--pod", help="only this pod's")
-    staleness.add_argument("--model", help="only sources of this model")
+    _add_report_flags(staleness, "a line a source with all that is known, for a sheet")
+    staleness.add_argument("--state", choices=get_args(SourceState), help="only sources in this state")
     consistency = reports.add_parser(
         "consistency", help="what was answered beside what engines really reused", epilog=REPORT_CONSISTENCY
     )
     consistency.description = "How right answers were, where callers reported what their engines really reused."
-    _add_client(consistency)
-    consistency.add_argument("--csv", action="store_true", help="a line a source and window, for a sheet")
-    consistency.add_argument("--pod", help="only this pod's")
-    consistency.add_argument("--model", help="only sources of this model")
+    _add_report_flags(consistency, "a line a source and window, for a sheet")
     consistency.add_argument("--tenant", help="only sources of this tenant")
     consistency.add_argument("--window", choices=get_args(WindowName), help="only this window; the table shows 1h")
-    staleness.add_argument("--state", choices=get_args(SourceState), help="only sources in this state")
+
+
+def _add_report_flags(parser: argparse.ArgumentParser, csv: str) -> None:
+    """Flags of every report."""
+    _add_client(parser)
+    parser.add_argument("--csv", action="store_true", help=csv)
+    parser.add_argument("--pod", help="only this pod's")
+    parser.add_argument("--model", help="only sources of this model")
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
@@ -355,10 +350,10 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
         help="an engine, as for serve; may be repeated",
     )
     parser.add_argument("--redis-url", metavar="URL", help="the store, as for serve")
-    parser.add_argument("--pods", type=_names, metavar="A,B", help="only the engines of these pods")
+    parser.add_argument("--pods", type=flag_values.names, metavar="A,B", help="only the engines of these pods")
     parser.add_argument(
         "--listen-s",
-        type=_listening,
+        type=flag_values.listening,
         default=3.0,
         metavar="SECONDS",
         help="listen so long for events, to all engines at once (default 3, at most 600)",
@@ -377,59 +372,34 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
         "store, how many replicas and partitions, and what to set. Asks nobody."
     )
     for flag, kind, metavar, text in (
-        ("--engines", _items, "N", "engines, each data-parallel rank as one"),
+        ("--engines", flag_values.items, "N", "engines, each data-parallel rank as one"),
         (
             "--blocks",
-            _items,
+            flag_values.items,
             "N",
             "blocks that each holds when it is full (vLLM logs num_gpu_blocks), with other tiers",
         ),
-        ("--rate", _not_negative, "N", "blocks that each announces a second, and takes back as many"),
+        ("--rate", flag_values.not_negative, "N", "blocks that each announces a second, and takes back as many"),
     ):
         parser.add_argument(flag, type=kind, metavar=metavar, required=True, help=text)
     for flag, number, default, text in (
-        ("--shared", _probability, 0.3, "part of an engine's blocks that one other holds, too"),
-        ("--lookups", _not_negative, 0.0, "lookups a second, of all replicas together"),
-        ("--prompt-tokens", _items, 8_192, "tokens of a prompt"),
-        ("--batch-blocks", _items, 16, "blocks in a batch of events"),
-        ("--models", _items, 1, "models, each served by an equal part of the engines"),
-        ("--lease-s", _positive, 10.0, "redis.lease_s"),
-        ("--margin", _margin, 1.5, "times what grows"),
+        ("--shared", flag_values.probability, 0.3, "part of an engine's blocks that one other holds, too"),
+        ("--lookups", flag_values.not_negative, 0.0, "lookups a second, of all replicas together"),
+        ("--prompt-tokens", flag_values.items, 8_192, "tokens of a prompt"),
+        ("--batch-blocks", flag_values.items, 16, "blocks in a batch of events"),
+        ("--models", flag_values.items, 1, "models, each served by an equal part of the engines"),
+        ("--lease-s", flag_values.positive, 10.0, "redis.lease_s"),
+        ("--margin", flag_values.margin, 1.5, "times what grows"),
     ):
         parser.add_argument(flag, type=number, default=default, metavar="N", help=f"{text} (default {default:g})")
-    parser.add_argument("--replicas", type=_replicas, metavar="N", help="so many (default: as many as it takes)")
-    parser.add_argument("--partitions", type=_partitions, metavar="N", help="redis.partitions (default: by replicas)")
+    parser.add_argument(
+        "--replicas", type=flag_values.replicas, metavar="N", help="so many (default: as many as it takes)"
+    )
+    parser.add_argument(
+        "--partitions", type=flag_values.partitions, metavar="N", help="redis.partitions (default: by replicas)"
+    )
     parser.add_argument("--no-store", dest="store", action="store_false", help="memory mode: each replica by itself")
     parser.add_argument("--json", action="store_true", help="the plan and all constants, for programs")
-
-
-def _margin(text: str) -> float:
-    value = _number(text)
-    if not 1 <= value <= _MARGIN_MAX:
-        raise argparse.ArgumentTypeError(f"1..{_MARGIN_MAX:g} wanted, got {text}")
-    return value
-
-
-def _replicas(text: str) -> int:
-    return _up_to(text, REPLICAS_MAX)
-
-
-def _partitions(text: str) -> int:
-    return _up_to(text, PARTITIONS_MAX)
-
-
-def _up_to(text: str, most: int) -> int:
-    value = _items(text)
-    if value > most:
-        raise argparse.ArgumentTypeError(f"1..{most} wanted, got {text}")
-    return value
-
-
-def _listening(text: str) -> float:
-    value = _positive(text)
-    if value > _LISTEN_S_MAX:
-        raise argparse.ArgumentTypeError(f"at most {_LISTEN_S_MAX:g} seconds wanted, got {text}")
-    return value
 
 
 def _add_drain(parser: argparse.ArgumentParser) -> None:
@@ -440,7 +410,7 @@ def _add_drain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-wait", action="store_true", help="return at once, while it hands over")
     parser.add_argument(
         "--timeout",
-        type=_positive,
+        type=flag_values.positive,
         metavar="SECONDS",
         help=f"wait so long at most until it did, then exit code 1; for each answer it waits {TIMEOUT_S:g} at most",
     )
@@ -461,7 +431,7 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--face-a", choices=FACES, default=FACES[0], help="what URL_A speaks (default kvindexer)")
     parser.add_argument(
         "--pod",
-        type=_renamed,
+        type=flag_values.renamed,
         action="append",
         default=[],
         metavar="B=A",
@@ -475,13 +445,6 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--token-b", help="bearer token for URL_B, where it is another one, or speaks otherwise")
     _add_connection(parser, " (for both services)")
     parser.add_argument("--json", action="store_true", help="the outcome for programs, with the differences")
-
-
-def _renamed(text: str) -> tuple[str, str]:
-    there, equals, here = text.partition("=")
-    if not (there and equals and here):
-        raise argparse.ArgumentTypeError(f"B=A wanted, got {text!r}")
-    return there, here
 
 
 def _add_redis(parser: argparse.ArgumentParser) -> None:
@@ -561,60 +524,8 @@ def _add_connection(
     parser.add_argument(
         "--timeout",
         dest="answer_s",
-        type=_positive,
+        type=flag_values.positive,
         metavar="SECONDS",
         default=kept if after_another else TIMEOUT_S,
         help=f"wait so long at most for an answer, then exit code 1 (default {TIMEOUT_S:g})",
     )
-
-
-def _speed(text: str) -> float | None:
-    return None if text == "max" else _positive(text)
-
-
-def _positive(text: str) -> float:
-    value = _number(text)
-    if value <= 0:
-        raise argparse.ArgumentTypeError(f"greater than 0 wanted, got {text}")
-    return value
-
-
-def _not_negative(text: str) -> float:
-    value = _number(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"0 or more wanted, got {text}")
-    return value
-
-
-def _probability(text: str) -> float:
-    value = _number(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"0..1 wanted, got {text}")
-    return value
-
-
-def _number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"a number wanted, got {text!r}") from None
-    if not abs(value) <= _NUMBER_MAX:  # not: nan is no number, too
-        raise argparse.ArgumentTypeError(f"a number up to {_NUMBER_MAX:g} wanted, got {text}")
-    return value
-
-
-def _items(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"a whole number of 1 or more wanted, got {text!r}")
-    return value
-
-
-def _names(text: str) -> list[str]:
-    names = [name for name in text.split(",") if name]
-    if not names:
-        raise argparse.ArgumentTypeError("names separated by commas wanted")
-    return names
