@@ -168,7 +168,7 @@ def _announce(addresses: Sequence[str], settings: Settings) -> None:
     if settings.redis.url is not None:
         roles = ", ".join(settings.server.roles)
         told += f"; roles: {roles}; store: {parse(settings.redis.url).place}, namespace {settings.redis.namespace}"
-    if settings.telemetry.log_format == "json":
+    if (json_of := _json_of(settings)) is not None:
         record = _log.makeRecord(_log.name, logging.INFO, __file__, 0, told, (), None, extra=dict(about("listening")))
-        told = JsonLines(None).format(record)
+        told = json_of.format(record)
     print(told, flush=True)

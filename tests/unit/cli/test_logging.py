@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
 
 import pytest
 
+from api.cli import serve
 from api.cli.serve import log_from
 from indexer.clock import SystemClock
+from indexer.settings.sections import Redis, Settings, Telemetry
 from indexer.texts.engines import Engines, Patience
 from indexer.texts.health import Health
 from indexer.texts.local import TextLimits
@@ -40,3 +43,12 @@ def test_a_text_is_no_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     log_from("debug")
     run_on("asyncio", body())
     assert [] == [record for record in caplog.records if record.name.startswith(("httpx", "httpcore"))]
+
+
+def test_the_line_of_the_start_names_the_replica_as_the_others_do(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is the one on stdout: the first object that a collector of logs gets."""
+    redis = Redis(url="redis://127.0.0.1:6379", replica="replica-1")
+    serve._announce(["http://127.0.0.1:8080"], Settings(redis=redis, telemetry=Telemetry(log_format="json")))
+
+    said = json.loads(capsys.readouterr().out)
+    assert ("listening", "replica-1") == (said["event"], said["replica"])
