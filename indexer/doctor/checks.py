@@ -231,8 +231,7 @@ _SOURCES: Final[dict[str, Check]] = {
             "problem": Says(
                 "this address means every interface of a machine: it is for binding",
                 "name the engine's own address. The engine itself wants tcp://*:PORT: given tcp://0.0.0.0 vLLM "
-                "connects "
-                "instead of binding, and nobody hears it",
+                "connects instead of binding, and nobody hears it",
             ),
             "warning": Says(
                 "a loopback address leads to the machine of the service, where others' engines are elsewhere",
@@ -308,10 +307,8 @@ _ENDPOINTS: Final[dict[str, Check]] = {
             "problem": Says(
                 "nothing of this engine is heard",
                 "does the engine run, are its events enabled (enable_kv_cache_events), does a firewall or network "
-                "policy "
-                "stand between? vLLM binds only for tcp://*:PORT, an IPv6 address or ipc://; told tcp://0.0.0.0:PORT "
-                "it "
-                "connects",
+                "policy stand between? vLLM binds only for tcp://*:PORT, an IPv6 address or ipc://; told "
+                "tcp://0.0.0.0:PORT it connects",
             ),
             "unknown": Says(
                 "it was not looked at from here", "run doctor on the service's own machine, or in its network"
@@ -433,8 +430,7 @@ _REPLAY: Final[dict[str, Check]] = {
                 "while a replica is replaced, or the service restarts, the engine publishes more than it keeps: there "
                 "will be a gap",
                 "raise buffer_steps in the engine's --kv-events-config (10,000 by default), or lower redis.lease_s; "
-                "keep "
-                "redis.standby at 1",
+                "keep redis.standby at 1",
             ),
             "warning": Says(
                 "it is enough with little to spare: a busier hour, or a longer break, leaves a gap",
@@ -586,8 +582,7 @@ _STORE: Final[dict[str, Check]] = {
         {
             "warning": Says(
                 "it has written nothing to disk: if store and all replicas go at once, all is learnt anew from the "
-                "engines. "
-                "While a replica lives, it writes all it knows again",
+                "engines. While a replica lives, it writes all it knows again",
                 "appendonly yes, if that matters to you",
             ),
             "problem": Says("its last write to disk failed", "look at the store's log and disk"),
@@ -657,8 +652,7 @@ _REPLICAS: Final[dict[str, Check]] = {
         {
             "warning": Says(
                 "if its owner dies, nobody has listened along: what the engines say meanwhile is asked of their "
-                "replay, or "
-                "lost",
+                "replay, or lost",
                 "run a second replica of role collect, with redis.standby at 1",
             )
         },
@@ -682,8 +676,7 @@ _UNKNOWABLE: Final[dict[str, Check]] = {
         {
             "unknown": Says(
                 "an engine whose prefix cache is reset (reset_prefix_cache, sleep, new weights) says so with its next "
-                "step, "
-                "and while it is idle it says nothing: until then it is credited with what it held",
+                "step, and while it is idle it says nothing: until then it is credited with what it held",
                 "whoever resets an engine also calls POST /v1/sources/{pod}/clear (kvindexer sources clear POD)",
             )
         },

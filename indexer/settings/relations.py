@@ -149,7 +149,7 @@ def _of_traces(settings: Settings) -> Iterator[Relation]:
     told = settings.telemetry
     endpoint = told.otlp_endpoint
     if endpoint is not None:
-        yield is_plain_url(endpoint), "telemetry.otlp_endpoint", "http:// or https://, a host, and no user or query"
+        yield _is_plain_url(endpoint), "telemetry.otlp_endpoint", "http:// or https://, a host, and no user or query"
     needs = "needs telemetry.otlp_endpoint"
     yield endpoint is not None or told.otlp_metrics_s is None, "telemetry.otlp_metrics_s", needs
     yield endpoint is not None or not told.otlp_headers, "telemetry.otlp_headers", needs
@@ -165,7 +165,7 @@ def _of_headers(settings: Settings) -> Iterator[Relation]:
     yield all(_HEADER_VALUE.fullmatch(value) for value in headers.values()), key, values
 
 
-def is_plain_url(text: str) -> bool:
+def _is_plain_url(text: str) -> bool:
     """Whether it leads to a server and holds nothing that should not be shown."""
     try:
         parts = urlsplit(text)
