@@ -1,4 +1,4 @@
-"""What `/v1/reports/staleness` gives. Shapes only."""
+"""What `/v1/reports/staleness` and `/v1/reports/consistency` take and give. Shapes only."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def create_app(
     )
     service = ServiceRoutes(node, exchange, openapi_document(node.version().version), stopping, registering)
     sources, replicas = SourceRoutes(node, exchange, registering), ReplicaRoutes(node, exchange, registering)
-    receipts = ReceiptRoutes(node, exchange, requests, limits)
+    receipts, reports = ReceiptRoutes(node, exchange, requests, limits), ReportRoutes(node, exchange)
     pick = PickRoute(node, exchange, bodies, limits, readying, access)
     table: dict[str, dict[str, Door]] = {
         "/v1/lookup/batch": {"POST": Door("lookup", BatchRoute(node, exchange, requests, limits, readying).batch)},
@@ -98,8 +98,8 @@ def create_app(
         "/v1/sources/{pod}/history": {"GET": Door("lookup", sources.history)},
         "/v1/sources/{pod}/blocks/{hash}": {"GET": Door("admin", sources.find_block)},
         "/v1/partitions": {"GET": Door("lookup", service.partitions)},
-        "/v1/reports/staleness": {"GET": Door("lookup", ReportRoutes(node, exchange).staleness)},
-        "/v1/reports/consistency": {"GET": Door("lookup", ReportRoutes(node, exchange).consistency)},
+        "/v1/reports/staleness": {"GET": Door("lookup", reports.staleness)},
+        "/v1/reports/consistency": {"GET": Door("lookup", reports.consistency)},
         "/v1/routed": {"POST": Door("report", receipts.routed)},
         "/v1/feedback": {"POST": Door("report", receipts.feedback)},
         "/v1/replicas/{name}/drain": {

@@ -57,7 +57,7 @@ class ReportRoutes:
 
 def as_csv(rows: list[StalenessRow]) -> str:
     """A line a source; columns are the same however many there are and whatever they hold."""
-    return sheet(COLUMNS, (dict(flat(msgspec.to_builtins(row))) for row in rows))
+    return sheet(COLUMNS, (dict(_flat(msgspec.to_builtins(row))) for row in rows))
 
 
 def sheet(columns: Sequence[str], lines: Iterable[Mapping[str, object]]) -> str:
@@ -70,11 +70,11 @@ def sheet(columns: Sequence[str], lines: Iterable[Mapping[str, object]]) -> str:
     return out.getvalue()
 
 
-def flat(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+def _flat(value: object, path: str = "") -> Iterator[tuple[str, object]]:
     """What is nested, by its path."""
     if isinstance(value, dict):
         for key, entry in value.items():
-            yield from flat(entry, f"{path}.{key}" if path else key)
+            yield from _flat(entry, f"{path}.{key}" if path else key)
     elif isinstance(value, list):
         yield path, "; ".join(map(str, value))
     else:
