@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from indexer.explain.codes import Code
-    from indexer.explain.facts import Began, Facts, Gone, Miss
+    from indexer.explain.facts import Began, Facts, Gone, How, Miss
 
 LATELY_S: Final = 600.0
 """A clear or restart explains the miss of what was held before; of one longer ago it is only told."""
@@ -30,7 +30,7 @@ _TOLD_BY_ITSELF: Final = frozenset(
 """Shortfalls that have a code of their own."""
 _TRUST: Final = frozenset({"stale", "gap", "in_doubt"})
 _ALL_IS_WELL: Final = frozenset({"complete", "last_token"})
-UNSCORED: Final[Mapping[str, str]] = {
+UNSCORED: Final[Mapping[Code, str]] = {
     "no_events_yet": "nothing was heard of it yet, so nothing is known of what it holds",
     "down": "it gave no sign of life{silent}, and is not scored until it does",
     "cordoned": "an operator has taken it out of the scores",
@@ -49,7 +49,7 @@ UNSCORED: Final[Mapping[str, str]] = {
     "lookahead": "its hashes cover tokens beyond a block's end: the prompt is too short, or hashes alone do not do",
 }
 """By reason of the lookup, where that is all there is to say."""
-_BEGAN: Final[Mapping[str, str]] = {
+_BEGAN: Final[Mapping[How, str]] = {
     "engine_clear": "the engine dropped all its blocks{ago}",
     "operator_clear": "an operator had it forgotten{ago}: the engine may hold it still, and announces no block twice",
     "gap_clear": "messages were lost and all that was known was dropped{ago} (events.gap_policy: clear)",
@@ -64,9 +64,10 @@ def decide(facts: Facts) -> list[Finding]:
     entry = facts.entry
     if facts.changed:
         return [_finding("syncing", "what is known of it changed while this was answered"), *_common(facts)]
-    if entry.reason in UNSCORED:
+    unscored = next((code for code in UNSCORED if code == entry.reason), None)
+    if unscored is not None:
         elsewhere = [] if facts.miss is None else list(_seen(facts, facts.miss))
-        return [*elsewhere, _unscored(facts), *_common(facts)]
+        return [*elsewhere, _unscored(facts, unscored), *_common(facts)]
     if facts.miss is None:
         further = list(_beside(facts))
         return [_as_far_as_trusted(_whole(facts), further), *further]
@@ -83,9 +84,8 @@ def _finding(code: Code, why: str) -> Finding:
     return Finding(code=code, why=why, advice=ADVICE[code])
 
 
-def _unscored(facts: Facts) -> Finding:
+def _unscored(facts: Facts, code: Code) -> Finding:
     entry = facts.entry
-    code: Code = entry.reason  # type: ignore[assignment]  # a key of the table
     why = UNSCORED[code].format(
         silent="" if facts.silent_s is None else f" for {_span(facts.silent_s)}",
         lag="not known" if entry.lag_ms is None else _span(entry.lag_ms / 1_000),

@@ -31,10 +31,13 @@ class Elsewhere(NamedTuple):
     tokens: int
 
 
+How = Literal["engine_clear", "operator_clear", "gap_clear", "forgotten", "restart"]
+
+
 class Began(NamedTuple):
     """What began its present life, and how long ago where that is known."""
 
-    how: Literal["engine_clear", "operator_clear", "gap_clear", "forgotten", "restart"]
+    how: How
     ago_s: float | None
 
 

@@ -9,18 +9,19 @@ from indexer.explain.facts import Began, Lost
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from indexer.explain.facts import How
     from indexer.happenings import Entry
     from indexer.history import Mark, Told
     from indexer.index.states import SourceFacts
 
-_BEGINS: Final[Mapping[str, str]] = {
+_BEGINS: Final[Mapping[str, How]] = {
     "restart": "restart",
     "clear": "operator_clear",
     "cleared_by_engine": "engine_clear",
     "forgotten": "forgotten",
 }
 """Happenings that begin a life."""
-_SHORTFALLS: Final[Mapping[str, str]] = {
+_SHORTFALLS: Final[Mapping[str, How]] = {
     "cleared_by_operator": "operator_clear",
     "forgotten": "forgotten",
     "cleared_at_gap": "gap_clear",
@@ -51,12 +52,12 @@ def life_of(facts: SourceFacts, told: Collection[Told], wall_us: int) -> Life:
             gaps += entry.count if how is None else 0
             batches += (happening.lost or 0) if how is None else 0
         if how is not None:
-            began = Began(how, _ago_s(entry, wall_us))  # type: ignore[arg-type]  # a value of the table
+            began = Began(how, _ago_s(entry, wall_us))
         if happening.what == "joined" and happening.cause == "in_the_middle":
             joined_at = happening.sequence
     if began is None:
         how = next((_SHORTFALLS[each] for each in sorted(facts.shortfalls) if each in _SHORTFALLS), None)
-        began = None if how is None else Began(how, None)  # type: ignore[arg-type]  # as above
+        began = None if how is None else Began(how, None)
     return Life(began, Lost(gaps, batches), joined_at)
 
 

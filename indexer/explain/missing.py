@@ -181,6 +181,7 @@ def _local_of(query: LookupQuery, source: SourceIndex, block: int) -> bytes | No
         mm_items=query.mm_items,
         cache_salt=query.cache_salt,
         lookahead=source.lookahead,
+        within=range(block, block + 1),
     )
     step = size * TOKEN_BYTES
     image = tokens[block * step : (block + 1) * step]
