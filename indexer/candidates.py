@@ -57,7 +57,7 @@ class Lineup(NamedTuple):
 
 @dataclass(slots=True)
 class Candidates:
-    """The listed sources of one kind of question. `by_slot`: index into `listed`."""
+    """The listed sources of one kind of question. `by_slot`: index into `listed`, in its order."""
 
     resolved: Resolved
     listed: tuple[Candidate, ...]
@@ -294,13 +294,12 @@ def gather(registry: Registry, query: LookupQuery) -> Candidates:
 
 def lineup_of(candidates: Candidates) -> Lineup:
     """Who they were when the candidates were chosen."""
-    slots = {index: slot for slot, index in candidates.by_slot.items()}
     of_variants = [(size, mask) for (size, _), mask in candidates.variants.items()]
-    order = [slots[index] for index in range(len(candidates.listed))]
+    slots = tuple(candidates.by_slot)
     return Lineup(
         tuple(candidate.source.rendezvous_name for candidate in candidates.listed),
-        tuple(order),
-        tuple(next((size for size, mask in of_variants if mask >> slot & 1), None) for slot in order),
+        slots,
+        tuple(next((size for size, mask in of_variants if mask >> slot & 1), None) for slot in slots),
     )
 
 

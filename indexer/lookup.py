@@ -178,7 +178,7 @@ class Lookup:
             )
             if lookahead:  # the engine announces a block only once the tokens after it exist
                 tokens = tokens[: max(0, len(tokens) - lookahead * TOKEN_BYTES)]
-        go_on = None if held_by is None else self._goes_on(held_by)
+        go_on = self._goes_on(held_by)
         image = self._memo.hash_image(tokens, block_size, query.lora_name, extras, go_on, start)
         if image is None:
             image = self._memo.hash_image(whole_image(query), block_size, query.lora_name, extras, go_on)
@@ -244,8 +244,10 @@ class Lookup:
             out[slot] = Expected(blocks, hashes.item(end - 1))
         return out
 
-    def _goes_on(self, slots: int) -> Callable[[int], bool]:
-        """Whether a block is of use behind which nothing is hashed otherwise."""
+    def _goes_on(self, slots: int | None) -> Callable[[int], bool] | None:
+        """Whether a block is of use behind which nothing is hashed otherwise; None: all of the prompt is asked for."""
+        if slots is None:
+            return None
         held = partial(self._mirror.held_by_any, slots)
         if not self._speculation.slots & slots:
             return held
@@ -264,7 +266,7 @@ class Lookup:
             return _NO_HASHES
         if query.scheme not in {None, SCHEME}:
             locals_ = np.asarray(given, np.uint64).astype(_BE_U64).tobytes()
-            image = self._memo.chain_image(locals_, block_size, None if held_by is None else self._goes_on(held_by))
+            image = self._memo.chain_image(locals_, block_size, self._goes_on(held_by))
             return np.frombuffer(image, _LE_U64)
         return np.asarray(given, np.uint64)
 
