@@ -32,12 +32,13 @@ class TierCounts(NamedTuple):
 
     def plus(self, events: TierEvents) -> TierCounts:
         """With those of this process."""
+        last_at = events.last_at
         return TierCounts(
             min(self.stored + events.stored, COUNT_MAX),
             min(self.stored_blocks + events.stored_blocks, COUNT_MAX),
             min(self.removed + events.removed, COUNT_MAX),
             min(self.removed_blocks + events.removed_blocks, COUNT_MAX),
-            self.last_at if events.last_at is None else events.last_at,
+            self.last_at if last_at is None else last_at,
         )
 
 

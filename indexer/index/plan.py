@@ -134,14 +134,14 @@ class Planner:
                 tier = source.tier_events[event.tier]
                 tier.stored += not event.continues
                 tier.stored_blocks += len(event.hashes)
-                tier.last_at = tier.stored_at = self.now
+                tier.stored_at = self.now
                 self._stored(source, event)
             case BlocksRemoved():
                 source.counters["removed"] += event.events
                 tier = source.tier_events[event.tier]
                 tier.removed += event.events
                 tier.removed_blocks += len(event.hashes)
-                tier.last_at = tier.removed_at = self.now
+                tier.removed_at = self.now
                 self._removed(source, event.hashes, event.group, event.tier)
             case AllCleared():
                 source.counters["cleared"] += 1

@@ -74,17 +74,19 @@ NEVER_YET: Final = float("-inf")
 
 
 class TierEvents:
-    """What a source's events said of one tier, over all generations: events, their blocks, and when the last came.
+    """What a source's events said of one tier, over all generations: events, their blocks, and when the last came."""
 
-    `removed_at` and `stored_at`: the last of each kind.
-    """
-
-    __slots__ = ("last_at", "removed", "removed_at", "removed_blocks", "stored", "stored_at", "stored_blocks")
+    __slots__ = ("removed", "removed_at", "removed_blocks", "stored", "stored_at", "stored_blocks")
 
     def __init__(self) -> None:
         self.stored = self.stored_blocks = self.removed = self.removed_blocks = 0
-        self.last_at: float | None = None
         self.removed_at = self.stored_at = NEVER_YET
+
+    @property
+    def last_at(self) -> float | None:
+        """When the last of either kind came; None: none did."""
+        last_at = max(self.removed_at, self.stored_at)
+        return None if last_at == NEVER_YET else last_at
 
 
 class SourceIndex:
