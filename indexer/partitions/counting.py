@@ -53,6 +53,8 @@ class Counting:
     async def tell(self) -> None:
         """Of those of which anything was counted since. Raises StoreFailure."""
         slices, clock = Slices(self._parts.clock), self._parts.clock
+        here = {each.id for each in self._owned.values()}
+        self._told = {source: total for source, total in self._told.items() if source in here}
         told: dict[SourceId, int] = {}
         keys: list[bytes] = []
         words: list[bytes] = []
