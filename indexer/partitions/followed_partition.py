@@ -253,6 +253,10 @@ class FollowedPartition:
         is_loading = self.follower is None or any(source.reading is not None for source in sources)
         return "loading" if is_loading else "following"
 
+    def age_s(self, now: float) -> float | None:
+        """Time since an entry came; None before the first."""
+        return None if self.entry_at is None else max(0.0, now - self.entry_at)
+
     def progress(self, now: float) -> PartitionProgress:
         """How far it is."""
         sources = self.sources.by_name.values()
@@ -262,6 +266,6 @@ class FollowedPartition:
             sources=len(sources),
             loaded=sum(source.whole for source in sources),
             position=str(self.position),
-            age_s=None if self.entry_at is None else max(0.0, now - self.entry_at),
+            age_s=self.age_s(now),
             reloads=dict(self.reloads),
         )

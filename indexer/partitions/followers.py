@@ -102,6 +102,11 @@ class Followers:
         if followed is not None:
             followed.leave()
 
+    def age_s(self, partition: int) -> float | None:
+        """Time since an entry of a followed partition came; None before the first, and where it is not followed."""
+        followed = self._partitions.get(partition)
+        return None if followed is None else followed.age_s(self._clock.now())
+
     def progress(self) -> list[PartitionProgress]:
         """How far each followed partition is."""
         now = self._clock.now()

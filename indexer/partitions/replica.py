@@ -36,7 +36,7 @@ from indexer.store.failures import StoreFailure
 from indexer.store.layout import PartitionKeys, replicas_key, tags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from indexer.happenings import TakeoverCause
     from indexer.index.source import SourceIndex
@@ -111,7 +111,8 @@ class Replica:
     def owner_of(self, source: SourceId) -> str | None:
         """The replica that applies a source's events, where known."""
         number = self._parts.partition_of(source)
-        return self._holder_names().get(number) or None
+        owner = self.owners.get(number)
+        return (self._holders.get(number) if owner is None else owner.holder) or None
 
     def journal_age_s(self, source: SourceId) -> float | None:
         """Age of the newest journal entry of its partition, written or applied here; None where none was."""
@@ -119,7 +120,7 @@ class Replica:
         owner = self.owners.get(number)
         if owner is not None and owner.role == "owner":
             return owner.age_s
-        return next((each.age_s for each in self.followers.progress() if each.partition == number), None)
+        return self.followers.age_s(number)
 
     def _holder_names(self) -> dict[int, str]:
         return self._holders | {number: owner.holder for number, owner in self.owners.items()}
@@ -168,14 +169,15 @@ class Replica:
                 tasks.create_task(self.orders.run(), name="store: orders"),
                 tasks.create_task(self._control.run(), name="store: control"),
                 tasks.create_task(self._configure(), name="store: configure"),
-                tasks.create_task(self._write_histories(), name="store: histories"),
-                tasks.create_task(self._tell_hints(), name="store: tell hints"),
-                tasks.create_task(self._hear_hints(), name="store: hear hints"),
+                tasks.create_task(self._once_agreed(self.histories.run), name="store: histories"),
+                tasks.create_task(self._once_agreed(self.hints.write), name="store: tell hints"),
+                tasks.create_task(self._once_agreed(self.hints.read), name="store: hear hints"),
                 tasks.create_task(self._news.run(), name="store: news"),
             ]
             following = tasks.create_task(self._follow(stop), name="store: follow")
             running += [
-                tasks.create_task(self._own(owner), name=f"store: own {owner.number}") for owner in self.owners.values()
+                tasks.create_task(self._once_agreed(owner.run), name=f"store: own {owner.number}")
+                for owner in self.owners.values()
             ]
             await stop.wait()
             await quiet.wait()
@@ -210,17 +212,10 @@ class Replica:
                 extra=about("store_unwritten"),
             )
 
-    async def _write_histories(self) -> None:
+    async def _once_agreed(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Nothing is written into a store, nor believed of it, that may be another deployment's."""
         await self.watch.agreed.wait()
-        await self.histories.run()
-
-    async def _tell_hints(self) -> None:
-        await self.watch.agreed.wait()
-        await self.hints.write()
-
-    async def _hear_hints(self) -> None:
-        await self.watch.agreed.wait()
-        await self.hints.read()
+        await work()
 
     def _is_loaded(self, number: int) -> bool:
         """Whether the sources of a partition are known here, as owner or follower."""
@@ -232,10 +227,6 @@ class Replica:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.sharing.membership.run(), name="store: membership")
             tasks.create_task(self.sharing.tend(), name="store: tend")
-
-    async def _own(self, owner: Owner) -> None:
-        await self.watch.agreed.wait()
-        await owner.run()
 
     async def _configure(self) -> None:
         await self.watch.agreed.wait()
