@@ -16,11 +16,12 @@ from indexer.log_lines import about
 from indexer.partitions.configuring import LOCKED
 from indexer.partitions.news import in_use
 from indexer.partitions.owned import OwnedSource
+from indexer.partitions.streams import POLL_S, next_entries
 from indexer.roster import registered_as
 from indexer.slices import Slices
 from indexer.store.commands import read_command
 from indexer.store.entries import Position
-from indexer.store.failures import WRONG_TYPE, DamagedValue, StoreFailure
+from indexer.store.failures import DamagedValue, StoreFailure
 from indexer.store.registered import unpack_registered
 
 if TYPE_CHECKING:
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kvindexer.store")
 
-BLOCK_S: Final = 0.5
-POLL_S: Final = 0.05
-"""In a cluster, which has no common wait."""
 READ_MAX: Final = 256
 RETRY_S: Final = 0.2
 
@@ -66,7 +64,7 @@ class Control:
                 await asyncio.sleep(RETRY_S)
                 continue
             for owner in owners:
-                entries, slices = found.get(self._keys[owner.number].control, ()), Slices(self._parts.clock)
+                entries, slices = found.get(self._keys[owner.number].control) or (), Slices(self._parts.clock)
                 for entry in entries:
                     if owner.role == "owner" and _is_new(entry, owner):
                         self._take(owner, entry)
@@ -75,35 +73,14 @@ class Control:
                     owner.tick_soon()
                 await asyncio.sleep(0)
 
-    async def _read(self, after: Mapping[bytes, bytes]) -> Mapping[bytes, list[StreamEntry]]:
-        client = self._parts.client
-        if not client.is_cluster:
-            try:
-                return await client.await_entries(after, READ_MAX, BLOCK_S)
-            except StoreFailure as failure:
-                if failure.detail != WRONG_TYPE:
-                    raise
-        await asyncio.sleep(POLL_S)
-        return {key: await self._read_one(key, position) for key, position in after.items()}
-
-    async def _read_one(self, key: bytes, after: bytes) -> list[StreamEntry]:
-        """Where something else lies at the key of one partition, the others obey nevertheless."""
-        try:
-            entries = await self._parts.client.entries_after(key, after, READ_MAX)
-        except StoreFailure as failure:
-            if failure.detail != WRONG_TYPE:
-                raise
-            self._taken(key)
-            return []
-        self._wrong_keys.discard(key)
-        return entries
-
-    def _taken(self, key: bytes) -> None:
-        """By something else; told once."""
-        if key not in self._wrong_keys:
+    async def _read(self, after: Mapping[bytes, bytes]) -> Mapping[bytes, list[StreamEntry] | None]:
+        found = await next_entries(self._parts.client, after, READ_MAX)
+        wrong = {key for key, entries in found.items() if entries is None}
+        for key in wrong - self._wrong_keys:
             extra = about("store_key_taken")
             log.error("the store: no commands of its partition are heard: %s", in_use(key), extra=extra)
-        self._wrong_keys.add(key)
+        self._wrong_keys = wrong
+        return found
 
     def _take(self, owner: Owner, entry: StreamEntry) -> None:
         entry_id, fields = entry

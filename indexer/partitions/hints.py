@@ -11,9 +11,10 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from indexer.partitions.streams import POLL_S, entries_of, next_entries
 from indexer.receipts.routed import Hint
 from indexer.slices import Slices
-from indexer.store.failures import WRONG_TYPE, DamagedValue, StoreFailure
+from indexer.store.failures import DamagedValue, StoreFailure
 from indexer.store.hints import ENTRY_BYTES, PackedHint, append, read_entry
 from indexer.store.layout import source_name
 
@@ -33,8 +34,6 @@ PENDING_BYTES: Final = 4 * 1024**2
 CALLS_AT_ONCE: Final = 8
 HINT_BYTES: Final = ENTRY_BYTES // 4
 """Of hashes in one: an entry has room for it, however long its source's name."""
-BLOCK_S: Final = 0.5
-POLL_S: Final = 0.05
 READ_MAX: Final = 64
 REST_S: Final = 0.5
 BEGINNING: Final = b"0-0"
@@ -126,7 +125,8 @@ class Hints:
     async def _catch_up(self, fresh: AbstractSet[int]) -> None:
         """Read what was told before this replica listened. It is as old as it says, and may be our own."""
         for number in fresh:
-            entries = await self._ask_one(self._keys[number].hints, self._after[number])
+            key = self._keys[number].hints
+            entries = await entries_of(self._parts.client, key, self._after[number], READ_MAX) or ()
             for entry in entries:
                 self._after[number] = entry[0]
                 await self._take(entry, first=True)
@@ -134,31 +134,12 @@ class Hints:
                 self._caught_up.add(number)
 
     async def _follow(self) -> None:
-        found = await self._ask({self._keys[number].hints: position for number, position in self._after.items()})
+        after = {self._keys[number].hints: position for number, position in self._after.items()}
+        found = await next_entries(self._parts.client, after, READ_MAX)
         for number in self._after:
-            for entry in found.get(self._keys[number].hints, ()):
+            for entry in found.get(self._keys[number].hints) or ():
                 self._after[number] = entry[0]
                 await self._take(entry, first=False)
-
-    async def _ask(self, after: Mapping[bytes, bytes]) -> Mapping[bytes, list[StreamEntry]]:
-        client = self._parts.client
-        if not client.is_cluster:
-            try:
-                return await client.await_entries(after, READ_MAX, BLOCK_S)
-            except StoreFailure as failure:
-                if failure.detail != WRONG_TYPE:
-                    raise
-        await asyncio.sleep(POLL_S)
-        return {key: await self._ask_one(key, position) for key, position in after.items()}
-
-    async def _ask_one(self, key: bytes, after: bytes) -> list[StreamEntry]:
-        """Where something else lies at the key of one partition, the others are heard nevertheless."""
-        try:
-            return await self._parts.client.entries_after(key, after, READ_MAX)
-        except StoreFailure as failure:
-            if failure.detail != WRONG_TYPE:
-                raise
-            return []
 
     async def _take(self, entry: StreamEntry, *, first: bool) -> None:
         """`first`: it was there before this replica listened."""
