@@ -78,6 +78,22 @@ def test_who_follows_tells_what_the_owner_counted(store: Store) -> None:
     run(body)
 
 
+def test_of_a_source_that_is_gone_no_total_is_remembered(store: Store) -> None:
+    """Else an owner would remember one of each source that ever was there."""
+
+    async def body() -> None:
+        owner, gone = await quick(Replica(store.url)).start(), SourceId("b", 0)
+        await owner.node.add_source(Descriptor(pod="b", endpoint="tcp://127.0.0.1:9"))
+        writing = owner.part.owners[partition_of(gone, 16)]._writing
+        assert writing is not None
+        await owner.until(lambda: gone in writing.counting._told)
+        await owner.node.remove_source("b", None)
+        await owner.until(lambda: gone not in writing.counting._told)
+        await owner.stop()
+
+    run(body)
+
+
 def test_who_takes_over_counts_on(store: Store) -> None:
     """What a stop told is known to the next process, whose metrics are of what it does itself."""
 
