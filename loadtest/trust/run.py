@@ -88,7 +88,7 @@ def _losses(names: Sequence[str], rates: Sequence[float]) -> list[Fault]:
         Fault(
             f"{rate:.1%} of messages lost" if rate else "nothing lost",
             _yes(replay),
-            lambda rate=rate, replay=replay: losses.lossy(names, rate, replay=replay),  # type: ignore[misc]
+            partial(losses.lossy, names, rate, replay=replay),
             limit if replay else None,
             whole=replay or not rate,
         )
@@ -96,22 +96,22 @@ def _losses(names: Sequence[str], rates: Sequence[float]) -> list[Fault]:
         for replay in (True, False)
     ]
     worst = max(rates)
-    twice = Fault(f"{worst:.1%} lost, in replays again", "lossy", lambda: losses.lossy_replay(names, worst))
+    twice = Fault(f"{worst:.1%} lost, in replays again", "lossy", partial(losses.lossy_replay, names, worst))
     return [*dropped, twice]
 
 
 def _restarts() -> list[Fault]:
     taken_s = replicas.LEASE_S + NOTICED_MAX_S
     return [
-        Fault("engines killed", "yes", lambda: restarts.engines_killed(replay=True), NOTICED_MAX_S, whole=True),
-        Fault("engines killed", "no", lambda: restarts.engines_killed(replay=False), whole=True),
-        Fault("service killed", "yes", lambda: restarts.service_killed(replay=True), NOTICED_MAX_S, whole=True),
-        Fault("service killed", "no", lambda: restarts.service_killed(replay=False)),
+        Fault("engines killed", "yes", partial(restarts.engines_killed, replay=True), NOTICED_MAX_S, whole=True),
+        Fault("engines killed", "no", partial(restarts.engines_killed, replay=False), whole=True),
+        Fault("service killed", "yes", partial(restarts.service_killed, replay=True), NOTICED_MAX_S, whole=True),
+        Fault("service killed", "no", partial(restarts.service_killed, replay=False)),
         *(
             Fault(
                 f"owner of two replicas killed{', 1 % of messages lost' if rate else ''}",
                 _yes(replay),
-                lambda replay=replay, rate=rate: replicas.owner_killed(replay=replay, rate=rate),  # type: ignore[misc]
+                partial(replicas.owner_killed, replay=replay, rate=rate),
                 taken_s,
                 whole=replay or not rate,
             )
@@ -125,21 +125,21 @@ def _silences(last_lost: int) -> list[Fault]:
         Fault(
             "last message of an idle engine lost",
             "yes",
-            lambda: silences.lost_last_message(replay=True, count=last_lost),
+            partial(silences.lost_last_message, replay=True, count=last_lost),
             PROBE_S + NOTICED_MAX_S,
             whole=True,
         ),
         Fault(
             "last message of an idle engine lost",
             "no",
-            lambda: silences.lost_last_message(replay=False, count=last_lost),
+            partial(silences.lost_last_message, replay=False, count=last_lost),
             NOTICED_MAX_S,
         ),
         *(
             Fault(
                 "silent reset",
                 _yes(replay),
-                lambda replay=replay: silences.silent_reset(replay=replay),  # type: ignore[misc]
+                partial(silences.silent_reset, replay=replay),
                 NOTICED_MAX_S,
                 whole=True,
                 by=NEXT,
