@@ -163,8 +163,8 @@ class NodePort(Protocol):
         """
         ...
 
-    def count_routed(self, result: str) -> None:
-        """Count a report that did not come as far as that: `refused`."""
+    def routed_refused(self) -> None:
+        """Count a report of what was routed that was not taken."""
         ...
 
     # `tenant`: whoever asks knows of that tenant's sources alone; to it others are not there. None: it knows of all.

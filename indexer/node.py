@@ -274,9 +274,9 @@ class Node:
         """A request was sent to a pod."""
         return await self.reporting.report_routed(report)
 
-    def count_routed(self, result: str) -> None:
-        """Count what came of a report."""
-        self.reporting.count_routed(result)
+    def routed_refused(self) -> None:
+        """Count it."""
+        self.reporting.routed_refused()
 
     @property
     def silent_models(self) -> Container[str]:

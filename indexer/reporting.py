@@ -129,12 +129,12 @@ class Reporting:
     async def report_routed(self, report: RoutedReport) -> RoutedResult:
         """A request was sent to a pod."""
         result = await Slices(self._clock).run(self.routed.take(report))
-        self.count_routed(result)
+        self._telemetry.receipts.routed[result] += 1
         return result
 
-    def count_routed(self, result: str) -> None:
-        """Count what came of a report."""
-        self._telemetry.receipts.routed[result] += 1
+    def routed_refused(self) -> None:
+        """One was not taken."""
+        self._telemetry.receipts.routed["refused"] += 1
 
     # -- what is told --------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,6 @@ from indexer.slices import Slices
 from schemas.feedback import FeedbackResult, FeedbackTaken
 from schemas.receipts import ItemProblem, ReportsTaken, RoutedResult, RoutedTaken
 
-REFUSED: Final = "refused"
 ROUTED_RESULTS: Final[tuple[RoutedResult, ...]] = get_args(RoutedResult)
 FEEDBACK_RESULTS: Final[tuple[FeedbackResult, ...]] = get_args(FeedbackResult)
 """All that an answer counts, also those that did not happen."""
@@ -61,7 +60,7 @@ class ReceiptRoutes:
             results[await self._node.report_routed(report)] += 1
 
         def refused() -> None:
-            self._node.count_routed(REFUSED)
+            self._node.routed_refused()
 
         taken = await self._each(request, take, refused)
         answer = RoutedTaken(accepted=taken.accepted, items=taken.items, results=results)

@@ -11,7 +11,7 @@ import msgspec
 
 from api.problems import counted_refusal
 from api.rest.feedback_report import feedback_report
-from api.rest.receipts import FEEDBACK_RESULTS, REFUSED, ROUTED_RESULTS
+from api.rest.receipts import FEEDBACK_RESULTS, ROUTED_RESULTS
 from api.rest.routed_report import routed_report
 from api.rpc.questions import parsed, prompt_of
 from api.rpc.statuses import problem_of
@@ -72,7 +72,7 @@ class Reports:
                 answer.results[await self._node.report_routed(report)] += 1
 
             items = parsed(ReportRoutedRequest, data).items
-            answer.refused.extend(await self._each(items, take, lambda: self._node.count_routed(REFUSED)))
+            answer.refused.extend(await self._each(items, take, self._node.routed_refused))
             answer.accepted = len(items) - len(answer.refused)
             return answer.SerializeToString()
         except Exception as error:  # noqa: BLE001 - answers for a fault of ours, too

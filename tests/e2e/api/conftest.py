@@ -29,7 +29,7 @@ def node(shared: tuple[FakeNode, tuple[str, int]]) -> FakeNode:
     """The double behind it, which was told nothing yet."""
     node, _ = shared
     node.routed.clear()
-    node.routed_counts.clear()
+    node.refused_routed = 0
     node.fed.clear()
     node.refused_feedback = 0
     node.fault = None

@@ -82,7 +82,7 @@ def test_one_bad_report_fails_no_other(client: http.client.HTTPConnection, node:
         (each["index"], each["status"], each["code"]) for each in refused
     ]
     assert "did you mean dp_rank?" in refused[0]["errors"][0]["hint"]
-    assert {"refused": 3} == node.routed_counts
+    assert 3 == node.refused_routed
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ async def test_what_is_wrong_with_one_fails_no_other() -> None:
     async with rpc_client(node) as stub:
         answer = await stub.ReportRouted(pb.ReportRoutedRequest(items=items))
 
-    assert (1, 1, 4) == (answer.accepted, len(node.routed), node.routed_counts["refused"])
+    assert (1, 1, 4) == (answer.accepted, len(node.routed), node.refused_routed)
     assert {"expected": 1, "held": 0, "repeated": 0, "not_placed": 0} == dict(answer.results)
     assert [
         (0, "prompt.exactly_one"),
