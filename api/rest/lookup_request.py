@@ -270,8 +270,8 @@ def _too_many_hashes(count: int) -> BadRequestError:
 
 
 def token_image(given: bytes | list[int], field: str) -> bytes:
-    """Token ids as a body tells them, as bytes. Raises `BadRequestError`."""
-    if not isinstance(given, bytes):
+    """Token ids as a body tells them, as bytes (or another buffer of bytes). Raises `BadRequestError`."""
+    if isinstance(given, list):
         return struct.pack(f"<{len(given)}I", *given)
     if len(given) % TOKEN_BYTES:
         rule = f"little-endian u32 token ids: a length divisible by {TOKEN_BYTES}"
