@@ -6,6 +6,7 @@ import copy
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from api.demo.engine import EngineSimulator
+from indexer.model import Tier
 from tests.support.core_events import CLEARED, payload, stored
 from tests.support.core_model import Expected, ModelSource
 from tests.support.core_streams import LAYOUTS, TRUNKS, Chain, Contents, Removal, Store, removal_event, store_event
@@ -127,7 +128,11 @@ class SpeakingEngine:
 
         A clear is forgotten where everything that knew of it is, and the engine then replays all from its first batch.
         """
-        return {(model.bound, self._expected(model, number)) for model in (self.known, self.truth)}
+        return {self._told(model, number) for model in (self.known, self.truth)}
+
+    def _told(self, model: ModelSource, number: int) -> tuple[str, Expected]:
+        expected = self._expected(model, number)
+        return model.bound_of(bool(expected.tiers[Tier.STORAGE])), expected  # whose ends need not be announced
 
     def _expected(self, model: ModelSource, number: int) -> Expected:
         tokens = len(QUESTIONS[number].tokens()) + TAIL
