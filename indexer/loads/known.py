@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -31,7 +32,10 @@ class LoadView(NamedTuple):
     age_s: float | None
     """Of the oldest that is used; None where nothing was read."""
     requests: Mapping[SourceId, float]
-    """Running, waiting, and unseen ones together. A source of which nothing is known is not in it."""
+    """Running, waiting, and unseen ones together. Of `receipts`: who is not in it was sent nothing; else nothing is
+    known of who is not in it."""
+    kv_usage: Mapping[SourceId, float] = MappingProxyType({})
+    """Share of its cache that requests under way take, 0..1, where it is known."""
 
 
 class Loads(Protocol):

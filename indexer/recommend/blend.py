@@ -1,0 +1,58 @@
+"""What a candidate is worth: what it holds of the prompt, and how much less busy it is than the others. Pure.
+
+    total = weights.prefix · score + weights.load · headroom + weights.speculative · expected - penalty
+
+Headroom is measured between the least and the most busy of the candidates. A term that is clipped at some fixed load
+says the same of all of them once all are past it, and then the longest match alone decides and draws every request to
+one engine; this one goes on telling them apart however busy all are. The floor keeps a difference of a request or two
+from counting as much as one of a hundred.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LOAD_FLOOR: Final = 4.0
+"""Requests. Where the loads of all candidates differ by less, the headroom differs by the less."""
+
+
+class BlendWeights(NamedTuple):
+    """How much each term counts. `speculative`: of a part that is not held yet, but on its way."""
+
+    prefix: float = 1.0
+    load: float = 0.3
+    speculative: float = 0.5
+
+
+BLEND: Final = BlendWeights()
+
+
+def headrooms(loads: Sequence[float | None], floor: float = LOAD_FLOOR) -> list[float]:
+    """1 for the least busy, 0 for the most busy where it is by `floor` requests or more.
+
+    Of whom nothing is known stands where the mean of the others does: neither drawn to nor kept from. Where nothing is
+    known of anybody it is 0 for all.
+    """
+    known = [load for load in loads if load is not None]
+    if not known:
+        return [0.0] * len(loads)
+    least, most = min(known), max(known)
+    span, mean = max(most - least, floor), sum(known) / len(known)
+    return [1.0 - ((mean if load is None else load) - least) / span for load in loads]
+
+
+def blend(
+    scores: Sequence[float],
+    loads: Sequence[float | None] | None,
+    *,
+    weights: BlendWeights = BLEND,
+    floor: float = LOAD_FLOOR,
+) -> list[float]:
+    """The totals of candidates that hold these shares of a prompt and have so many requests; None: not known."""
+    if loads is None:
+        return [weights.prefix * score for score in scores]
+    free = headrooms(loads, floor)
+    return [weights.prefix * score + weights.load * each for score, each in zip(scores, free, strict=True)]
