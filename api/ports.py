@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from schemas.history import HistoryList
     from schemas.lookup import Holdings, LookupAnswer, LookupQuery
     from schemas.receipts import RoutedReport, RoutedResult
+    from schemas.recommend import RecommendAnswer, RecommendQuery
     from schemas.reports import ConsistencyReport, StalenessReport, WindowName
     from schemas.rest import (
         BlockView,
@@ -60,6 +61,13 @@ class NodePort(Protocol):
         Answers what `tokens` or `block_hashes` ask of the sources that `model`, `tenant`, `pods` and, where given,
         `block_size` name; nothing else of the question counts. Hashes without a `block_size` are looked up at that of
         each source.
+        """
+        ...
+
+    def recommend(self, asked: RecommendQuery) -> RecommendAnswer:
+        """Where to send a request, from memory; raises as `lookup`.
+
+        `asked.query` as for `lookup`. Where it is `overdue`, or the question is `blind`, loads alone decide.
         """
         ...
 

@@ -19,6 +19,7 @@ from indexer.model import DEFAULT_TENANT
 from indexer.trust import trust_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     import msgspec
@@ -26,12 +27,13 @@ if TYPE_CHECKING:
     from indexer.index.registry import Registry, Resolved
     from indexer.index.source import SourceIndex
     from indexer.lookup_view import Encoding, FleetView, Frame, Prepared
-    from indexer.model import Reason
+    from indexer.model import Reason, SourceId
     from schemas.lookup import LookupQuery
 
 ORDER_BUCKETS: Final = 64
 _NO_CANDIDATE: Final[AbstractSet[str]] = frozenset({"other_model", "model_unknown", "filtered", "pod_unknown"})
 """Of entries that are there because the question names them."""
+_MAY_BE_SENT: Final[AbstractSet[str | None]] = frozenset({None, "model_unknown"})
 Variant = tuple[int, int]
 """(block size, lookahead tokens): sources that share both share a prompt's hashes."""
 
@@ -53,6 +55,22 @@ class Lineup(NamedTuple):
     names: tuple[bytes, ...]
     slots: tuple[int, ...]
     block_sizes: tuple[int | None, ...]
+
+
+class Standing(NamedTuple):
+    """Those among listed sources to whom a request may be sent at one moment, by index."""
+
+    ready: tuple[int, ...]
+    prefill: tuple[int, ...]
+    """Who takes the prompt; none where no engine is there for that alone."""
+    decode: tuple[int, ...]
+    """Who makes the answer, be it of a prompt that another took."""
+    stale: frozenset[int]
+    """Of these nothing was heard for a while."""
+    ids: tuple[SourceId, ...]
+    """Of all listed, in their order."""
+    called: Mapping[str, tuple[SourceId, ...]]
+    """The same by the name under which an answer tells them."""
 
 
 @dataclass(slots=True)
@@ -114,6 +132,7 @@ class Scene:
     __slots__ = (
         "_frames",
         "_nothing",
+        "_standing",
         "_unscored",
         "_unsure",
         "_view",
@@ -150,6 +169,7 @@ class Scene:
         for index in range(len(self.prepared)):
             self._account(index)
         self._nothing: dict[tuple[Encoding, int, bool], list[msgspec.Raw]] = {}
+        self._standing: Standing | None = None
         self._why_nothing: dict[tuple[int, bool], str] = {}
 
     @property
@@ -185,6 +205,7 @@ class Scene:
             for (encoding, prompt_tokens, adapter_unknown), entries in self._nothing.items():
                 entries[index] = self._encode(index, encoding, prompt_tokens, adapter_unknown=adapter_unknown)
         self._why_nothing.clear()
+        self._standing = None
         self.epoch = view.epoch
         return True
 
@@ -206,6 +227,13 @@ class Scene:
         if excluded is None:
             self.usable |= bit if state.scored else 0
             self._unsure |= bit if state.degrades else 0
+
+    @property
+    def standing(self) -> Standing:
+        """To whom a request may be sent. Made on first use."""
+        if self._standing is None:
+            self._standing = _standing_of(self.candidates, self.prepared)
+        return self._standing
 
     def frames_in(self, encoding: Encoding) -> list[Frame | None]:
         """The frames of the listed sources, where made already; else `frame` makes one."""
@@ -300,6 +328,29 @@ def lineup_of(candidates: Candidates) -> Lineup:
         tuple(candidate.source.rendezvous_name for candidate in candidates.listed),
         slots,
         tuple(next((size for size, mask in of_variants if mask >> slot & 1), None) for slot in slots),
+    )
+
+
+def _standing_of(candidates: Candidates, prepared: Sequence[Prepared]) -> Standing:
+    """Where the model is not known here, a pod that the caller names may still serve it."""
+    descriptors = [candidate.source.descriptor for candidate in candidates.listed]
+    ready = tuple(
+        index
+        for index, (candidate, view) in enumerate(zip(candidates.listed, prepared, strict=True))
+        if candidate.excluded in _MAY_BE_SENT and view.state != "down" and view.reason != "cordoned"
+    )
+    split = any(descriptors[index].role == "prefill" for index in ready)
+    called: dict[str, tuple[SourceId, ...]] = {}
+    for candidate, descriptor in zip(candidates.listed, descriptors, strict=True):
+        name = candidate.name or descriptor.pod
+        called[name] = (*called.get(name, ()), descriptor.id)
+    return Standing(
+        ready,
+        tuple(index for index in ready if descriptors[index].role != "decode") if split else (),
+        tuple(index for index in ready if descriptors[index].role != "prefill"),
+        frozenset(index for index in ready if prepared[index].state == "stale"),
+        tuple(descriptor.id for descriptor in descriptors),
+        called,
     )
 
 

@@ -33,7 +33,7 @@ from indexer.score.prefix import DEFAULT_WEIGHTS, blocks_by_tier, reusable_block
 from schemas.lookup import Holding, Holdings, LookupAnswer, PodEntry, PrefixTokens, Shards, TierTokens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from indexer.index.source import SourceIndex
     from indexer.index.states import StateLimits
     from indexer.lookup_view import Encoding
-    from indexer.model import Held, Reason
+    from indexer.model import AnswerState, Held, Reason
     from indexer.ports import Clock
     from indexer.receipts.answered import Answers
     from indexer.score.prefix import Weights
@@ -67,6 +67,15 @@ class Ranked(NamedTuple):
     turn: int
     listed: int
     entry: PodEntry
+
+
+class Weighed(NamedTuple):
+    """What the listed sources hold of a prompt, before anything is made of it. `scores`: by index, of matches."""
+
+    scene: Scene
+    prompt: Prompt
+    state: AnswerState
+    scores: Mapping[int, float]
 
 
 class Lookup:
@@ -113,16 +122,11 @@ class Lookup:
         if query.overdue:
             return self._overdue(query, scene, started)
         lora_name = query.lora_name or candidates.resolved.lora_name
-        blocked = self._blocked(query, scene) if query.max_lag_ms is not None or query.min_sequence else {}
-        usable = scene.usable
-        for index, why in blocked.items():
-            if why == "lagging":
-                usable &= ~(1 << candidates.listed[index].source.slot)
+        blocked, usable = self._usable(query, scene)
         prompt = self._match(query, lora_name, candidates, usable)
         adapter_unknown = bool(lora_name) and lora_name not in candidates.adapter_known
         pods, reason = self._entries(query, scene, prompt, blocked, encoding, adapter_unknown=adapter_unknown)
-        unsure = scene.degraded or blocked or _may_be_gone(scene, prompt)
-        state = "no_signal" if not scene.heard else "degraded" if unsure else "exact"
+        state = _state_of(scene, prompt, blocked)
         if noted and self.answers is not None:
             self.answers.note(query, lora_name, scene, prompt, usable)
         return LookupAnswer(
@@ -154,9 +158,41 @@ class Lookup:
             gpu, cpu, storage, _ = of_slot.views
             size, descriptor = source.asking_size or 1, source.descriptor
             held.append(Holding(name or descriptor.pod, descriptor.dp_rank, gpu * size, cpu * size, storage * size))
-        unsure = scene.degraded or _may_be_gone(scene, prompt)
-        state = "no_signal" if not scene.heard else "degraded" if unsure else "exact"
-        return Holdings(state, held)
+        return Holdings(_state_of(scene, prompt, {}), held)
+
+    def weighed(self, query: LookupQuery) -> Weighed:
+        """What each source that is asked about is worth by its prefix alone: for an answer that ranks by more.
+
+        It is an answer by which somebody routes, and is noted as such. Raises as `answer`.
+        """
+        scene = self._scene(query, self._clock.now())
+        if query.overdue:
+            return Weighed(scene, Prompt(0, {}, xxh3_64_intdigest((query.request_id or "").encode())), "no_signal", {})
+        lora_name = query.lora_name or scene.candidates.resolved.lora_name
+        blocked, usable = self._usable(query, scene)
+        prompt = self._match(query, lora_name, scene.candidates, usable)
+        if self.answers is not None:
+            self.answers.note(query, lora_name, scene, prompt, usable)
+        return Weighed(scene, prompt, _state_of(scene, prompt, blocked), self._scores(scene, prompt))
+
+    def _scores(self, scene: Scene, prompt: Prompt) -> dict[int, float]:
+        """By index. Many sources that hold the same of it, all in GPU memory, score alike."""
+        candidates, prepared, suspect = scene.candidates, scene.prepared, self._limits.suspect_weight
+        out: dict[int, float] = {}
+        alike, score = (0, 0), 0.0
+        for slot, (held, runs, _) in prompt.matches.items():
+            index, matched = candidates.by_slot[slot], held.matched
+            size = candidates.listed[index].source.asking_size or 1
+            factor = suspect if prepared[index].state == "suspect" else 1.0
+            if held.views[0] != matched:
+                by_tier = blocks_by_tier(held, runs, slot)
+                out[index] = score_of(by_tier, size, prompt.tokens, self._weights, factor)
+                continue
+            if alike != (matched, size):
+                alike = matched, size
+                score = score_of((matched, 0, 0, 0, 0), size, prompt.tokens, self._weights)
+            out[index] = score * factor
+        return out
 
     def hashes(
         self, query: LookupQuery, block_size: int, lookahead: int = 0, *, held_by: int | None = None
@@ -487,6 +523,16 @@ class Lookup:
                     out[position] = "deadline"
         return out
 
+    def _usable(self, query: LookupQuery, scene: Scene) -> tuple[dict[int, Reason], int]:
+        """What `_blocked` says, and the slots whose blocks count for this question."""
+        if query.max_lag_ms is None and not query.min_sequence:
+            return {}, scene.usable
+        blocked, usable = self._blocked(query, scene), scene.usable
+        for index, why in blocked.items():
+            if why == "lagging":
+                usable &= ~(1 << scene.candidates.listed[index].source.slot)
+        return blocked, usable
+
     def _candidates_for(self, query: LookupQuery) -> Candidates:
         if self._candidates_version != self._registry.version or len(self._candidates) > CANDIDATE_SETS_MAX:
             self._candidates.clear()
@@ -516,6 +562,12 @@ def _more_expected_first(ranked: tuple[float, int, int, PodEntry | msgspec.Raw])
     """Of those that score alike. An encoded entry expects nothing."""
     worse, turn, listed, entry = ranked
     return worse, 0 if isinstance(entry, msgspec.Raw) else -entry.speculative_tokens, turn, listed
+
+
+def _state_of(scene: Scene, prompt: Prompt, blocked: Mapping[int, Reason]) -> AnswerState:
+    if not scene.heard:
+        return "no_signal"
+    return "degraded" if scene.degraded or blocked or _may_be_gone(scene, prompt) else "exact"
 
 
 def _may_be_gone(scene: Scene, prompt: Prompt) -> bool:

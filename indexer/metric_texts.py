@@ -22,7 +22,7 @@ ADVICE: Final[dict[str, Advice]] = {
     "kvindexer_lookup_duration_seconds": Advice(
         "p99 above some milliseconds: look at `kvindexer_event_loop_lag_seconds` and at the core's load; add replicas.",
         {
-            "api": "rest, batch, pick, grpc, dynamo, mooncake, picker, llm-d",
+            "api": "rest, batch, recommend, pick, grpc, dynamo, mooncake, picker, llm-d",
             "input": "json, msgpack, bytes, hashes, text, unknown",
             "code": "status of the answer",
         },
@@ -30,6 +30,11 @@ ADVICE: Final[dict[str, Advice]] = {
     "kvindexer_lookups_total": Advice(
         "Many `degraded` or `no_signal`: `kvindexer report staleness` says which sources are not exact, and why.",
         {"api": "as above", "state": "exact, degraded, no_signal"},
+    ),
+    "kvindexer_recommendations_total": Advice(
+        "Many with loads `none`: nothing tells how busy engines are; let the service read their metrics, or report "
+        "`/v1/routed`.",
+        {"strategy": "blend, prefix, load", "loads": "request, metrics, receipts, none"},
     ),
     "kvindexer_texts_total": Advice(
         "Other results than `made` and `cached`: the source's tokenizer; `kvindexer sources` has a remark.",

@@ -39,6 +39,8 @@ from indexer.model import DEFAULT_TENANT, TOKEN_BYTES, Descriptor, SourceId, Tie
 from indexer.partitions.parts import Nonces, Pace, Parts, ReplicaOptions
 from indexer.partitions.replica import Replica
 from indexer.receipts.speculation import Speculation
+from indexer.recommend.blend import BlendWeights
+from indexer.recommend.recommender import Recommender, Ways
 from indexer.reporting import HISTORY_WHOLE, Core, Reporting
 from indexer.roster import Roster
 from indexer.settings import masked, replica_name
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
     from schemas.feedback import FeedbackReport, FeedbackResult
     from schemas.lookup import Holdings, LookupAnswer
     from schemas.receipts import RoutedReport, RoutedResult
+    from schemas.recommend import RecommendAnswer, RecommendQuery
     from schemas.reports import ConsistencyReport, StalenessReport, WindowName
     from schemas.rest import (
         BlockView,
@@ -139,6 +142,7 @@ class Node:
             weights=(weights.gpu, weights.cpu, weights.storage, weights.remote, weights.unknown),
             speculation=self.speculation,
         )
+        self._recommender = self._on_recommending()
         self.replica: Replica | None = None
         self._waits = SequenceWaits(self.registry, self._watch_applied)
         self._watch_applied(waited_for=False)
@@ -259,6 +263,10 @@ class Node:
     def holdings(self, query: LookupQuery) -> Holdings:
         """Who holds how much of a prompt, from memory."""
         return self._lookup.holdings(query)
+
+    def recommend(self, asked: RecommendQuery) -> RecommendAnswer:
+        """Where to send a request, from memory."""
+        return self._recommender.answer(asked)
 
     def hash(self, query: LookupQuery) -> HashResult:
         """Token hashes of the whole blocks of a prompt."""
@@ -626,6 +634,18 @@ class Node:
             self._waits.applied(source)
         if self.replica is not None:
             self.replica.touched(source)
+
+    def _on_recommending(self) -> Recommender:
+        told = self.settings.recommend
+        ways = Ways(
+            strategy=told.strategy,
+            weights=BlendWeights(told.weights.prefix, told.weights.load, told.weights.speculative),
+            floor=told.load_floor,
+            non_cached_tokens=told.non_cached_tokens,
+        )
+        recommender = Recommender(self._lookup, self.registry, self.clock, ways, reached=self.limit_reached)
+        recommender.recommended = self.telemetry.recommended
+        return recommender
 
     def _on_texts(self, chance: random.Random) -> tuple[Making, Asking, TextRemarks]:
         """What makes tokens of prompts told as text. Raises `SettingsError` where a file cannot be had."""

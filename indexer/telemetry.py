@@ -43,6 +43,7 @@ FAMILY: Final = b"\n# HELP "
 METRICS: Final[dict[str, str]] = {
     "kvindexer_lookup_duration_seconds": "Time from a request's last byte to its answer, by api, input and code.",
     "kvindexer_lookups_total": "Lookups answered, by api and answer state.",
+    "kvindexer_recommendations_total": "Recommendations and picks ranked, by strategy and by where loads came from.",
     "kvindexer_texts_total": "Prompts told as text, by who makes their tokens and what came of it.",
     "kvindexer_text_duration_seconds": "Time to make the tokens of a text that was not known, by who makes them.",
     "kvindexer_text_cache_bytes": "Held by the tokens of texts that were tokenized before.",
@@ -185,6 +186,8 @@ class Telemetry:
 
     def __init__(self, clock: Clock, limits: StateLimits, version: str, *, per_source: bool) -> None:
         self.lookups = LookupTimes()
+        self.recommendations: Counter[tuple[str, str]] = Counter()
+        """By strategy, and by where loads came from."""
         self.limits_reached: Counter[str] = Counter()
         self.texts = TextCounts(self.limits_reached)
         self.reloads: Counter[tuple[str, str]] = Counter()
@@ -214,6 +217,10 @@ class Telemetry:
     def limit_reached(self, limit: str) -> None:
         """Count it."""
         self.limits_reached[limit] += 1
+
+    def recommended(self, strategy: str, loads: str) -> None:
+        """One answer says where to send a request."""
+        self.recommendations[strategy, loads] += 1
 
     def lagged(self, seconds: float) -> None:
         """So late the event loop was."""
@@ -274,6 +281,10 @@ class Telemetry:
         for labels2, count in self.lookups.states.items():
             states.add_metric(list(labels2), count)
         yield states
+        recommendations = _counter("kvindexer_recommendations", "strategy", "loads")
+        for labels2, count in self.recommendations.items():
+            recommendations.add_metric(list(labels2), count)
+        yield recommendations
 
     def _event_metrics(self, totals: Counter[str], waiting: int) -> Iterator[Metric]:
         for name, key in (

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from indexer.model import Descriptor, GapPolicy
+from schemas.recommend import Strategy
 
 YEAR_S = 31_536_000
 GIB = 1024**3
@@ -22,6 +23,7 @@ Count = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 Bytes = Annotated[int, Meta(ge=1024, le=1024 * GIB)]
 Text = Annotated[str, Meta(min_length=1, max_length=4096)]
 Weight = Annotated[float, Meta(ge=0, le=1)]
+TermWeight = Annotated[float, Meta(ge=0, le=1_000)]
 Secret = Annotated[str, Meta(min_length=1, max_length=4096, extra={"secret": "all"})]
 StoreName = Annotated[
     str,
@@ -191,6 +193,31 @@ class Feedback(Section, frozen=True):
     `limits.max_clears_per_minute`."""
 
 
+class RecommendWeights(Section, frozen=True):
+    """What a term counts in a recommendation's total. A request may say otherwise."""
+
+    prefix: TermWeight = 1.0
+    """Of the score."""
+    load: TermWeight = 0.3
+    """Of the headroom: 1 for the least busy candidate, 0 for the most busy."""
+    speculative: TermWeight = 0.5
+    """Of the share of the prompt that is not held yet, but expected (`/v1/routed`)."""
+
+
+class Recommend(Section, frozen=True):
+    """How `/v1/recommend`, `/v1/pick` and the endpoint picker rank pods."""
+
+    strategy: Strategy = "blend"
+    """`blend`: prefix and load; `prefix` or `load`: that alone. A request may say otherwise."""
+    weights: RecommendWeights = RecommendWeights()
+    load_floor: Annotated[float, Meta(ge=0.1, le=1_000_000)] = 4.0
+    """Requests. Where the loads of all candidates differ by less, headroom differs by the less. Where no loads are
+    known: how many requests of one prefix a pod may get in 30 s before its share of them is looked at."""
+    non_cached_tokens: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 512
+    """With engines for prefill alone: a decode engine computes as much of a prompt itself as it does not hold; beyond,
+    another takes the prompt, and the answer has a `decode` list."""
+
+
 class Redis(Section, frozen=True):
     """The durable store, Redis or Valkey from 7.0 on. No url: memory mode.
 
@@ -355,6 +382,7 @@ class Settings(Section, frozen=True):
     events: Events = Events()
     staleness: Staleness = Staleness()
     feedback: Feedback = Feedback()
+    recommend: Recommend = Recommend()
     redis: Redis = Redis()
     limits: Limits = Limits()
     auth: Auth = Auth()

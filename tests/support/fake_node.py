@@ -44,6 +44,7 @@ from schemas.lookup import (
     TokenizerUsed,
 )
 from schemas.receipts import RoutedReport, RoutedResult
+from schemas.recommend import DetailedPod, LoadsUsed, PickTerms, RecommendAnswer, RecommendedPod, RecommendQuery
 from schemas.reports import AnswersKept, ConsistencyReport, StalenessReport, WindowName
 from schemas.rest import (
     BlockView,
@@ -102,6 +103,9 @@ class FakeNode:
         self.refused_feedback = 0
         self.explained: list[tuple[tuple[str, ...] | None, int | None]] = []
         """Pods and rank of each question why."""
+        self.recommended: list[RecommendQuery] = []
+        self.loads = LoadsUsed("none", None)
+        """Of every recommendation."""
         self.histories: list[tuple[int | None, int, tuple[int, int, int] | None]] = []
         """Rank, limit and `after` of each question for a history."""
 
@@ -142,6 +146,29 @@ class FakeNode:
             pods=[msgspec.Raw(encode(each)) for each in self.entries or [entry]],
             shards=Shards(),
             took_us=0,
+        )
+
+    def recommend(self, asked: RecommendQuery) -> RecommendAnswer:
+        """The entries in their order, or one; each is worth what it scores."""
+        self._fail()
+        self.queries.append(asked.query)
+        self.recommended.append(asked)
+        entries = [("10.0.0.1:8000", 0, 0.0, 0.0, 0, "live")]
+        if self.entries:
+            entries = [
+                (each.pod, each.dp_rank, each.score, float(each.speculative_tokens), each.matched_tokens, each.state)
+                for each in self.entries
+            ]
+        return RecommendAnswer(
+            request_id=asked.query.request_id or "",
+            state="exact",
+            picks=[
+                DetailedPod(pod, rank, score + expected, PickTerms(score, 0.0, expected, 0.0), score, matched, state)
+                if asked.detailed
+                else RecommendedPod(pod, rank, score + expected, PickTerms(score, 0.0, expected, 0.0))
+                for pod, rank, score, expected, matched, state in entries
+            ],
+            load=self.loads,
         )
 
     def holdings(self, query: LookupQuery) -> Holdings:

@@ -36,6 +36,7 @@ IN_MEMORY: Final = (
     "kvindexer_routed_total",
     "kvindexer_receipts_total",
     "kvindexer_speculative_blocks",
+    "kvindexer_recommendations_total",
     "kvindexer_event_loop_lag_seconds",
     "kvindexer_build_info",
 )

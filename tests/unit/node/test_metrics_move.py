@@ -14,6 +14,7 @@ from indexer.settings.sections import MIB, Feedback, Settings
 from schemas.feedback import FeedbackReport
 from schemas.lookup import LookupQuery
 from schemas.receipts import RoutedReport
+from schemas.recommend import RecommendQuery
 from schemas.reports import ReplayReport
 from tests.support.collecting import until
 from tests.support.core_events import payload, prompt, removed, stored, u32
@@ -44,6 +45,7 @@ async def _story() -> bytes:
         sink.apply(RawBatch(b"", number, payload(*(evicted if number > 2 else ()), *_blocks(number))))
     sink.apply(RawBatch(b"", 6, payload(stored([9_999], prompt(1), parent=77_777), {"type": "unheard of"})))
     node.limit_reached("limits.tokens")
+    node.recommend(RecommendQuery(query=LookupQuery(tokens=u32(prompt(1)))))
     node.count_reload("tls", usable=False)
     for number in range(2_000):  # more than are remembered
         node.lookup(LookupQuery(request_id=str(number), tokens=u32(prompt(1))))
