@@ -1,4 +1,4 @@
-"""Real gateways as processes, configured by the files in tests/e2e/gateways."""
+"""Real gateways as processes, configured by the files that users copy; of Envoy those in k8s/envoy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Final, Self
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FOLDER: Final = Path(__file__).parent.parent / "e2e" / "gateways"
+ROOT: Final = Path(__file__).parents[2]
+FOLDER: Final = ROOT / "tests" / "e2e" / "gateways"
+ENVOY: Final = ROOT / "k8s" / "envoy"
+_CLIENTS: Final = "{address: 0.0.0.0, port_value: 10000}"
+_ASKED: Final = ("{address: 127.0.0.1, port_value: 8080}", "{address: 127.0.0.1, port_value: 9002}")
+_ENGINE: Final = "{{address: 10.0.0.{}, port_value: 8000}}"
 DEADLINE_S: Final = 30.0
 PAUSE_S: Final = 0.01
 _NGINX_SCRIPTS: Final = Path("/usr/lib/nginx/modules/ngx_http_js_module.so")
@@ -32,19 +37,36 @@ def _installed(name: str) -> str | None:
     return shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin")
 
 
-class Gateway:
-    """One that listens, asks `index` and sends to the engines at these ports. A context manager.
+def file_of(kind: str) -> Path:
+    """The configuration of that name."""
+    return (ENVOY if kind in ENVOYS else FOLDER) / kind
 
-    `token`: in its environment, for an index that wants one.
+
+def _placed(text: str, listen: int, asked: int, engines: Sequence[int]) -> str:
+    """A configuration of Envoy with addresses of this machine in the place of its own."""
+    places = {_CLIENTS: listen, **dict.fromkeys(_ASKED, asked)}
+    places |= {_ENGINE.format(i): port for i, port in enumerate(engines, 1)}
+    for address, port in places.items():
+        text = text.replace(address, f"{{address: 127.0.0.1, port_value: {port}}}")
+    assert "10.0.0." not in text, "engines are left over"
+    return text
+
+
+class Gateway:
+    """One that listens, asks at the port `asked` and sends to the engines at these ports. A context manager.
+
+    `token`: in its environment, for an index that wants one. `text`: in the place of the file of that kind.
     """
 
-    def __init__(self, kind: str, index: int, engines: Sequence[int], token: str | None = None) -> None:
+    def __init__(self, kind: str, asked: int, engines: Sequence[int], token: str | None = None, text: str = "") -> None:
         self._work = tempfile.TemporaryDirectory()
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port: int = probe.getsockname()[1]
-        told = {"LISTEN": self.port, "INDEX": index, "FOLDER": FOLDER, "WORK": self._work.name}
+        text = text or file_of(kind).read_text()
+        if kind in ENVOYS:
+            text = _placed(text, self.port, asked, engines)
+        told = {"LISTEN": self.port, "INDEX": asked, "FOLDER": FOLDER, "WORK": self._work.name}
         told |= {f"ENGINE_{i}": port for i, port in enumerate(engines, 1)}
-        text = (FOLDER / kind).read_text()
         for name, value in told.items():
             text = text.replace(f"@{name}@", str(value))
         self._config = Path(self._work.name, kind)
@@ -101,7 +123,7 @@ class Gateway:
     def _command(self, *, check: bool) -> list[str]:
         program, config = PROGRAMS[self._kind], str(self._config)
         assert program is not None
-        if "envoy" in self._kind:
+        if self._kind in ENVOYS:
             mode = ["--mode", "validate"] if check else ["--concurrency", "1", "--use-dynamic-base-id", "-l", "warning"]
             return [program, "-c", config, *mode]
         if self._kind == "haproxy.cfg":
@@ -109,9 +131,9 @@ class Gateway:
         return [program, *(["-t"] if check else []), "-p", self._work.name, "-c", config]
 
 
+ENVOYS: Final = ("lua.yaml", "ext-authz.yaml")
 PROGRAMS: Final[dict[str, str | None]] = {
-    "envoy-lua.yaml": _envoy(),
-    "envoy-ext-authz.yaml": _envoy(),
+    **dict.fromkeys(ENVOYS, _envoy()),
     "haproxy.cfg": _installed("haproxy"),
     "nginx.conf": _installed("nginx") if _NGINX_SCRIPTS.is_file() else None,
 }

@@ -1,0 +1,75 @@
+"""What stands behind and beside a gateway: servers that speak like vLLM, their events, and the service that knows."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from api.demo.engine import EngineSimulator
+from tests.support.core_events import BLOCK, payload, stored
+from tests.support.core_service import RunningService, applied
+from tests.support.openai_engines import MODEL, OpenAiEngines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ENGINES: Final = 3
+BLOCKS: Final = 40
+GONE: Final = ENGINES
+"""The number of an engine that announced its blocks, and at whose address nobody listens."""
+
+
+class Fleet:
+    """Engines that hold a prompt each, and one that is gone, of whose prompt the second holds half, the third less."""
+
+    def __init__(self, token: str | None = None, **settings: str) -> None:
+        self._open = contextlib.ExitStack()
+        self.engines = self._open.enter_context(OpenAiEngines(ENGINES))
+        self.ports = self.engines.ports
+        nobody = self._open.enter_context(socket.socket())
+        nobody.bind(("127.0.0.1", 0))  # kept, and never listened at
+        self.gone = int(nobody.getsockname()[1])
+        self.pods = [f"127.0.0.1:{port}" for port in (*self.ports, self.gone)]
+        events = [self._open.enter_context(EngineSimulator()) for _ in self.pods]
+        flags = [f"{pod}={engine.endpoint},model={MODEL}" for pod, engine in zip(self.pods, events, strict=True)]
+        self.service = RunningService(flags, token=token, server__grpc_port="0", **settings)
+        self.index = urlsplit(self.service.url).port or 0
+        self.picker = 0
+        for i, engine in enumerate(events):
+            engine.wait_subscribers(1)
+            engine.publish(payload(stored(range(1, BLOCKS + 1), self.prompt(i))))
+        for i, blocks in ((1, BLOCKS // 2), (2, BLOCKS // 4)):
+            events[i].publish(payload(stored(range(1_001, 1_001 + blocks), self.prompt(GONE)[: blocks * BLOCK])))
+        for pod, sequence in zip(self.pods, (0, 1, 1, 0), strict=True):
+            self.service.wait_for(
+                lambda pod=pod, sequence=sequence: applied(self.service, pod, sequence),  # type: ignore[misc]
+                "the engines to be heard",
+            )
+
+    def asked_by(self, kind: str) -> int:
+        """The port at which a gateway of that kind asks."""
+        return self.picker if kind.startswith("ext-proc") else self.index
+
+    @staticmethod
+    def prompt(engine: int) -> list[int]:
+        """Which that engine alone holds, but for that of the engine that is gone."""
+        return [1_000 * (engine + 1) + i for i in range(BLOCKS * BLOCK)]
+
+    def close(self) -> None:
+        """End it: the service is killed, frozen or not, if a test has not killed it before."""
+        self.service.send_signal(signal.SIGCONT)
+        self.service.kill()
+        self._open.close()
+
+
+@contextlib.contextmanager
+def running_fleet(token: str | None = None, **settings: str) -> Iterator[Fleet]:
+    """One that is ended with the block."""
+    made = Fleet(token, **settings)
+    try:
+        yield made
+    finally:
+        made.close()
