@@ -129,7 +129,7 @@ lock: setup ## resolve the dependencies anew into the two lock files (add UPGRAD
 
 .PHONY: schemas
 schemas: setup ## generate the modules of the protos anew
-	$(PY) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. $(PROTOS)/*/v1/*.proto
+	$(PY) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. $(shell find $(PROTOS) -name "*.proto" | sort)
 
 .PHONY: settings
 settings: setup ## write SETTINGS.md anew, out of the sections of settings and their docstrings

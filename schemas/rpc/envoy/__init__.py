@@ -1,0 +1,1 @@
+"""What Envoy speaks with services beside it; the folders below are the package's name."""

@@ -1,0 +1,1 @@
+"""External processing; the folder below is its version."""
