@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import grpc
 
 from api.rpc.limits import RpcLimits
-from api.rpc.server import RpcServer, RpcSettings, _options
+from api.rpc.server import RpcServer, RpcSettings, options_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -29,7 +29,7 @@ class RpcSide:
         self.port = 0
         self.null_port = 0
         self._server = RpcServer(node, RpcSettings(port=0, drain_s=0.1, limits=RpcLimits(batches_waiting=batches)))
-        self._null = grpc.aio.server(options=_options(RpcLimits()))
+        self._null = grpc.aio.server(options=options_of(RpcLimits()))
         handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
             "Null": grpc.unary_unary_rpc_method_handler(self._answer),
             "NullStream": grpc.stream_stream_rpc_method_handler(self._answers),

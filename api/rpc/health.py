@@ -31,8 +31,9 @@ _pb: Any = health_pb2
 class Health:
     """One instance a server."""
 
-    def __init__(self, node: NodePort, services: Sequence[str]) -> None:
-        self.servicer = Servicer(("", *services))
+    def __init__(self, node: NodePort, services: Sequence[str], alive: Sequence[str] = ()) -> None:
+        """`alive`: names under which it is only told that the process is there."""
+        self.servicer = Servicer(("", *services), alive)
         self._node = node
         self._told: bool | None = None
 
@@ -59,10 +60,14 @@ class Health:
 
 
 class Servicer(HealthServicer):
-    """Handlers. All services have one status; a watcher is told the newest, and may miss what was between."""
+    """Handlers. All services have one status; a watcher is told the newest, and may miss what was between.
 
-    def __init__(self, names: Sequence[str]) -> None:
+    `alive`: names of which it is always the same, as long as there is somebody to say it.
+    """
+
+    def __init__(self, names: Sequence[str], alive: Sequence[str] = ()) -> None:
         self._names = frozenset(names)
+        self._alive = frozenset(alive)
         self._status: Any = HealthCheckResponse.NOT_SERVING
         self._moved = asyncio.Event()
 
@@ -74,22 +79,28 @@ class Servicer(HealthServicer):
 
     async def Check(self, request: HealthCheckRequest, context: Context) -> HealthCheckResponse:  # noqa: N802 - gRPC's
         """The status of one service."""
-        if request.service not in self._names:
+        if request.service not in self._names | self._alive:
             await context.abort(grpc.StatusCode.NOT_FOUND)
-        return HealthCheckResponse(status=self._status)
+        return HealthCheckResponse(status=self._status_of(request.service))
 
     async def List(self, _request: object, _context: object) -> object:  # noqa: N802 - gRPC's
         """Of all."""
-        return _pb.HealthListResponse(statuses={name: HealthCheckResponse(status=self._status) for name in self._names})
+        names = self._names | self._alive
+        return _pb.HealthListResponse(
+            statuses={name: HealthCheckResponse(status=self._status_of(name)) for name in names}
+        )
 
     async def Watch(self, request: HealthCheckRequest, context: Context) -> None:  # noqa: N802 - gRPC's
         """The status of one service, and each that it has later."""
-        known = request.service in self._names
+        known = request.service in self._names | self._alive
         told = None
         while True:
             moved = self._moved
-            status = self._status if known else HealthCheckResponse.SERVICE_UNKNOWN
+            status = self._status_of(request.service) if known else HealthCheckResponse.SERVICE_UNKNOWN
             if status != told:
                 await context.write(HealthCheckResponse(status=status))
                 told = status
             await moved.wait()
+
+    def _status_of(self, name: str) -> Any:  # noqa: ANN401 - a number of gRPC's, which its stubs type otherwise
+        return HealthCheckResponse.SERVING if name in self._alive else self._status

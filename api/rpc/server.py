@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import os
-import socket
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -33,13 +31,13 @@ from api.rpc.foreign import Foreign
 from api.rpc.gone import tell_no_more_of_callers_gone
 from api.rpc.health import Health
 from api.rpc.limits import RpcLimits
+from api.rpc.listening import ListeningPlace
 from api.rpc.lookups import Lookups
 from api.rpc.pod_scores import PodScores
 from api.rpc.questions import Questions
 from api.rpc.reports import Reports
 from api.rpc.sources import SourceLists
 from api.rpc.watching import Watching
-from indexer.errors import SettingsError
 from schemas.rpc.indexer.v1 import indexer_pb2
 from schemas.rpc.kvindexer.v1 import kvindexer_pb2
 
@@ -85,6 +83,9 @@ class RpcServer:
         limits = settings.limits
         request_ids = RequestIds()
         self._settings = settings
+        self._place = ListeningPlace(
+            settings.host, settings.port, setting="server.grpc_port", schemes=("grpc", "grpcs")
+        )
         self._stopping = stopping = asyncio.Event()
         self._calls = Calls(node, access or OpenAccess(), request_ids, limits)
         requests = LookupRequests(limits.tokens, node.texts)
@@ -111,7 +112,7 @@ class RpcServer:
                 "GetPodScores": arrivals.answered(PodScores(node, self._calls, readying).get_pod_scores, None)
             }
         self._health = Health(node, tuple(methods))
-        self._server = grpc.aio.server(options=_options(limits))  # who is let in is for `bounded` to say
+        self._server = grpc.aio.server(options=options_of(limits))  # who is let in is for `bounded` to say
         foreign = Foreign(self._calls, arrivals)
         methods |= foreign.handlers(partial(health_pb2_grpc.add_HealthServicer_to_server, self._health.servicer))
         servicer = reflection.aio.ReflectionServicer((*methods, reflection.SERVICE_NAME))
@@ -123,7 +124,7 @@ class RpcServer:
 
     async def start(self, credentials: grpc.ServerCredentials | None = None) -> list[str]:
         """Listen, and say where. Raises `SettingsError` where the port cannot be had."""
-        addresses = self._listen(credentials)
+        addresses = self._place.listen(self._server, credentials)
         self._health.tell(ready=False)
         await self._server.start()
         return addresses
@@ -156,21 +157,6 @@ class RpcServer:
         await self._server.stop(SEND_S)
         await refusing
 
-    def _listen(self, credentials: grpc.ServerCredentials | None) -> list[str]:
-        scheme = "grpc" if credentials is None else "grpcs"
-        port, addresses = self._settings.port, []
-        for host in _hosts(self._settings.host):
-            _check_free(host, port)
-            try:
-                if credentials is None:
-                    port = self._server.add_insecure_port(f"{host}:{port}")
-                else:
-                    port = self._server.add_secure_port(f"{host}:{port}", credentials)
-            except RuntimeError:
-                raise SettingsError("server.grpc_port", f"{port} on {host} cannot be had") from None
-            addresses.append(f"{scheme}://{host}:{port}")
-        return addresses
-
 
 @contextlib.asynccontextmanager
 async def rpc_server(
@@ -199,7 +185,8 @@ def _shared(limits: RpcLimits) -> RestLimits:
     )
 
 
-def _options(limits: RpcLimits) -> list[tuple[str, int]]:
+def options_of(limits: RpcLimits) -> list[tuple[str, int]]:
+    """What gRPC keeps of these limits by itself."""
     return [
         ("grpc.so_reuseport", 0),  # else a second process would take half of the calls without a word
         ("grpc.max_receive_message_length", limits.body_bytes),
@@ -219,28 +206,3 @@ def _options(limits: RpcLimits) -> list[tuple[str, int]]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.server_handshake_timeout_ms", int(limits.handshake_s * 1_000)),
     ]
-
-
-def _hosts(host: str) -> list[str]:
-    """The host's addresses, as gRPC writes them."""
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError):
-        raise SettingsError("server.host", f"{host} is no address or name known here") from None
-    named = dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found)
-    return [f"[{address}]" if family == socket.AF_INET6 else address for family, address in named]
-
-
-def _check_free(host: str, port: int) -> None:
-    """Raise `SettingsError`, with the reason, which gRPC does not tell."""
-    family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host.strip("[]"), port))
-        except OSError as error:
-            why = {
-                errno.EADDRINUSE: f"{port} on {host} is in use by another process",
-                errno.EACCES: f"{port} is not open to this user; take one above 1023",
-            }.get(error.errno or 0, f"{host}: {error.strerror}")
-            raise SettingsError("server.grpc_port", why) from None
