@@ -291,6 +291,14 @@ class NodePort(Protocol):
         """
         ...
 
+    def count_pick(self, result: str) -> None:
+        """Count what came of a request that a gateway had an endpoint picked for (`api.epp.picking.Result`)."""
+        ...
+
+    def count_served(self, by: str) -> None:
+        """Count who served it (`api.epp.outcome.Served`)."""
+        ...
+
     def access_refused(self, status: int, code: str) -> None:
         """Count, for a line of the log, that somebody was refused for who he is or is not: 401 or 403, and why."""
         ...

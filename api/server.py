@@ -1,4 +1,4 @@
-"""[I/O] Serves the faces: sockets up together, down together: REST over TCP and a Unix socket, and gRPC.
+"""[I/O] Serves the faces: sockets up together, down together: REST over TCP and a Unix socket, gRPC, endpoint picker.
 
 Signals are none of its business: whoever calls `serve` sets `stop`. From then on `/readyz` says 503, new work is
 refused by closing the listeners, what runs may end within `drain_s`, then everything is cut. Nothing of it is left
@@ -25,6 +25,7 @@ import uvicorn
 from api.access.gates import Gates, open_gates
 from api.access.tls import grpc_credentials, listening_context
 from api.admission import Shares
+from api.epp.limits import EppLimits
 from api.pending import Pending
 from api.ports import NodePort
 from api.rest.app import create_app
@@ -42,6 +43,7 @@ from indexer.errors import SettingsError
 from indexer.settings import Tls
 
 if TYPE_CHECKING:
+    from api.epp.server import EppServer
     from api.rpc.server import RpcServer
 
 CUT_WAIT_S = 5
@@ -57,7 +59,7 @@ HURRY_S: Final = 0.3
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where to listen, and how to end.
 
-    `port` and `grpc_port` 0 take a free one; without the latter there is no gRPC.
+    `port`, `grpc_port` and `epp_port` 0 take a free one; without the last two there is no gRPC and no endpoint picker.
     `keep_alive_s`: idle connections of routers are kept longer than their pools keep them.
     `lame_duck_s`: from `/readyz` 503 to closed listeners, for load balancers that look now and then.
     """
@@ -66,6 +68,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 8080
     uds: str | None = None
     grpc_port: int | None = None
+    epp_port: int | None = None
     drain_s: float = 5.0
     lame_duck_s: float = 0.0
     keep_alive_s: float = 75
@@ -74,6 +77,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     tls: Tls = Tls()
     """For the TCP sockets. The Unix socket stays plain: its file's permissions say who may."""
     rpc_limits: RpcLimits = RpcLimits()
+    epp_limits: EppLimits = EppLimits()
 
 
 async def serve(
@@ -87,7 +91,7 @@ async def serve(
     """Serve until `stop` is set. Raises `SettingsError` when an address or a certificate cannot be had.
 
     `announce` is called once, when connections are accepted, with the addresses: `http://127.0.0.1:8080`, `unix:/path`,
-    `grpc://127.0.0.1:50051`.
+    `grpc://127.0.0.1:50051`, `epp://127.0.0.1:9002`.
     """
     stopping = asyncio.Event()
     gates = gates or open_gates()
@@ -98,7 +102,8 @@ async def serve(
     async with contextlib.AsyncExitStack() as stack:
         sockets = stack.enter_context(_listeners(settings))
         rpc, rpc_addresses = await stack.enter_async_context(_rpc(node, settings, gates, readying))
-        addresses = [*(_address(sock, tls) for sock in sockets), *rpc_addresses]
+        epp, epp_addresses = await stack.enter_async_context(_epp(node, settings, gates, readying))
+        addresses = [*(_address(sock, tls) for sock in sockets), *rpc_addresses, *epp_addresses]
         config, limits = _config(app, settings, readying.pending, node.limit_reached), settings.limits
         shaking = Shares("limits.handshakes", limits.handshakes, reached=node.limit_reached)
         tasks = asyncio.TaskGroup()
@@ -109,6 +114,8 @@ async def serve(
                 watching = tasks.create_task(_end(server, stop, stopping, readying, settings), name="rest-stop")
                 if rpc is not None:
                     tasks.create_task(rpc.run(stop), name="rpc")
+                if epp is not None:
+                    tasks.create_task(epp.run(stop), name="epp")
                 looking = tasks.create_task(gates.access.watch(), name="tokens")
                 await running
                 watching.cancel()
@@ -137,6 +144,27 @@ async def _rpc(
     )
     credentials = grpc_credentials(settings.tls)
     async with rpc_server(node, wanted, access=gates.access, credentials=credentials, readying=readying) as started:
+        yield started
+
+
+@contextlib.asynccontextmanager
+async def _epp(
+    node: NodePort, settings: ServerSettings, gates: Gates, readying: Readying
+) -> AsyncIterator[tuple[EppServer | None, list[str]]]:
+    """The endpoint picker, where one is wanted and may be, and its addresses."""
+    if settings.epp_port is None or not gates.faces:
+        yield None, []
+        return
+    from api.epp.server import EppSettings, epp_server  # noqa: PLC0415 - as above
+
+    wanted = EppSettings(
+        host=settings.host,
+        port=settings.epp_port,
+        drain_s=settings.drain_s,
+        lame_duck_s=settings.lame_duck_s,
+        limits=settings.epp_limits,
+    )
+    async with epp_server(node, wanted, readying, credentials=grpc_credentials(settings.tls)) as started:
         yield started
 
 

@@ -146,6 +146,7 @@ def _settings(parsed: argparse.Namespace) -> Settings:
         "server.host": parsed.host,
         "server.port": parsed.port,
         "server.grpc_port": parsed.grpc_port,
+        "server.epp_port": parsed.epp_port,
         "server.uds": parsed.uds,
         "server.roles": parsed.roles,
         "redis.url": parsed.redis_url,

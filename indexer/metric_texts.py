@@ -22,7 +22,7 @@ ADVICE: Final[dict[str, Advice]] = {
     "kvindexer_lookup_duration_seconds": Advice(
         "p99 above some milliseconds: look at `kvindexer_event_loop_lag_seconds` and at the core's load; add replicas.",
         {
-            "api": "rest, batch, recommend, pick, grpc, dynamo, mooncake, picker, llm-d",
+            "api": "rest, batch, recommend, pick, epp, grpc, dynamo, mooncake, picker, llm-d",
             "input": "json, msgpack, bytes, hashes, text, unknown",
             "code": "status of the answer",
         },
@@ -92,6 +92,14 @@ ADVICE: Final[dict[str, Advice]] = {
     "kvindexer_routed_total": Advice(
         "Many `refused`: their pods, models or lookups are not known here. `not_placed`: a block size is not known.",
         {"result": "expected, held (all of it, already), repeated (its request id), not_placed, refused"},
+    ),
+    "kvindexer_epp_picks_total": Advice(
+        "`no_endpoint`: no pod has an address for gateways. `nobody`: not ready yet. `fault`: the log says why.",
+        {"result": "prefix, load, nobody, no_endpoint (503), overload (429), fault"},
+    ),
+    "kvindexer_epp_served_total": Advice(
+        "Many `fallback`: the first endpoint does not answer. `other`, `unknown`: the gateway does not follow picks.",
+        {"by": "first, fallback, other, unknown"},
     ),
     "kvindexer_receipts_total": Advice(
         "Many `expired`: routers report what engines do not then store; compare pod names.",

@@ -578,6 +578,14 @@ class Node:
         """Count one lookup."""
         self.telemetry.lookups.observe(api, input, code, state, seconds)
 
+    def count_pick(self, result: str) -> None:
+        """Count one pick of an endpoint."""
+        self.telemetry.picks[result] += 1
+
+    def count_served(self, by: str) -> None:
+        """Count who served a request that was picked for."""
+        self.telemetry.served[by] += 1
+
     def limit_reached(self, limit: str) -> None:
         """Count it."""
         self.telemetry.limit_reached(limit)

@@ -62,6 +62,8 @@ METRICS: Final[dict[str, str]] = {
     "kvindexer_blocks": "Distinct blocks held, by source and tier; shown by the replica that applies its events.",
     "kvindexer_limit_reached_total": "Times a limit was reached, by limit.",
     "kvindexer_routed_total": "Reports that a request was routed to a pod, by result.",
+    "kvindexer_epp_picks_total": "Requests for which Envoy had an endpoint picked, by what came of it.",
+    "kvindexer_epp_served_total": "Such requests of which it was told who served them, by who that was.",
     "kvindexer_receipts_total": "Routed prompts whose event came (`confirmed`) or did not within 10 s (`expired`).",
     "kvindexer_speculative_blocks": "Blocks expected of sources since prompts were routed to them.",
     "kvindexer_hints_total": "What replicas tell each other of routed prompts, by result; no series in memory mode.",
@@ -197,6 +199,9 @@ class Telemetry:
         self.exports: Counter[ExportResult] = Counter()
         """Of metrics; empty where none are sent."""
         self.receipts = ReceiptCounts()
+        self.picks: Counter[str] = Counter()
+        self.served: Counter[str] = Counter()
+        """Of the endpoint picker; both empty where there is none."""
         self.departed: Counter[str] = Counter()
         self.nobodys: Counter[str] = Counter()
         """What came on bound sockets and could be given to no source."""
@@ -262,6 +267,8 @@ class Telemetry:
     def _own_metrics(self, lag_s: float) -> Iterator[Metric]:
         yield _by_label(_counter("kvindexer_spans", "result"), self.spans.items())
         yield _by_label(_counter("kvindexer_metric_exports", "result"), self.exports.items())
+        yield _by_label(_counter("kvindexer_epp_picks", "result"), self.picks.items())
+        yield _by_label(_counter("kvindexer_epp_served", "by"), self.served.items())
         lag = _gauge("kvindexer_event_loop_lag_seconds")
         lag.add_metric([], lag_s)
         yield lag

@@ -107,6 +107,12 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         metavar="N|off",
         help="port for gRPC on the same host, 0 for a free one, off for no gRPC (default 50051)",
     )
+    parser.add_argument(
+        "--epp-port",
+        type=flag_values.whole,
+        metavar="N",
+        help="port of the endpoint picker for Envoy, role epp, on the same host, 0 for a free one (default 9002)",
+    )
     parser.add_argument("--uds", metavar="PATH", help="Unix socket to listen on, beside the port")
     parser.add_argument(
         "--redis-url",
@@ -116,8 +122,9 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--roles",
-        metavar="collect,lookup",
-        help="what this replica does (default both): lookup alone subscribes to no engine and follows the store",
+        metavar="collect,lookup,epp",
+        help="what this replica does (default collect,lookup): lookup alone subscribes to no engine and follows the "
+        "store; epp picks endpoints for Envoy",
     )
     parser.add_argument(
         "--source",

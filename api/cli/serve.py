@@ -13,6 +13,7 @@ import msgspec
 import uvloop
 
 from api.access.gates import access_remarks, gates_of
+from api.epp.limits import EppLimits
 from api.rest.limits import RestLimits
 from api.rpc.limits import RpcLimits
 from api.server import ServerSettings, serve
@@ -147,12 +148,25 @@ def server_settings(settings: Settings) -> ServerSettings:
         port=server.port,
         uds=server.uds,
         grpc_port=server.grpc_port,
+        epp_port=server.epp_port if "epp" in server.roles else None,
         drain_s=server.drain_s,
         lame_duck_s=server.lame_duck_s,
         keep_alive_s=server.keep_alive_s,
         limits=msgspec.convert(msgspec.to_builtins(limits), RestLimits),
         tls=settings.auth.tls,
         rpc_limits=msgspec.convert(msgspec.to_builtins(limits), RpcLimits),
+        epp_limits=_epp_limits(settings),
+    )
+
+
+def _epp_limits(settings: Settings) -> EppLimits:
+    limits = settings.limits
+    return EppLimits(
+        **msgspec.structs.asdict(settings.epp),
+        body_bytes=limits.body_bytes,
+        held_bytes=limits.pending_bytes,
+        tokens=limits.tokens,
+        unread_wait_s=limits.unread_wait_s,
     )
 
 

@@ -52,7 +52,7 @@ def picks(answer: LookupAnswer, address_of: Callable[[str], str | None]) -> list
         if not named or len(found) == PICKS_MAX:
             break
         if entry.pod not in found:
-            found[entry.pod] = Pick(entry, _endpoint(entry.pod) or _endpoint(address_of(entry.pod) or ""))
+            found[entry.pod] = Pick(entry, endpoint_in(entry.pod) or endpoint_in(address_of(entry.pod) or ""))
     return list(found.values())
 
 
@@ -81,7 +81,7 @@ def _number(score: float) -> str:
     return f"{score:.6f}" if score else "0"
 
 
-def _endpoint(name: str) -> str | None:
+def endpoint_in(name: str) -> str | None:
     """`HOST:PORT` where that is what the name says."""
     found = _ENDPOINT.fullmatch(name)
     return None if found is None else found[1]

@@ -21,8 +21,6 @@ def refuse_what_is_not_there(settings: Settings) -> None:
         for key, why in _LATER.items()
         if _value(settings, key) != _value(defaults, key)
     ]
-    if "epp" in settings.server.roles:
-        errors.append(SettingsError("server.roles", "this version is no endpoint picker for Envoy; leave epp out"))
     if "lookup" not in settings.server.roles:
         errors.append(SettingsError("server.roles", "this version answers lookups in every role; add lookup"))
     if errors:

@@ -131,6 +131,14 @@ def _of_ports(settings: Settings) -> Iterator[Relation]:
         "server.grpc_port",
         f"must differ from server.port ({server.port}): one port cannot speak both",
     )
+    if "epp" in server.roles:
+        taken = {"server.port": server.port, "server.grpc_port": server.grpc_port}
+        same = next((key for key, port in taken.items() if port and port == server.epp_port), None)
+        yield (
+            same is None,
+            "server.epp_port",
+            f"must differ from {same} ({server.epp_port}): one port cannot speak both",
+        )
 
 
 def _of_roles(settings: Settings) -> Iterator[Relation]:

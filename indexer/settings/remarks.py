@@ -25,7 +25,7 @@ _INVENTED_PORT: Final = re.compile(r"(?:tcp|udp|sctp)://.+")
 
 def remarks(settings: Settings) -> list[str]:
     """One sentence each; empty when there is nothing to say."""
-    said = _open_doors(settings)
+    said = _open_doors(settings) + _closed_doors(settings)
     endpoint = settings.telemetry.otlp_endpoint
     if settings.telemetry.otlp_headers and endpoint is not None and not _stays_here(endpoint):
         said.append(f"telemetry.otlp_headers cross the network as they are: {endpoint} is not https")
@@ -57,6 +57,14 @@ def _open_doors(settings: Settings) -> list[str]:
             "whoever reaches it may ask; only callers on this machine may change sources"
         )
     return said + _open_sockets(settings)
+
+
+def _closed_doors(settings: Settings) -> list[str]:
+    """What is wanted and not served."""
+    if "epp" not in settings.server.roles or settings.auth.tokens_file is None or settings.compat.anonymous:
+        return []
+    why = "gateways show it no token: set compat.anonymous, or leave epp out"
+    return [f"server.roles: there is no endpoint picker beside auth.tokens_file, since {why}"]
 
 
 def _open_sockets(settings: Settings) -> list[str]:

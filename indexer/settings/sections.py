@@ -47,6 +47,8 @@ class Server(Section, frozen=True):
     """0 takes a free one; the log names it."""
     grpc_port: Annotated[int, Meta(ge=0, le=65535)] | None = 50051
     """On the same host. 0 takes a free one; null: no gRPC."""
+    epp_port: Annotated[int, Meta(ge=0, le=65535)] = 9002
+    """Of the endpoint picker for Envoy, role `epp`, on the same host. 0 takes a free one."""
     uds: Text | None = None
     """Path of a Unix socket, served beside the port."""
     ready_wait_s: Seconds = 30.0
@@ -59,7 +61,7 @@ class Server(Section, frozen=True):
     """Idle connections are kept so long; longer than the pools of the routers keep them."""
     roles: Annotated[tuple[Role, ...], Meta(min_length=1)] = ("collect", "lookup")
     """`collect`: subscribe to engines; `lookup`: answer, in this version always. Without `collect` all comes from the
-    store. `epp` is refused in this version."""
+    store. `epp`: pick endpoints for Envoy by ext_proc; not beside an `auth.tokens_file`, unless `compat.anonymous`."""
 
 
 class TierWeights(Section, frozen=True):
@@ -216,6 +218,20 @@ class Recommend(Section, frozen=True):
     non_cached_tokens: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 512
     """With engines for prefill alone: a decode engine computes as much of a prompt itself as it does not hold; beyond,
     another takes the prompt, and the answer has a `decode` list."""
+
+
+class Epp(Section, frozen=True):
+    """The endpoint picker for Envoy (role `epp`). At no bound a client is refused: its request goes on without us."""
+
+    pick_ms: Annotated[int, Meta(ge=1, le=10_000)] = 50
+    """From a whole request to where it goes, the tokens of its text included. Beyond: by load alone."""
+    endpoints: Annotated[int, Meta(ge=1, le=16)] = 3
+    """Told of one request, best first: those behind the first are for the gateway's retries."""
+    reads_usage: bool = False
+    """Look for `usage` at the end of each response that the gateway sends here, and take what it says of
+    `cached_tokens` as `/v1/feedback` would."""
+    streams: Count = 8_192
+    """Requests at once, until their response is over where the gateway tells of it. Beyond: they go on without us."""
 
 
 class Redis(Section, frozen=True):
@@ -383,6 +399,7 @@ class Settings(Section, frozen=True):
     staleness: Staleness = Staleness()
     feedback: Feedback = Feedback()
     recommend: Recommend = Recommend()
+    epp: Epp = Epp()
     redis: Redis = Redis()
     limits: Limits = Limits()
     auth: Auth = Auth()

@@ -364,7 +364,7 @@ def test_config_prints_what_all_layers_come_to(tmp_path: Path) -> None:
 
     good = run("config", "--check", "--source", "a=tcp://h:1")
     assert (0, "settings are good: 1 source\n") == (good.returncode, good.stdout)
-    bad = run("config", "--check", "--config", str(file), "--roles", "collect,epp,lookup")
+    bad = run("config", "--check", "--config", str(file), "--roles", "collect,epp")
     assert (2, "") == (bad.returncode, bad.stdout)
     assert bad.stderr.startswith("kvindexer: server.roles: ")
 
@@ -380,7 +380,7 @@ def test_help_and_version() -> None:
         assert f"kvindexer {command} " in run(*command.split(), "--help").stdout.partition("examples:")[2]
     for arguments in (
         ["serve", "--grpc-port", "x"],
-        ["serve", "--epp-port", "1"],
+        ["serve", "--epp-port", "x"],
         ["serve", "--sourc", "x"],
         ["x"],
         [],

@@ -99,6 +99,8 @@ class FakeNode:
         self.routed: list[RoutedReport] = []
         self.refused_routed = 0
         self.limits_reached: Counter[str] = Counter()
+        self.picks: Counter[str] = Counter()
+        self.served: Counter[str] = Counter()
         self.fed: list[FeedbackReport] = []
         self.refused_feedback = 0
         self.explained: list[tuple[tuple[str, ...] | None, int | None]] = []
@@ -434,6 +436,12 @@ class FakeNode:
 
     def access_refused(self, status: int, code: str) -> None:
         self.refused[status, code] += 1
+
+    def count_pick(self, result: str) -> None:
+        self.picks[result] += 1
+
+    def count_served(self, by: str) -> None:
+        self.served[by] += 1
 
     def limit_reached(self, limit: str) -> None:
         self.limits_reached[limit] += 1

@@ -70,6 +70,9 @@ ASKED_IN_TEXT: Final = (
 TRACED: Final = ("kvindexer_spans_total",)
 """`tests/e2e/test_telemetry.py`: a service that sends spans to a collector."""
 
+PICKED: Final = ("kvindexer_epp_picks_total", "kvindexer_epp_served_total")
+"""`tests/e2e/epp/test_command.py`: a service that picks endpoints."""
+
 SENT: Final = ("kvindexer_metric_exports_total",)
 """`tests/e2e/test_otlp_metrics.py`: one that sends metrics there."""
 
@@ -78,6 +81,7 @@ MOVED_IN: Final = {
     "ON_A_STORE": "tests/contract/store/test_metrics_move.py",
     "ASKED_IN_TEXT": "tests/e2e/test_texts.py",
     "TRACED": "tests/e2e/test_telemetry.py",
+    "PICKED": "tests/e2e/epp/test_command.py",
     "SENT": "tests/e2e/test_otlp_metrics.py",
 }
 """Which file has the metrics of each of these move, and looks at their labels."""

@@ -123,8 +123,8 @@ def test_what_may_be_off_is_switched_off_by_that_word(tmp_path: Path, off: str, 
         (
             "server: {zzz: 1}",
             (
-                "server.zzz: unknown key in kvindexer.yaml (known: host, port, grpc_port, uds, ready_wait_s, drain_s, "
-                "lame_duck_s, "
+                "server.zzz: unknown key in kvindexer.yaml (known: host, port, grpc_port, epp_port, uds, ready_wait_s, "
+                "drain_s, lame_duck_s, "
             ),
         ),
         (
@@ -272,6 +272,10 @@ def test_all_errors_are_told_at_once() -> None:
         (
             "server: {port: 9000, grpc_port: 9000}",
             "server.grpc_port: must differ from server.port (9000): one port cannot speak both",
+        ),
+        (
+            "server: {grpc_port: 9002, roles: [collect, lookup, epp]}",
+            "server.epp_port: must differ from server.grpc_port (9002): one port cannot speak both",
         ),
         ("auth: {tls: {client_ca: k}}", "auth.tls.client_ca: needs auth.tls.certificate and auth.tls.key"),
         ("events: {source_bind: ['tcp://*:5557', 'tcp://*:5557']}", "events.source_bind: tcp://*:5557 is given twice"),
@@ -482,7 +486,6 @@ def test_headers_are_masked_in_errors(written: str) -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "told"),
     [
-        ("KVINDEXER_ROLES", "collect,lookup,epp", "server.roles: this version is no endpoint picker"),
         ("KVINDEXER_ROLES", "collect", "server.roles: this version answers lookups in every role; add lookup"),
         ("KVINDEXER_MODELS__DISCOVER", "true", "models.discover: this version does not ask engines"),
     ],

@@ -82,6 +82,7 @@ _CALLERS = {"KVINDEXER_AUTH__TLS__CLIENT_CA": "a"}
         (_TOKENS | _OPEN, ["auth.tls.certificate is not set"]),
         (_TOKENS | _TLS | _OPEN | {"KVINDEXER_COMPAT__ANONYMOUS": "true"}, ["without a token"]),
         ({"KVINDEXER_COMPAT__ANONYMOUS": "true"}, ["compat.anonymous does nothing"]),
+        (_TOKENS | {"KVINDEXER_ROLES": "collect,lookup,epp"}, ["there is no endpoint picker"]),
         (_TOKENS | {"KVINDEXER_EVENTS__SOURCE_BIND": "['tcp://*:5557']"}, ["engines show no token"]),
     ],
 )

@@ -1,0 +1,359 @@
+"""`Process` on a socket, with a double of the node: what is said when, in each mode of sending bodies."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+import grpc
+import pytest
+
+from api.epp.limits import EppLimits
+from schemas.lookup import LookupQuery, PodEntry, PrefixTokens, TierTokens
+from tests.support.ext_proc import (
+    BUFFERED,
+    DUPLEX,
+    NONE,
+    PARTIAL,
+    STREAMED,
+    Stream,
+    destination_of,
+    gateway,
+    handed_back,
+    piece_of,
+)
+from tests.support.fake_node import FakeNode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HERE, THERE, V6 = "10.0.0.1:8000", "10.0.0.2:8000", "[2001:db8::1]:8000"
+BODY: Final = json.dumps({"model": "m", "prompt": [1, 2, 3, 4], "max_tokens": 1}).encode()
+
+
+def _entry(pod: str, matched: int, state: str = "live", reason: str | None = None) -> PodEntry:
+    return PodEntry(
+        pod=pod,
+        dp_rank=0,
+        block_size=16,
+        matched_tokens=matched,
+        reusable_tokens=matched,
+        tiers=TierTokens(gpu=matched),
+        prefix=PrefixTokens(),
+        score=matched / 64,
+        state=state,
+        bound="exact",
+        lag_ms=1,
+        event_age_ms=1,
+        generation="1",
+        sequence=1,
+        reason=reason,
+    )
+
+
+def _fleet() -> FakeNode:
+    """A node that knows four pods, one of them by a name alone."""
+    node = FakeNode()
+    node.entries = [_entry("vllm-1", 48), _entry("nowhere", 40), _entry(HERE, 16), _entry(THERE, 0), _entry("x:1", 0)]
+    node.addresses = {"vllm-1": V6}
+    return node
+
+
+PICKED = [V6, HERE, THERE]
+
+
+async def test_a_body_that_is_streamed_both_ways_is_picked_for_when_it_is_whole() -> None:
+    """Nothing is said before; then headers with the endpoints, the body as it came, and the response passes."""
+    node = _fleet()
+    async with gateway(node) as channel:
+        stream = Stream(channel)
+        await stream.headers(x_request_id="r-1", x_gateway_destination_endpoint="1.2.3.4:5")
+        await stream.body(BODY[:10], BODY[10:20], BODY[20:])
+        assert PICKED == destination_of(await stream.said())
+        assert BODY == b"".join(await handed_back(stream))
+        await stream.answered()
+        answer = await stream.said()
+        assert answer is not None
+        assert "response_headers" == answer.WhichOneof("response")
+        for part, end in ((b"data: 1\n\n", False), (b"", False), (b"data: [DONE]\n\n", True)):
+            await stream.answered_body(part, end=end)
+            if part:
+                assert (part, end) == piece_of(await stream.said())
+        await stream.ended()
+
+    (query,) = node.queries
+    assert ("m", "r-1", b"\1\0\0\0\2\0\0\0\3\0\0\0\4\0\0\0") == (query.model, query.request_id, query.tokens)
+    assert {"prefix": 1} == node.picks
+    assert [{"api": "epp", "input": "json", "code": 200, "state": "exact"}] == node.observed
+
+
+async def test_trailers_come_back_behind_the_body() -> None:
+    """They end the body: headers, body, trailers."""
+    async with gateway(_fleet()) as channel:
+        stream = Stream(channel)
+        await stream.headers()
+        await stream.body(BODY, end=False)
+        await stream.trailers()
+        assert PICKED == destination_of(await stream.said())
+        assert (BODY, False) == piece_of(await stream.said())
+        answer = await stream.said()
+        assert answer is not None
+        assert "request_trailers" == answer.WhichOneof("response")
+        await stream.ended()
+
+
+async def test_a_large_body_is_handed_back_in_pieces_that_gateways_take() -> None:
+    """Of at most 62,000 bytes; only the last says so."""
+    body = json.dumps({"prompt": list(range(50_000))}).encode()
+    async with gateway(_fleet()) as channel:
+        stream = Stream(channel)
+        await stream.headers()
+        await stream.body(*(body[i : i + 65_000] for i in range(0, len(body), 65_000)))
+        assert PICKED == destination_of(await stream.said())
+        parts = await handed_back(stream)
+    assert body == b"".join(parts)
+    assert {62_000} == {*map(len, parts[:-1])}
+
+
+@pytest.mark.parametrize("mode", [BUFFERED, PARTIAL])
+async def test_a_buffered_body_is_answered_with_the_destination(mode: int) -> None:
+    """The headers pass, without a destination from outside; body and metadata stay as they are."""
+    async with gateway(_fleet()) as channel:
+        stream = Stream(channel, mode, NONE)
+        await stream.headers()
+        assert None is destination_of(await stream.said())
+        await stream.body(BODY)
+        answer = await stream.said()
+        assert answer is not None
+        assert "request_body" == answer.WhichOneof("response")
+        assert PICKED == destination_of(answer)
+        assert not answer.request_body.response.HasField("body_mutation")
+        await stream.answered()
+        await stream.said()
+        await stream.ended()
+
+
+@pytest.mark.parametrize("mode", [NONE, STREAMED, BUFFERED, DUPLEX, None])
+async def test_a_request_without_a_body_is_picked_for_at_once(mode: int | None) -> None:
+    """By load alone: a gateway that waits for our word has no more to tell."""
+    node = _fleet()
+    async with gateway(node) as channel:
+        stream = Stream(channel, mode, NONE)
+        await stream.headers(end=True)
+        assert destination_of(await stream.said())
+        await stream.ended()
+    assert b"" == node.queries[0].tokens
+
+
+@pytest.mark.parametrize("mode", [NONE, STREAMED])
+async def test_bodies_that_come_behind_our_answer_decide_nothing(mode: int) -> None:
+    """The headers are answered at once; parts of a streamed body pass."""
+    async with gateway(_fleet()) as channel:
+        stream = Stream(channel, mode, STREAMED)
+        await stream.headers()
+        assert destination_of(await stream.said())
+        if mode == STREAMED:
+            await stream.body(BODY)
+            answer = await stream.said()
+            assert answer is not None
+            assert not answer.request_body.response.ListFields()
+        await stream.answered_body(b"data: 1\n\n")
+        answer = await stream.said()
+        assert answer is not None
+        assert not answer.response_body.response.ListFields()
+        await stream.ended()
+
+
+async def test_a_gateway_that_does_not_say_how_it_sends_streams_both_ways() -> None:
+    """As the inference extension asks for."""
+    async with gateway(_fleet()) as channel:
+        stream = Stream(channel, None)
+        await stream.headers()
+        await stream.body(BODY)
+        assert PICKED == destination_of(await stream.said())
+        assert [BODY] == await handed_back(stream)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/completions", b""),
+        ("/v1/completions", b"\xff{"),
+        ("/v1/completions", b'{"prompt": 5}'),
+        ("/v1/embeddings", b'{"model": "m", "prompt": [1, 2, 3]}'),
+        ("/v1/models", b"x"),
+    ],
+)
+async def test_what_is_not_understood_is_picked_for_by_load(path: str, body: bytes) -> None:
+    """And comes back as it was. The model counts where it is told."""
+    node = _fleet()
+    async with gateway(node) as channel:
+        stream = Stream(channel)
+        await stream.headers(**{":path": path})
+        await stream.body(body)
+        assert destination_of(await stream.said())
+        assert body == b"".join(await handed_back(stream))
+        await stream.ended()
+    assert b"" == node.queries[0].tokens
+    assert ("m" if b"model" in body else None) == node.queries[0].model
+    assert "" == node.queries[0].request_id
+
+
+async def test_a_fault_of_ours_costs_the_destination_and_nothing_else() -> None:
+    """The client's request goes on, and the header from outside is gone."""
+    node = _fleet()
+    node.fault = ZeroDivisionError("ours")
+    async with gateway(node) as channel:
+        for mode in (DUPLEX, BUFFERED):
+            stream = Stream(channel, mode, NONE)
+            await stream.headers()
+            if mode == BUFFERED:
+                await stream.said()
+            await stream.body(BODY)
+            assert None is destination_of(await stream.said())
+            if mode == DUPLEX:
+                assert [BODY] == await handed_back(stream)
+            await stream.ended()
+    assert {"fault": 2} == node.picks
+    assert {500} == {each["code"] for each in node.observed}
+
+
+async def _refused(node: FakeNode) -> tuple[int, dict[str, str], bytes]:
+    async with gateway(node) as channel:
+        stream = Stream(channel)
+        await stream.headers()
+        await stream.body(BODY)
+        answer = await stream.said()
+        assert answer is not None
+        told = answer.immediate_response
+        await stream.ended()
+    return told.status.code, {h.header.key: h.header.raw_value.decode() for h in told.headers.set_headers}, told.body
+
+
+@pytest.mark.parametrize("reason", ["cordoned", "not_ready"])
+async def test_where_no_endpoint_is_ready_the_client_is_told(reason: str) -> None:
+    """503, in the form that OpenAI's clients read."""
+    node = FakeNode()
+    node.entries = [_entry(HERE, 0, "live", reason), _entry("nowhere", 0)]
+    status, headers, body = await _refused(node)
+    assert (503, "no_endpoint", "application/json") == (status, headers["x-kvindexer-reason"], headers["content-type"])
+    assert 503 == json.loads(body)["error"]["code"]
+    assert {"no_endpoint": 1} == node.picks
+
+
+async def test_a_replica_that_does_not_know_the_pool_yet_refuses_nobody() -> None:
+    """The gateway decides until it is ready."""
+    node = FakeNode()
+    node.entries, node.ready = [_entry("nowhere", 0)], False
+    async with gateway(node) as channel:
+        stream = Stream(channel)
+        await stream.headers()
+        await stream.body(BODY)
+        assert None is destination_of(await stream.said())
+    assert {"nobody": 1} == node.picks
+
+
+async def test_a_pod_of_which_nothing_is_heard_any_more_is_the_last_resort() -> None:
+    """It may serve all the same: what is not heard are its events."""
+    node = FakeNode()
+    node.entries = [_entry(HERE, 0, "down", "down"), _entry(THERE, 0)]
+    async with gateway(node) as channel:
+        stream = Stream(channel)
+        await stream.headers()
+        await stream.body(BODY)
+        assert [THERE, HERE] == destination_of(await stream.said())
+
+
+async def test_as_many_endpoints_are_told_as_is_set() -> None:
+    """One, and there are no fallbacks; ranks of one pod are one endpoint."""
+    node = FakeNode()
+    node.entries = [_entry(HERE, 16), _entry(HERE, 8), _entry(THERE, 0)]
+    for most, told in ((1, [HERE]), (2, [HERE, THERE])):
+        async with gateway(node, EppLimits(endpoints=most)) as channel:
+            stream = Stream(channel)
+            await stream.headers()
+            await stream.body(BODY)
+            assert told == destination_of(await stream.said())
+
+
+async def test_more_of_a_body_than_may_be_kept_passes_through() -> None:
+    """What is there is read; what comes behind is handed back as it comes, before the last is there."""
+    node = _fleet()
+    body = b'{"prompt": [1, 2, 3, 4], "pad": "' + b"x" * 3_000 + b'"}'
+    async with gateway(node, EppLimits(body_bytes=1_000)) as channel:
+        stream = Stream(channel)
+        await stream.headers()
+        await stream.body(body[:600], body[600:1_200], end=False)
+        assert PICKED == destination_of(await stream.said())
+        assert (body[:1_200], False) == piece_of(await stream.said())
+        await stream.body(body[1_200:2_000], end=False)
+        assert (body[1_200:2_000], False) == piece_of(await stream.said())
+        await stream.body(body[2_000:])
+        assert (body[2_000:], True) == piece_of(await stream.said())
+        await stream.ended()
+    assert b"\1\0\0\0\2\0\0\0\3\0\0\0\4\0\0\0" == node.queries[0].tokens
+    assert {"limits.body_bytes": 1} == node.limits_reached
+
+
+async def test_all_bodies_together_are_bounded() -> None:
+    """Beyond, one is picked for with what is there; what was kept is free again when it went back."""
+    node = _fleet()
+    async with gateway(node, EppLimits(held_bytes=100)) as channel:
+        for _ in range(2):
+            stream = Stream(channel)
+            await stream.headers()
+            await stream.body(b'{"prompt": "', b"x" * 200, end=False)
+            assert destination_of(await stream.said())
+            assert 212 == len(piece_of(await stream.said())[0])
+            await stream.body(b'"}')
+            assert (b'"}', True) == piece_of(await stream.said())
+            await stream.ended()
+    assert {"limits.pending_bytes": 2} == node.limits_reached
+
+
+async def test_streams_beyond_the_limit_end_in_order() -> None:
+    """By which a gateway goes on without us."""
+    node = _fleet()
+    async with gateway(node, EppLimits(streams=2)) as channel:
+        first = Stream(channel)
+        await first.headers()
+        await first.body(BODY)
+        assert destination_of(await first.said())
+        await handed_back(first)
+        second, third = Stream(channel), Stream(channel)
+        await second.headers(end=True)
+        await third.headers(end=True)
+        assert [False, True] == sorted([await _ends(second), await _ends(third)])
+    assert node.limits_reached["epp.streams"]
+
+
+async def _ends(stream: Stream) -> bool:
+    return None is await stream.said()
+
+
+async def test_what_is_no_message_ends_the_stream_in_order() -> None:
+    """Whoever sends that speaks another protocol."""
+    async with gateway(_fleet()) as channel:
+        raw = channel.stream_stream("/envoy.service.ext_proc.v3.ExternalProcessor/Process")()
+        await raw.write(b"\xff\xff\xff")
+        assert grpc.aio.EOF == await raw.read()
+        assert grpc.StatusCode.OK == await raw.code()
+
+
+async def test_the_prompt_is_asked_about_with_the_options_of_the_request() -> None:
+    """Model from a gateway's header where the body has none; a salt; what makes no sense is left out."""
+    node = _fleet()
+    asked: list[tuple[dict[str, str], Callable[[LookupQuery], bool]]] = [
+        ({"x_gateway_model_name": "n"}, lambda query: query.model == "n"),
+        ({"x_kvindexer_cache_salt": "s"}, lambda query: query.cache_salt == "s"),
+        ({"x_kvindexer_timeout_ms": "soon"}, lambda query: query.timeout_ms is None and query.tokens is not None),
+    ]
+    async with gateway(node) as channel:
+        for headers, expected in asked:
+            stream = Stream(channel)
+            await stream.headers(**headers)
+            await stream.body(b'{"prompt": [1, 2, 3, 4]}')
+            assert destination_of(await stream.said())
+            await handed_back(stream)
+            await stream.ended()
+            assert expected(node.queries[-1])
