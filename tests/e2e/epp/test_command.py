@@ -17,7 +17,7 @@ from api.demo.engine import EngineSimulator
 from api.epp.server import LIVENESS, READINESS, SERVICE
 from tests.support.core_events import BLOCK, payload, stored
 from tests.support.core_service import RunningService, applied
-from tests.support.ext_proc import BUFFERED, DUPLEX, NONE, Stream, destination_of, handed_back, piece_of
+from tests.support.ext_proc import BUFFERED, DEADLINE_S, DUPLEX, NONE, Stream, destination_of, handed_back, piece_of
 from tests.support.moved import PICKED, check_moved
 
 if TYPE_CHECKING:
@@ -156,10 +156,11 @@ async def test_who_served_and_what_was_reused_is_taken_from_the_response(fleet: 
 
 @pytest.mark.parametrize("name", [LIVENESS, READINESS, SERVICE, ""])
 async def test_health_has_the_names_that_gateways_ask_for(fleet: Fleet, name: str) -> None:
-    """All well."""
+    """Sooner or later all is well."""
     async with grpc.aio.insecure_channel(fleet.address) as channel:
-        answer = await HealthStub(channel).Check(HealthCheckRequest(service=name))
-    assert HealthCheckResponse.SERVING == answer.status
+        watching = HealthStub(channel).Watch(HealthCheckRequest(service=name), timeout=DEADLINE_S)
+        while HealthCheckResponse.SERVING != (await watching.read()).status:
+            assert LIVENESS != name
 
 
 async def test_a_stop_lets_streams_end_in_order() -> None:
