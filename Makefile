@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 VENV := .venv
 PY := $(VENV)/bin/python
 PYTEST := $(PY) -m pytest -n 2 --dist worksteal
-TYPED := indexer api schemas kvindexer_client.py $(wildcard loadtest)
+TYPED := indexer api schemas kvindexer_client.py kvindexer_ray.py $(wildcard loadtest)
 PROTOS := schemas/rpc
 BUF := HOME=$(VENV) $(VENV)/bin/buf
 

@@ -14,7 +14,7 @@ def main() -> int:
     owners = metadata.packages_distributions()
     installed_in = Path(sysconfig.get_path("purelib")).resolve()
     wrong = 0
-    for package in ("api", "indexer", "schemas", "kvindexer_client"):
+    for package in ("api", "indexer", "schemas", "kvindexer_client", "kvindexer_ray"):
         file = Path(str(import_module(package).__file__)).resolve()
         ours = set(owners.get(package, ())) == {"kvindexer"} and file.is_relative_to(installed_in)
         print(f"{package}: {', '.join(owners.get(package, ['nobody']))}, {file}{'' if ours else '  WRONG'}")

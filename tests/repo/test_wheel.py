@@ -1,4 +1,4 @@
-"""What travels in the wheel: three packages with all their data, the client, nothing else. Built without a network."""
+"""What travels in the wheel: three packages with all their data, files to copy. Built without a network."""
 
 import subprocess
 import sys
@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 import kvindexer_client
+import kvindexer_ray
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("api", "indexer", "schemas")
-CLIENT = "kvindexer_client.py"
+FILES = ("kvindexer_client.py", "kvindexer_ray.py")
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +37,11 @@ def _metadata(wheel: zipfile.ZipFile, name: str) -> str:
     return wheel.read(path).decode()
 
 
-def test_only_the_packages_and_the_client_travel(wheel: zipfile.ZipFile) -> None:
+def test_only_the_packages_and_the_files_to_copy_travel(wheel: zipfile.ZipFile) -> None:
     """Tests, load tests and manifests stay at home."""
     tops = {name.split("/")[0] for name in wheel.namelist()}
 
-    assert {*PACKAGES, CLIENT} == {top for top in tops if not top.endswith(".dist-info")}
+    assert {*PACKAGES, *FILES} == {top for top in tops if not top.endswith(".dist-info")}
     assert 1 == len([top for top in tops if top.endswith(".dist-info")])
 
 
@@ -81,6 +82,8 @@ def test_licence_travels(wheel: zipfile.ZipFile) -> None:
     assert (ROOT / "LICENSE").read_text() == _metadata(wheel, "licenses/LICENSE")
 
 
-def test_the_client_says_which_version_it_is_of(wheel: zipfile.ZipFile) -> None:
-    """The file is copied about without the metadata of its package."""
-    assert kvindexer_client.__version__ == Parser().parsestr(_metadata(wheel, "METADATA"))["version"]
+def test_the_files_to_copy_say_which_version_they_are_of(wheel: zipfile.ZipFile) -> None:
+    """They are copied about without the metadata of their package."""
+    version = Parser().parsestr(_metadata(wheel, "METADATA"))["version"]
+
+    assert [version] * 2 == [kvindexer_client.__version__, kvindexer_ray.__version__]

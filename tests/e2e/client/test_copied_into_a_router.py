@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
 import socket
@@ -12,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.answering import answering, ok, saying, trickling, trickling_body
 from tests.support.bare_router import run_bare
 from tests.support.served_fleet import MODEL, PODS, ServedFleet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 HERE = Path(__file__).parent
 STRANGER = "10.0.0.9:8000"
@@ -206,61 +206,6 @@ print(json.dumps(out))
 ORDER = ["b", "a"]
 
 
-@contextlib.contextmanager
-def _answering(answer: Callable[[socket.socket, threading.Event], None]) -> Iterator[str]:
-    """A server that does that with every connection."""
-    over = threading.Event()
-    with socket.create_server(("127.0.0.1", 0), backlog=256) as listener, contextlib.ExitStack() as stack:
-
-        def accept() -> None:
-            with contextlib.suppress(OSError):
-                while not over.is_set():
-                    connection, _ = listener.accept()
-                    stack.callback(connection.close)
-                    thread = threading.Thread(target=turn, args=(connection,))
-                    thread.start()
-                    stack.callback(thread.join)
-
-        def turn(connection: socket.socket) -> None:
-            with contextlib.suppress(OSError):
-                answer(connection, over)
-
-        accepting = threading.Thread(target=accept)
-        accepting.start()
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            over.set()
-            listener.shutdown(socket.SHUT_RDWR)
-            accepting.join()
-
-
-def _trickling(connection: socket.socket, over: threading.Event) -> None:
-    """A header that never ends, a byte at a time: no single read ever waits for long."""
-    connection.sendall(b"HTTP/1.1 200 OK\r\nx-endless: ")
-    while not over.wait(0.01):
-        connection.sendall(b"x")
-
-
-def _trickling_body(connection: socket.socket, over: threading.Event) -> None:
-    connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
-    while not over.wait(0.01):
-        connection.sendall(b" ")
-
-
-def _saying(said: bytes) -> Callable[[socket.socket, threading.Event], None]:
-    def answer(connection: socket.socket, _over: threading.Event) -> None:
-        connection.recv(65_536)
-        connection.sendall(said)
-        connection.shutdown(socket.SHUT_RDWR)
-
-    return answer
-
-
-def _ok(body: bytes) -> bytes:
-    return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
-
-
 def _fails_open(bare: Path, url: str, error: str) -> None:
     """And a plain lookup fails by that error: at its deadline early, by anything else in all the time it takes."""
     wait_s = 0.1 if error == "DeadlinePassed" else 20.0
@@ -289,12 +234,12 @@ def test_a_frozen_index_is_left_at_the_deadline(fleet: ServedFleet, bare: Path) 
         fleet.service.send_signal(signal.SIGCONT)
 
 
-@pytest.mark.parametrize("slow", [_trickling, _trickling_body])
+@pytest.mark.parametrize("slow", [trickling, trickling_body])
 def test_an_index_that_never_ends_its_answer_is_left_at_the_deadline(
     bare: Path, slow: Callable[[socket.socket, threading.Event], None]
 ) -> None:
     """Although every byte comes in time."""
-    with _answering(slow) as url:
+    with answering(slow) as url:
         _fails_open(bare, url, "DeadlinePassed")
 
 
@@ -304,10 +249,10 @@ def test_an_index_that_never_ends_its_answer_is_left_at_the_deadline(
         (b"SSH-2.0-OpenSSH_9.6\r\n", "Unreachable"),
         (b"", "Unreachable"),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{", "Unreachable"),
-        (_ok(b"<html>"), "BadAnswer"),
-        (_ok(b"[]"), "BadAnswer"),
-        (_ok(b'{"state": "exact", "pods": [{"pod": 3}]}'), "BadAnswer"),
-        (_ok(b'{"state": "exact", "pods": [{"pod": "a", "score": "much"}]}'), "BadAnswer"),
+        (ok(b"<html>"), "BadAnswer"),
+        (ok(b"[]"), "BadAnswer"),
+        (ok(b'{"state": "exact", "pods": [{"pod": 3}]}'), "BadAnswer"),
+        (ok(b'{"state": "exact", "pods": [{"pod": "a", "score": "much"}]}'), "BadAnswer"),
         (b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n", "Refused"),
         (b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n", "Refused"),
         (b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 30\r\ncontent-length: 0\r\n\r\n", "Refused"),
@@ -315,5 +260,5 @@ def test_an_index_that_never_ends_its_answer_is_left_at_the_deadline(
 )
 def test_garbage_is_no_answer(bare: Path, said: bytes, error: str) -> None:
     """Another protocol, an end in the middle, another service, a gateway that has nobody behind it."""
-    with _answering(_saying(said)) as url:
+    with answering(saying(said)) as url:
         _fails_open(bare, url, error)

@@ -1,0 +1,135 @@
+"""What the router for Ray Serve asks of a call, and what order it takes from an answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kvindexer_ray import Ranked, _Failed, _json, _place, _ranked, question_of
+
+MESSAGES = [{"role": "user", "content": "Once"}]
+
+
+@dataclass
+class ChatRequest:
+    """As Serve's own ingress hands it to a replica: an object with the fields of an OpenAI request."""
+
+    messages: list[dict[str, str]]
+    model: str = "llama"
+    tools: list[Any] | None = None
+    cache_salt: str | None = None
+    temperature: float = 0.0
+    prompt: None = field(default=None, init=False)
+
+
+class Tool:
+    def model_dump(self) -> dict[str, str]:
+        return {"type": "function"}
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "question"),
+    [
+        ([{"token_ids": [1, 2], "model": "m", "top_p": 1}], {}, {"token_ids": [1, 2], "model": "m"}),
+        ([], {"token_ids": [1, 2]}, {"token_ids": [1, 2]}),
+        ([{"prompt_token_ids": [1]}], {}, {"token_ids": [1]}),
+        ([{"prompt": [1, 2], "model": "m"}], {}, {"token_ids": [1, 2], "model": "m"}),
+        ([{"prompt": [[1, 2]]}], {}, {"token_ids": [1, 2]}),
+        ([{"prompt": "Once"}], {}, {"prompt": "Once"}),
+        ([{"prompt": ["Once"], "add_special_tokens": False}], {}, {"prompt": "Once", "add_special_tokens": False}),
+        ([ChatRequest(MESSAGES)], {}, {"messages": MESSAGES, "model": "llama"}),
+        ([ChatRequest(MESSAGES, cache_salt="s")], {}, {"messages": MESSAGES, "model": "llama", "cache_salt": "s"}),
+        (["generate", {"prompt": "Once"}], {"prompt": "Twice"}, {"prompt": "Twice"}),
+    ],
+)
+def test_the_prompt_of_a_call_is_asked_of(args: list[Any], kwargs: dict[str, Any], question: dict[str, Any]) -> None:
+    """Token ids, text and messages; of dicts, objects and arguments; with what changes a prompt's tokens or blocks."""
+    assert question == question_of(args, kwargs)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        [],
+        ["Once"],
+        [b"Once"],
+        [None, 7],
+        [{"prompt": ""}],
+        [{"prompt": []}],
+        [{"prompt": ["Once", "Twice"]}],
+        [{"prompt": [[1], [2]]}],
+        [{"messages": []}],
+    ],
+)
+def test_a_call_without_one_prompt_is_not_asked_of(args: list[Any]) -> None:
+    """Nor one that holds several, which are more than one place could be right for."""
+    assert question_of(args, {}) is None
+
+
+def test_salts_go_with_token_ids_too() -> None:
+    """Blocks of another salt are other blocks."""
+    asked = question_of([{"token_ids": [1], "cache_salt": "s", "tools": [], "add_special_tokens": True}], {})
+
+    assert {"token_ids": [1], "cache_salt": "s"} == asked
+
+
+def test_fields_and_arrays_become_json_and_nothing_is_read_up() -> None:
+    """What can be read only once is left for the engine."""
+    once = iter(MESSAGES)
+
+    assert b'{"tools":[{"type":"function"}],"token_ids":[1,2]}' == _json(
+        {"tools": [Tool()], "token_ids": np.array([1, 2])}
+    )
+    with pytest.raises(TypeError):
+        _json({"messages": once})
+    assert MESSAGES == list(once)
+
+
+def _answer(*pods: tuple[str, float], state: str = "exact", **members: object) -> dict[str, Any]:
+    return {"state": state, "pods": [{"pod": pod, "score": score} for pod, score in pods], **members}
+
+
+def test_equals_stand_in_one_group_and_who_holds_nothing_in_none() -> None:
+    """Serve decides among equals by their queues; the order within an answer is the service's."""
+    answer = _answer(("a", 0.5), ("b", 0.75), ("c", 0.5 + 1e-12), ("d", 0.0), request_id="r")
+
+    assert (Ranked([["b"], ["a", "c"]], "r"), None) == _ranked(answer)
+
+
+def test_why_nothing_is_known_is_told() -> None:
+    """For the log."""
+    answer = _answer(("a", 0.0), state="no_signal", reason="model_unknown", request_id="r")
+
+    assert (Ranked([], "r"), "model_unknown") == _ranked(answer)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        [],
+        None,
+        {},
+        {"state": "exact"},
+        {"pods": []},
+        {"state": "exact", "pods": {}},
+        {"state": "exact", "pods": [3]},
+        {"state": "exact", "pods": [{"pod": 3, "score": 1}]},
+        {"state": "exact", "pods": [{"pod": "a"}]},
+        {"state": "exact", "pods": [{"pod": "a", "score": "much"}]},
+    ],
+)
+def test_what_is_no_answer_is_a_failure(raw: Any) -> None:  # noqa: ANN401 - anything
+    """Of the index: the next question would fare the same."""
+    with pytest.raises(_Failed) as caught:
+        _ranked(raw)
+    assert caught.value.its_own
+
+
+@pytest.mark.parametrize("url", ["", "127.0.0.1:8080", "ftp://a", "http://", "http://u:p@a:1", "unix:relative"])
+def test_what_is_no_place_is_refused_at_the_start(url: str) -> None:
+    """Before any request."""
+    with pytest.raises(ValueError, match="wanted"):
+        _place(url)
