@@ -64,13 +64,13 @@ def why_not_reached(error: Exception) -> str:
     if isinstance(error, TimeoutError | httpx.TimeoutException):
         return "no answer in time"
     if isinstance(error, httpx.ConnectError):
-        return _why_not_connected(error)
+        return why_not_connected(error)
     if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol | UnicodeError):
         return "its address is none"
     return "the connection ended, or it speaks no HTTP"
 
 
-def _why_not_connected(error: BaseException) -> str:
+def why_not_connected(error: BaseException) -> str:
     """By the system's own error, which lies below those of three libraries."""
     below: BaseException | None = error
     while below is not None:

@@ -85,6 +85,15 @@ ADVICE: Final[dict[str, Advice]] = {
     "kvindexer_limit_reached_total": Advice(
         "The limit's name is its setting (SETTINGS.md), or the place: raise it, or ask less.", {"limit": "its name"}
     ),
+    "kvindexer_engine_load": Advice(
+        "Much more at one than at others of its model for long: do callers take the recommended order? No series: its "
+        "metrics are not read and nothing is known to have been sent there.",
+        {"source": SOURCE, "kind": "running, waiting, unseen (routed there since its metrics were read)"},
+    ),
+    "kvindexer_engine_scrapes_total": Advice(
+        "Many `failed` or `no_load`: `kvindexer sources` says of which engine; `loads.interval_s` sets how often.",
+        {"result": "ok, no_load (an answer without requests running or waiting), failed"},
+    ),
     "kvindexer_access_reloads_total": Advice(
         "`failed`: the changed file is not in force; the log says why.",
         {"file": "tokens, tls", "result": "ok, failed"},

@@ -22,7 +22,6 @@ from indexer.candidates import of_tenant
 from indexer.collect.fleet import Fleet
 from indexer.collect.options import CollectOptions
 from indexer.demands import SequenceWaits, tell_unmet
-from indexer.engine_watch import EngineWatch
 from indexer.errors import DrainRefusedError, SourceElsewhereError
 from indexer.exporting import Exporting, Measured
 from indexer.hashing.chain import SCHEME
@@ -33,6 +32,7 @@ from indexer.index.registry import Registry
 from indexer.index.removals import Removals
 from indexer.index.states import StateLimits
 from indexer.ingest import Ingest
+from indexer.loads.board import LoadBoard
 from indexer.log_lines import about
 from indexer.lookup import Lookup, hash_block_size
 from indexer.model import DEFAULT_TENANT, TOKEN_BYTES, Descriptor, SourceId, Tier
@@ -43,10 +43,11 @@ from indexer.recommend.blend import BlendWeights
 from indexer.recommend.recommender import Recommender, Ways
 from indexer.reporting import HISTORY_WHOLE, Core, Reporting
 from indexer.roster import Roster
+from indexer.scraping.scraper import Intervals, Scraper
 from indexer.settings import masked, replica_name
 from indexer.slices import Slices
 from indexer.source_log import A_CALLER, SourceLog, named
-from indexer.source_views import block_views, source_status, source_view
+from indexer.source_views import block_views, source_load, source_status, source_view
 from indexer.source_words import listed_warnings
 from indexer.store.address import parse
 from indexer.store.breaker import BreakerOptions
@@ -179,10 +180,19 @@ class Node:
         self.roster.happened = self._note
         self.fleet = self.roster.fleet = Fleet(_collect_options(settings), clock, self.roster)
         self._refused: Counter[tuple[int, str]] = Counter()
-        core = Core(self.mirror, self.registry, self._lookup, self.speculation, self.roster, self.history, tier_ttls)
+        self.loads, self._scraper = self._on_loads()
+        core = Core(
+            self.mirror,
+            self.registry,
+            self._lookup,
+            self.speculation,
+            self.roster,
+            self.history,
+            tier_ttls,
+            self.loads,
+        )
         self.reporting = Reporting(settings, clock, core, self.telemetry, memo_salt)
-        self._was_ready = False
-        self._started_at = clock.now()
+        self._was_ready, self._started_at = False, clock.now()
         if settings.redis.url is not None:
             self.replica = self._on_store(settings.redis.url, chance, secret)
         else:
@@ -225,7 +235,7 @@ class Node:
             end, quiet = asyncio.Event(), asyncio.Event()
             fleet = tasks.create_task(self.fleet.run(end), name="fleet")
             tasks.create_task(self._keep_house(end), name="housekeeping")
-            tasks.create_task(self._watching_engines().run(end), name="engines' metrics")
+            tasks.create_task(self._scraper.run(end), name="engines' metrics")
             tasks.create_task(self._making.run(answered or stop), name="texts")
             following = tasks.create_task(self.roster.follow(), name="follow")
             doubting = tasks.create_task(
@@ -417,6 +427,7 @@ class Node:
                     remarks=self._text_remarks.of(source),
                 )
             )
+            views[-1].load = source_load(key, self.loads, self.clock.now())
             if limit and len(views) == limit:
                 break
         if counted:
@@ -434,7 +445,7 @@ class Node:
 
     def take_feedback(self, report: FeedbackReport) -> FeedbackResult:
         """What an engine really reused."""
-        return self.reporting.feedback.take(report)
+        return self.reporting.take_feedback(report)
 
     def feedback_refused(self) -> None:
         """Count it."""
@@ -612,11 +623,22 @@ class Node:
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
-    def _watching_engines(self) -> EngineWatch:
-        every_s = self.settings.events.engine_metrics_s
-        return EngineWatch(
-            self.registry, self.clock, every_s=every_s, follows=self._follows, limit_reached=self.limit_reached
+    def _on_loads(self) -> tuple[LoadBoard, Scraper]:
+        """What is known of loads, and what reads engines' metrics; whoever recommends is told."""
+        board = LoadBoard(self.limit_reached, interval_s=self.settings.loads.interval_s)
+        intervals = Intervals(self.settings.loads.interval_s, self.settings.events.engine_metrics_s)
+        scraper = Scraper(
+            self.registry,
+            board,
+            self.clock,
+            intervals,
+            follows=self._follows,
+            limit_reached=self.limit_reached,
         )
+        self.telemetry.scrapes = scraper.results
+        self.telemetry.load_of = lambda key: board.numbers(key, self.clock.now())
+        self._recommender.loads = board
+        return board, scraper
 
     def _follows(self, source: SourceId) -> bool:
         return self.replica is not None and self.replica.follows(source)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from indexer.history import History, Told
     from indexer.index.mirror import Mirror
     from indexer.index.registry import Registry
+    from indexer.loads.board import LoadBoard
     from indexer.lookup import Lookup
     from indexer.model import SourceId, Tier
     from indexer.partitions.replica import Replica
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from indexer.store.counts import StoredCounts
     from indexer.telemetry import Telemetry
     from schemas.explain import ExplainAnswer
+    from schemas.feedback import FeedbackReport, FeedbackResult
     from schemas.receipts import RoutedReport, RoutedResult
     from schemas.reports import StalenessReport
 
@@ -56,6 +58,7 @@ class Core(NamedTuple):
     roster: Roster
     history: History
     tier_ttls: Mapping[Tier, float]
+    loads: LoadBoard
 
 
 class Reporting:
@@ -106,7 +109,11 @@ class Reporting:
         )
         routed.asked_before = self._asked_before
         routed.sent = self.answers.sent
+        routed.noted = self._noted
         return routed
+
+    def _noted(self, source: SourceId, request_ids: Sequence[str], tenant: str) -> None:
+        self._core.loads.routed(source, request_ids, tenant, self._clock.now())
 
     def _asked_before(self, request_id: str, tenant: str) -> LookupQuery | None:
         answered = self.answers.find(request_id, tenant)
@@ -179,6 +186,13 @@ class Reporting:
             told[source], _ = await self._replica.histories.read([source], None, HISTORY_WHOLE)
         return told
 
+    def take_feedback(self, report: FeedbackReport) -> FeedbackResult:
+        """What an engine really reused; and its request is over."""
+        result = self.feedback.take(report)
+        if report.request_id is not None:
+            self._core.loads.ended(report.request_id, report.query.tenant)
+        return result
+
     def measure(self) -> None:
         """Have `telemetry` know what is counted here."""
         self._telemetry.feedback = self.consistency.counts()
@@ -190,9 +204,11 @@ class Reporting:
         """Once a second. Between its steps others may run."""
         yield from self.staleness.sample()
         yield from self.feedback.tidy()
+        yield from self._core.loads.look(self._core.registry.sources)
         self.routed.look()
 
     def tidy(self) -> bool:
         """One slice; True while there is more to do."""
         busy = self._core.speculation.tidy_slice(self._clock.now())
+        busy = self._core.loads.tidy(self._clock.now()) or busy
         return self.answers.tidy() or busy

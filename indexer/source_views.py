@@ -10,7 +10,7 @@ from indexer.model import TIER_NAMES
 from indexer.moments import utc_text
 from indexer.source_words import listed_warnings, reason_in_words
 from indexer.telemetry import blocks_by_tier
-from schemas.rest import BlockView, GroupView, SourceView
+from schemas.rest import BlockView, GroupView, SourceLoad, SourceView
 from schemas.watch import SourceStatus
 
 if TYPE_CHECKING:
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from indexer.index.mirror import Mirror
     from indexer.index.registry import Registry
     from indexer.index.source import SourceIndex
+    from indexer.loads.board import LoadBoard
     from indexer.lookup_view import Prepared
+    from indexer.model import SourceId
     from indexer.ports import Clock
 
 
@@ -72,6 +74,24 @@ def source_view(
         cordoned=source.facts.cordoned,
         warnings=[*listed_warnings(source, registry).values(), *remarks],
     )
+
+
+def source_load(source: SourceId, board: LoadBoard, now: float) -> SourceLoad | None:
+    """How busy its engine is; None where nothing tells."""
+    known = board.known(source, now)
+    if known is not None:
+        return SourceLoad(
+            source="metrics",
+            running=known.running,
+            waiting=known.waiting,
+            kv_usage=known.kv_usage,
+            unseen=known.unseen,
+            age_ms=round(known.age_s * 1e3),
+        )
+    routed = board.receipts.open(source)
+    if not routed:
+        return None
+    return SourceLoad(source="receipts", running=None, waiting=None, kv_usage=None, unseen=routed, age_ms=None)
 
 
 def source_status(source: SourceIndex, view: Prepared) -> SourceStatus:

@@ -67,6 +67,8 @@ METRICS: Final[dict[str, str]] = {
     "kvindexer_receipts_total": "Routed prompts whose event came (`confirmed`) or did not within 10 s (`expired`).",
     "kvindexer_speculative_blocks": "Blocks expected of sources since prompts were routed to them.",
     "kvindexer_hints_total": "What replicas tell each other of routed prompts, by result; no series in memory mode.",
+    "kvindexer_engine_load": "Requests at an engine as recommendations count them, by source and kind.",
+    "kvindexer_engine_scrapes_total": "Readings of engines' own metrics, by result.",
     "kvindexer_access_reloads_total": "Changed files of tokens or certificates read anew, by file and result.",
     "kvindexer_redis_up": "1 while the store answers, 0 while it does not; no series in memory mode.",
     "kvindexer_redis_failures_total": "Calls to the store that failed for good, by kind.",
@@ -212,6 +214,10 @@ class Telemetry:
         self.feedback = FeedbackCounts()
         """Set before each scrape."""
         self.feedback_refused = 0
+        self.scrapes: Counter[str] = Counter()
+        """Readings of engines' metrics, by what came of them."""
+        self.load_of: Callable[[SourceId], Mapping[str, float]] = lambda _: {}
+        """What is known of a source's load, by kind."""
         self.follows: Callable[[SourceId], bool] = lambda _: False
         """Whether another replica applies a source's events: then its blocks are not counted here."""
         self._clock = clock
@@ -269,6 +275,7 @@ class Telemetry:
         yield _by_label(_counter("kvindexer_metric_exports", "result"), self.exports.items())
         yield _by_label(_counter("kvindexer_epp_picks", "result"), self.picks.items())
         yield _by_label(_counter("kvindexer_epp_served", "by"), self.served.items())
+        yield _by_label(_counter("kvindexer_engine_scrapes", "result"), self.scrapes.items())
         lag = _gauge("kvindexer_event_loop_lag_seconds")
         lag.add_metric([], lag_s)
         yield lag
@@ -338,6 +345,7 @@ class Telemetry:
         lag = _gauge("kvindexer_source_lag_seconds", "source")
         last = _gauge("kvindexer_source_last_message_timestamp_seconds", "source")
         blocks = _gauge("kvindexer_blocks", "source", "tier")
+        load = _gauge("kvindexer_engine_load", "source", "kind")
         for source in sources:
             name, facts = source_label(source.descriptor.id), source.facts
             state.add_metric([name, state_of(facts, now, self._state_limits)], 1)
@@ -346,11 +354,13 @@ class Telemetry:
                 lag.add_metric([name], now - facts.proof_at)
             if facts.message_at is not None:
                 last.add_metric([name], wall - (now - facts.message_at))
+            for kind, count in self.load_of(source.descriptor.id).items():
+                load.add_metric([name, kind], count)
             if self.follows(source.descriptor.id):
                 continue
             for tier, count in blocks_by_tier(source).items():
                 blocks.add_metric([name, tier], count)
-        yield from (state, bound, lag, last, blocks)
+        yield from (state, bound, lag, last, blocks, load)
 
 
 def _text_metrics(texts: TextCounts) -> Iterator[Metric]:

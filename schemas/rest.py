@@ -273,6 +273,17 @@ class GroupView(msgspec.Struct, kw_only=True):
     window: int | None
 
 
+class SourceLoad(msgspec.Struct, kw_only=True):
+    """How busy a source's engine is, as far as it is known."""
+
+    source: Literal["metrics", "receipts"]
+    running: float | None
+    waiting: float | None
+    kv_usage: float | None
+    unseen: int
+    age_ms: int | None
+
+
 class SourceView(msgspec.Struct, kw_only=True):
     """All that is known of one source.
 
@@ -312,6 +323,7 @@ class SourceView(msgspec.Struct, kw_only=True):
     labels: dict[str, str]
     cordoned: bool
     warnings: list[str]
+    load: SourceLoad | None = None
 
 
 class SourceList(msgspec.Struct, kw_only=True):

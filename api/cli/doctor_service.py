@@ -11,8 +11,8 @@ import msgspec
 
 import kvindexer_client
 from api.cli.client import UNREADABLE
-from indexer.doctor.exposition import samples
 from indexer.doctor.facts import Engine, Partitions, ServiceSeen
+from indexer.exposition import samples
 from indexer.settings.sections import Settings
 
 if TYPE_CHECKING:

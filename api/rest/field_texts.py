@@ -292,6 +292,17 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
         "labels": "As registered.",
         "cordoned": "Listed with score 0 by an operator.",
         "warnings": "What an operator should look at.",
+        "load": "How busy its engine is; null = nothing is known of that.",
+    },
+    "SourceLoad": {
+        "source": "`metrics`: its own; `receipts`: what was routed there in 30 s, and not reported as over, is all "
+        "that is known.",
+        "running": "Requests that it works on; null where its metrics were not read.",
+        "waiting": "Requests in its queue; null where its metrics were not read.",
+        "kv_usage": "Share of its KV cache in use, 0..1, where it tells.",
+        "unseen": "Requests known to have been routed there since, and not reported as over: added to those.",
+        "age_ms": "Since its metrics were read, on this replica's clock. Above 5,000, or three intervals where those "
+        "are longer, they do not count.",
     },
     "GroupView": {
         "group": "Index of the group, as the engine counts.",

@@ -10,7 +10,13 @@ from api.rest.explain import explain
 from api.rest.sources import cursor_of
 from api.rpc.questions import parsed
 from schemas.rest import SourceFilters
-from schemas.rpc.kvindexer.v1.kvindexer_pb2 import CacheGroup, ListSourcesRequest, ListSourcesResponse, Source
+from schemas.rpc.kvindexer.v1.kvindexer_pb2 import (
+    CacheGroup,
+    ListSourcesRequest,
+    ListSourcesResponse,
+    Source,
+    SourceLoad,
+)
 
 if TYPE_CHECKING:
     from api.ports import NodePort
@@ -54,6 +60,7 @@ def source_message(view: SourceView) -> Source:
     """The same facts, field for field."""
     fields = {name: getattr(view, name) for name in view.__struct_fields__}
     fields["groups"] = [CacheGroup(**msgspec.structs.asdict(group)) for group in view.groups]
+    fields["load"] = None if view.load is None else SourceLoad(**msgspec.structs.asdict(view.load))
     return Source(**fields)
 
 

@@ -21,8 +21,9 @@ SOCKETS_PER_SOURCE: Final = 6
 after 170 sources."""
 SOCKETS_BESIDE: Final = 64
 """Bound sockets and head room."""
-FILES_PER_SOURCE: Final = 10
-"""One wake-up descriptor per ZMQ socket, both connections, and two that are being connected anew."""
+FILES_PER_SOURCE: Final = 11
+"""One wake-up descriptor per ZMQ socket, both connections, two that are being connected anew, and the one on which its
+engine's metrics are read."""
 FILES_BESIDE: Final = 512
 """For the rest of the process: listening sockets, connections of callers, logs."""
 SOURCES_PER_IO_THREAD: Final = 512

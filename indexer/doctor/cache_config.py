@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from indexer.doctor.exposition import samples
+from indexer.exposition import samples
 
 VLLM: Final = "vllm:cache_config_info"
 SGLANG: Final = "sglang:cache_config_info"

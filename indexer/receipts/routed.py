@@ -19,7 +19,7 @@ from indexer.receipts.repeats import Repeats
 from indexer.receipts.whose import source_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -99,6 +99,8 @@ class Routed:
         self._silent_ttls_s = silent_ttls_s
         self.sent: Callable[[str, str, SourceId], None] = lambda _request, _tenant, _source: None
         """Told of a request id and tenant where that request, or the lookup before it, was sent."""
+        self.noted: Callable[[SourceId, Sequence[str], str], None] = lambda _source, _requests, _tenant: None
+        """Told once of each request where it went, with the names that it goes by, and its tenant."""
         self._told = Repeats(reached)
         self._silent: dict[int, SourceIndex] = {}
         """By slot: sources of which hints are all that is known."""
@@ -121,9 +123,10 @@ class Routed:
         if None not in {size, told} and size != told:
             hint = "hashes are of whole blocks: ask /v1/hash for those of that size, or send token_ids"
             raise BadRequestError("block_size.other", [FieldIssue("block_size", f"{size}, the pod's", str(told), hint)])
-        for request_id in (report.request_id, report.of):
-            if request_id is not None:
-                self.sent(request_id, tenant, source.descriptor.id)
+        names = [name for name in (report.request_id, report.of) if name is not None]
+        for name in names:
+            self.sent(name, tenant, source.descriptor.id)
+        self.noted(source.descriptor.id, names, tenant)
         portions = self._prompts.routed_hashes(self._cut(query, size or 1), source, BLOCKS_MAX + 1)
         if key is not None:
             self._told.note(key, self._clock.now())  # nothing is refused from here on, and others have turns

@@ -234,6 +234,16 @@ class Epp(Section, frozen=True):
     """Requests at once, until their response is over where the gateway tells of it. Beyond: they go on without us."""
 
 
+class Loads(Section, frozen=True):
+    """How busy engines are, for recommendations."""
+
+    interval_s: Annotated[float, Meta(ge=0.1, le=3_600)] | None = 1.0
+    """Read each engine's `/metrics` so often, without a token, at its source's `address`, or at its name where that is
+    an `IP:PORT` at the host of its events; once for all of its ranks, by the replica that applies its events. Of an
+    answer 8 MiB at most are read; beyond, `engine_metrics.bytes` is counted. null: never; then only what was routed
+    tells of loads."""
+
+
 class Redis(Section, frozen=True):
     """The durable store, Redis or Valkey from 7.0 on. No url: memory mode.
 
@@ -400,6 +410,7 @@ class Settings(Section, frozen=True):
     feedback: Feedback = Feedback()
     recommend: Recommend = Recommend()
     epp: Epp = Epp()
+    loads: Loads = Loads()
     redis: Redis = Redis()
     limits: Limits = Limits()
     auth: Auth = Auth()

@@ -76,6 +76,9 @@ PICKED: Final = ("kvindexer_epp_picks_total", "kvindexer_epp_served_total")
 SENT: Final = ("kvindexer_metric_exports_total",)
 """`tests/e2e/test_otlp_metrics.py`: one that sends metrics there."""
 
+OF_ENGINES: Final = ("kvindexer_engine_load", "kvindexer_engine_scrapes_total")
+"""`tests/unit/node/test_loads.py`: a node whose engine's metrics are read."""
+
 MOVED_IN: Final = {
     "IN_MEMORY": "tests/unit/node/test_metrics_move.py",
     "ON_A_STORE": "tests/contract/store/test_metrics_move.py",
@@ -83,6 +86,7 @@ MOVED_IN: Final = {
     "TRACED": "tests/e2e/test_telemetry.py",
     "PICKED": "tests/e2e/epp/test_command.py",
     "SENT": "tests/e2e/test_otlp_metrics.py",
+    "OF_ENGINES": "tests/unit/node/test_loads.py",
 }
 """Which file has the metrics of each of these move, and looks at their labels."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from indexer.doctor.cache_config import CacheConfig, cache_config
-from indexer.doctor.exposition import samples
+from indexer.exposition import samples
 
 VLLM = """\
 # HELP vllm:cache_config_info Information of the LLMEngine CacheConfig

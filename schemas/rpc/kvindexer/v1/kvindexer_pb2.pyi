@@ -384,7 +384,7 @@ class ListSourcesResponse(_message.Message):
     def __init__(self, sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
 
 class Source(_message.Message):
-    __slots__ = ("pod", "dp_rank", "state", "since", "why", "bound", "generation", "sequence", "lag_ms", "event_age_ms", "counters", "blocks", "copies", "blocks_total", "owner", "origin", "endpoint", "replay_endpoint", "model", "lora_name", "engine", "block_size", "groups", "role", "tenant", "address", "aliases", "labels", "cordoned", "warnings")
+    __slots__ = ("pod", "dp_rank", "state", "since", "why", "bound", "generation", "sequence", "lag_ms", "event_age_ms", "counters", "blocks", "copies", "blocks_total", "owner", "origin", "endpoint", "replay_endpoint", "model", "lora_name", "engine", "block_size", "groups", "role", "tenant", "address", "aliases", "labels", "cordoned", "warnings", "load")
     class CountersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -436,6 +436,7 @@ class Source(_message.Message):
     LABELS_FIELD_NUMBER: _ClassVar[int]
     CORDONED_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
     pod: str
     dp_rank: int
     state: str
@@ -466,7 +467,24 @@ class Source(_message.Message):
     labels: _containers.ScalarMap[str, str]
     cordoned: bool
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, pod: _Optional[str] = ..., dp_rank: _Optional[int] = ..., state: _Optional[str] = ..., since: _Optional[str] = ..., why: _Optional[str] = ..., bound: _Optional[str] = ..., generation: _Optional[str] = ..., sequence: _Optional[int] = ..., lag_ms: _Optional[int] = ..., event_age_ms: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., blocks: _Optional[_Mapping[str, int]] = ..., copies: _Optional[int] = ..., blocks_total: _Optional[int] = ..., owner: _Optional[str] = ..., origin: _Optional[str] = ..., endpoint: _Optional[str] = ..., replay_endpoint: _Optional[str] = ..., model: _Optional[str] = ..., lora_name: _Optional[str] = ..., engine: _Optional[str] = ..., block_size: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[CacheGroup, _Mapping]]] = ..., role: _Optional[str] = ..., tenant: _Optional[str] = ..., address: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., cordoned: _Optional[bool] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    load: SourceLoad
+    def __init__(self, pod: _Optional[str] = ..., dp_rank: _Optional[int] = ..., state: _Optional[str] = ..., since: _Optional[str] = ..., why: _Optional[str] = ..., bound: _Optional[str] = ..., generation: _Optional[str] = ..., sequence: _Optional[int] = ..., lag_ms: _Optional[int] = ..., event_age_ms: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., blocks: _Optional[_Mapping[str, int]] = ..., copies: _Optional[int] = ..., blocks_total: _Optional[int] = ..., owner: _Optional[str] = ..., origin: _Optional[str] = ..., endpoint: _Optional[str] = ..., replay_endpoint: _Optional[str] = ..., model: _Optional[str] = ..., lora_name: _Optional[str] = ..., engine: _Optional[str] = ..., block_size: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[CacheGroup, _Mapping]]] = ..., role: _Optional[str] = ..., tenant: _Optional[str] = ..., address: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., cordoned: _Optional[bool] = ..., warnings: _Optional[_Iterable[str]] = ..., load: _Optional[_Union[SourceLoad, _Mapping]] = ...) -> None: ...
+
+class SourceLoad(_message.Message):
+    __slots__ = ("source", "running", "waiting", "kv_usage", "unseen", "age_ms")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    KV_USAGE_FIELD_NUMBER: _ClassVar[int]
+    UNSEEN_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    running: float
+    waiting: float
+    kv_usage: float
+    unseen: int
+    age_ms: int
+    def __init__(self, source: _Optional[str] = ..., running: _Optional[float] = ..., waiting: _Optional[float] = ..., kv_usage: _Optional[float] = ..., unseen: _Optional[int] = ..., age_ms: _Optional[int] = ...) -> None: ...
 
 class CacheGroup(_message.Message):
     __slots__ = ("group", "kind", "window")

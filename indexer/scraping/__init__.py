@@ -1,0 +1,1 @@
+"""Engines' own metrics: read once for all that is made of them."""
