@@ -8,29 +8,18 @@ import socket
 import subprocess
 import tempfile
 import time
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
+
+from loadtest.envoy import SHIPPED, free_port, placed, program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ROOT: Final = Path(__file__).parents[2]
-FOLDER: Final = ROOT / "tests" / "e2e" / "gateways"
-ENVOY: Final = ROOT / "k8s" / "envoy"
-_CLIENTS: Final = "{address: 0.0.0.0, port_value: 10000}"
-_ASKED: Final = ("{address: 127.0.0.1, port_value: 8080}", "{address: 127.0.0.1, port_value: 9002}")
-_ENGINE: Final = "{{address: 10.0.0.{}, port_value: 8000}}"
+FOLDER: Final = Path(__file__).parents[1] / "e2e" / "gateways"
 DEADLINE_S: Final = 30.0
 PAUSE_S: Final = 0.01
 _NGINX_SCRIPTS: Final = Path("/usr/lib/nginx/modules/ngx_http_js_module.so")
-
-
-def _envoy() -> str | None:
-    """The program inside its wheel."""
-    spec = find_spec("envoy")
-    places = [] if spec is None else [Path(place, "_bin", "envoy") for place in spec.submodule_search_locations or ()]
-    return next((str(place) for place in places if place.is_file()), None)
 
 
 def _installed(name: str) -> str | None:
@@ -39,17 +28,7 @@ def _installed(name: str) -> str | None:
 
 def file_of(kind: str) -> Path:
     """The configuration of that name."""
-    return (ENVOY if kind in ENVOYS else FOLDER) / kind
-
-
-def _placed(text: str, listen: int, asked: int, engines: Sequence[int]) -> str:
-    """A configuration of Envoy with addresses of this machine in the place of its own."""
-    places = {_CLIENTS: listen, **dict.fromkeys(_ASKED, asked)}
-    places |= {_ENGINE.format(i): port for i, port in enumerate(engines, 1)}
-    for address, port in places.items():
-        text = text.replace(address, f"{{address: 127.0.0.1, port_value: {port}}}")
-    assert "10.0.0." not in text, "engines are left over"
-    return text
+    return (SHIPPED if kind in ENVOYS else FOLDER) / kind
 
 
 class Gateway:
@@ -60,11 +39,10 @@ class Gateway:
 
     def __init__(self, kind: str, asked: int, engines: Sequence[int], token: str | None = None, text: str = "") -> None:
         self._work = tempfile.TemporaryDirectory()
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port()
         text = text or file_of(kind).read_text()
         if kind in ENVOYS:
-            text = _placed(text, self.port, asked, engines)
+            text = placed(text, self.port, asked, engines)
         told = {"LISTEN": self.port, "INDEX": asked, "FOLDER": FOLDER, "WORK": self._work.name}
         told |= {f"ENGINE_{i}": port for i, port in enumerate(engines, 1)}
         for name, value in told.items():
@@ -121,19 +99,19 @@ class Gateway:
         return self._log.read()
 
     def _command(self, *, check: bool) -> list[str]:
-        program, config = PROGRAMS[self._kind], str(self._config)
-        assert program is not None
+        name, config = PROGRAMS[self._kind], str(self._config)
+        assert name is not None
         if self._kind in ENVOYS:
             mode = ["--mode", "validate"] if check else ["--concurrency", "1", "--use-dynamic-base-id", "-l", "warning"]
-            return [program, "-c", config, *mode]
+            return [name, "-c", config, *mode]
         if self._kind == "haproxy.cfg":
-            return [program, *(["-c"] if check else ["-db"]), "-f", config]
-        return [program, *(["-t"] if check else []), "-p", self._work.name, "-c", config]
+            return [name, *(["-c"] if check else ["-db"]), "-f", config]
+        return [name, *(["-t"] if check else []), "-p", self._work.name, "-c", config]
 
 
 ENVOYS: Final = ("lua.yaml", "ext-authz.yaml")
 PROGRAMS: Final[dict[str, str | None]] = {
-    **dict.fromkeys(ENVOYS, _envoy()),
+    **dict.fromkeys(ENVOYS, program()),
     "haproxy.cfg": _installed("haproxy"),
     "nginx.conf": _installed("nginx") if _NGINX_SCRIPTS.is_file() else None,
 }
