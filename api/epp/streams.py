@@ -143,7 +143,7 @@ class _Stream:
         if self._body_bytes > self._limits.body_bytes:
             self._node.limit_reached("limits.body_bytes")
             return False
-        granted = self._held.take(self.sharer, size)
-        if granted:
+        granted = not size or self._held.take(self.sharer, size)
+        if granted and size:  # Envoy ends a body with an empty piece
             self._holds.append(size)
         return granted
