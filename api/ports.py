@@ -177,6 +177,11 @@ class NodePort(Protocol):
 
     # `tenant`: whoever asks knows of that tenant's sources alone; to it others are not there. None: it knows of all.
 
+    @property
+    def followed_models(self) -> list[str] | None:
+        """Those that sources are followed of; None: all."""
+        ...
+
     # Commands. With a store they are recorded there first: `StoreFailure` where that was not possible. `effect` of the
     # answer is `accepted` where the owner of a source was not seen to have come to it in time. `by`: who gives it, for
     # the line of the log that each command has.

@@ -14,15 +14,13 @@ import functools
 import math
 import socket
 import ssl
-import stat
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import msgspec
 import uvicorn
 
-from api.access.gates import Gates, open_gates
+from api.access.gates import Gates, open_gates, socket_gates
 from api.access.tls import grpc_credentials, listening_context
 from api.admission import Shares
 from api.epp.limits import EppLimits
@@ -39,6 +37,7 @@ from api.rest.reads import reading
 from api.rest.readying import Readying
 from api.rpc.limits import RpcLimits
 from api.tls_listener import TlsListener
+from api.unix_listener import unix_socket
 from indexer.errors import SettingsError
 from indexer.settings import Tls
 
@@ -48,10 +47,6 @@ if TYPE_CHECKING:
 
 CUT_WAIT_S = 5
 """From cut connections to cancelled tasks."""
-UDS_MODE = 0o660
-"""Owner and group: a caller on the socket counts as local, and may change sources."""
-
-
 HURRY_S: Final = 0.3
 """Of the drain, left for the answers to those who wait for the tokens of a text to the last."""
 
@@ -59,14 +54,17 @@ HURRY_S: Final = 0.3
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where to listen, and how to end.
 
-    `port`, `grpc_port` and `epp_port` 0 take a free one; without the last two there is no gRPC and no endpoint picker.
+    `port`, `grpc_port` and `epp_port` 0 take a free one; without the first REST is served at `uds` alone, without the
+    last two there is no gRPC and no endpoint picker. `uds_anonymous`: who shows no token there is let in
+    (`socket_gates`).
     `keep_alive_s`: idle connections of routers are kept longer than their pools keep them.
     `lame_duck_s`: from `/readyz` 503 to closed listeners, for load balancers that look now and then.
     """
 
     host: str = "127.0.0.1"
-    port: int = 8080
+    port: int | None = 8080
     uds: str | None = None
+    uds_anonymous: bool = False
     grpc_port: int | None = None
     epp_port: int | None = None
     drain_s: float = 5.0
@@ -97,17 +95,20 @@ async def serve(
     gates = gates or open_gates()
     gates.access.count(lambda usable: node.count_reload("tokens", usable=usable))
     readying = Readying(node, settings.limits, stopping)
-    app = create_app(node, settings.limits, stopping=stopping, gates=gates, readying=readying)
+
+    def application(gates: Gates) -> Front:
+        return create_app(node, settings.limits, stopping=stopping, gates=gates, readying=readying)
+
     tls = listening_context(settings.tls, lambda usable: node.count_reload("tls", usable=usable))
     async with contextlib.AsyncExitStack() as stack:
         sockets = stack.enter_context(_listeners(settings))
         rpc, rpc_addresses = await stack.enter_async_context(_rpc(node, settings, gates, readying))
         epp, epp_addresses = await stack.enter_async_context(_epp(node, settings, gates, readying))
         addresses = [*(_address(sock, tls) for sock in sockets), *rpc_addresses, *epp_addresses]
-        config, limits = _config(app, settings, readying.pending, node.limit_reached), settings.limits
+        configs, limits = _configs(application, gates, settings, readying.pending, node.limit_reached), settings.limits
         shaking = Shares("limits.handshakes", limits.handshakes, reached=node.limit_reached)
         tasks = asyncio.TaskGroup()
-        server = _Server(config, tasks, tls, shaking, lambda: announce(addresses))
+        server = _Server(configs, tasks, tls, shaking, lambda: announce(addresses))
         try:
             async with tasks:
                 running = tasks.create_task(server.serve(sockets), name="rest")
@@ -187,14 +188,15 @@ class _Server(uvicorn.Server):
 
     def __init__(
         self,
-        config: uvicorn.Config,
+        configs: _Configs,
         tasks: asyncio.TaskGroup,
         tls: ssl.SSLContext | None,
         shaking: Shares,
         started: Callable[[], None],
     ) -> None:
-        super().__init__(config)
+        super().__init__(configs.over_tcp)
         self.servers = []
+        self._configs = configs
         self._tasks = tasks
         self._tls = tls
         self._shaking = shaking
@@ -207,10 +209,13 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, then say so. uvicorn's own has one context for all sockets, and no bound on handshakes."""
-        config, loop = self.config, asyncio.get_running_loop()
-        make = cast("Callable[..., asyncio.Protocol]", config.http_protocol_class)
-        protocol = functools.partial(make, config=config, server_state=self.server_state, app_state={})
+        loop = asyncio.get_running_loop()
         for sock in sockets or []:
+            config = self._configs.at_socket if sock.family == socket.AF_UNIX else self.config
+            if not config.loaded:
+                config.load()
+            make = cast("Callable[..., asyncio.Protocol]", config.http_protocol_class)
+            protocol = functools.partial(make, config=config, server_state=self.server_state, app_state={})
             if self._tls is None or sock.family == socket.AF_UNIX:
                 self.servers.append(await loop.create_server(protocol, sock=sock, backlog=config.backlog))
                 continue
@@ -226,6 +231,28 @@ class _Server(uvicorn.Server):
             listener.close()
         for connection in list(self.server_state.connections):
             connection.transport.abort()
+
+
+class _Configs(NamedTuple):
+    """Of the TCP sockets and of the Unix socket: one and the same, unless who calls there is let in otherwise."""
+
+    over_tcp: uvicorn.Config
+    at_socket: uvicorn.Config
+
+
+def _configs(
+    application: Callable[[Gates], Front],
+    gates: Gates,
+    settings: ServerSettings,
+    pending: Pending,
+    reached: Callable[[str], None],
+) -> _Configs:
+    """An application for each way in that has gates of its own: what is looked at with each request stays as it is."""
+    local = socket_gates(gates) if settings.uds_anonymous else gates
+    at_socket = _config(application(local), settings, pending, reached)
+    if local is gates or settings.port is None:
+        return _Configs(at_socket, at_socket)
+    return _Configs(_config(application(gates), settings, pending, reached), at_socket)
 
 
 def _config(
@@ -259,19 +286,19 @@ def _config(
 def _listeners(settings: ServerSettings) -> Iterator[list[socket.socket]]:
     """Bound sockets, not yet listening; closed, and the Unix socket's file removed, at the end."""
     with contextlib.ExitStack() as stack:
-        sockets = _tcp_sockets(settings, stack)
+        sockets = [] if settings.port is None else _tcp_sockets(settings.host, settings.port, stack)
         if settings.uds is not None:
-            sockets.append(_unix_socket(settings.uds, stack))
+            sockets.append(unix_socket(settings.uds, stack))
         yield sockets
 
 
-def _tcp_sockets(settings: ServerSettings, stack: contextlib.ExitStack) -> list[socket.socket]:
+def _tcp_sockets(host: str, port: int, stack: contextlib.ExitStack) -> list[socket.socket]:
     """One socket for each address of the host, all on one port."""
     try:
-        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
-        raise SettingsError("server.host", f"{settings.host} is no address or name known here") from None
-    port, sockets = settings.port, []
+        raise SettingsError("server.host", f"{host} is no address or name known here") from None
+    sockets = []
     for family, address in dict.fromkeys((info[0], info[4]) for info in found):
         sock = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -280,7 +307,7 @@ def _tcp_sockets(settings: ServerSettings, stack: contextlib.ExitStack) -> list[
         try:
             sock.bind((address[0], port, *address[2:]))
         except OSError as error:
-            raise _unbindable(settings.host, port, error) from None
+            raise _unbindable(host, port, error) from None
         port = sock.getsockname()[1]
         sockets.append(sock)
     return sockets
@@ -292,34 +319,6 @@ def _unbindable(host: str, port: int, error: OSError) -> SettingsError:
     if error.errno == errno.EACCES:
         return SettingsError("server.port", f"{port} is not open to this user; take one above 1023")
     return SettingsError("server.host", f"{host}: {error.strerror}")
-
-
-def _unix_socket(path: str, stack: contextlib.ExitStack) -> socket.socket:
-    """A socket at that path; a file that a dead process left there is replaced."""
-    file = Path(path)
-    sock = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-    try:
-        if file.exists():
-            _remove_if_dead(file)
-        sock.bind(path)
-        file.chmod(UDS_MODE)
-    except OSError as error:
-        raise SettingsError("server.uds", f"{path}: {error.strerror or error}") from None
-    stack.callback(file.unlink, missing_ok=True)
-    return sock
-
-
-def _remove_if_dead(file: Path) -> None:
-    """Raise OSError unless this is a socket that nobody answers on."""
-    if not stat.S_ISSOCK(file.stat().st_mode):
-        raise FileExistsError(errno.EEXIST, "a file that is no socket stands there")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(str(file))
-        except ConnectionRefusedError:
-            file.unlink()
-            return
-    raise OSError(errno.EADDRINUSE, "another process answers there")
 
 
 def _address(sock: socket.socket, tls: ssl.SSLContext | None) -> str:

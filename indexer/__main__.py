@@ -149,6 +149,7 @@ def _settings(parsed: argparse.Namespace) -> Settings:
         "server.epp_port": parsed.epp_port,
         "server.uds": parsed.uds,
         "server.roles": parsed.roles,
+        "models.follow": parsed.follow,
         "redis.url": parsed.redis_url,
         "events.source_bind": parsed.source_bind,
     }

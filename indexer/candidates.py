@@ -110,7 +110,7 @@ class Candidates:
         Without entries: what left none.
         """
         if not self.resolved.known and len(of_entries) != 1:
-            return "model_unknown"
+            return "other_model" if self.resolved.elsewhere else "model_unknown"
         for reasons in (of_entries, of_entries - _NO_CANDIDATE):
             if len(reasons) == 1:
                 return next(iter(reasons)) or "no_match"
@@ -368,7 +368,7 @@ def _by_name(
         for source in named:
             excluded: Reason | None = None
             if id(source) not in members:
-                excluded = "other_model" if resolved.known else "model_unknown"
+                excluded = "other_model" if resolved.known or resolved.elsewhere else "model_unknown"
             elif not _has_role(source, roles):
                 excluded = "filtered"
             listed.setdefault(id(source), Candidate(source, name, excluded))

@@ -143,6 +143,10 @@ ADVICE: Final[dict[str, Advice]] = {
     ),
     "kvindexer_handovers_total": Advice("Rises without replicas coming or going: they lose sight of each other."),
     "kvindexer_replicas": Advice("Fewer `live` than you run: look at those `silent`.", {"state": "of the replica"}),
+    "kvindexer_followed_sources": Advice(
+        "0: no source of a followed model is registered; look at `models.follow`.", {"model": "of `models.follow`"}
+    ),
+    "kvindexer_sources_passed_over": Advice("Says how much is not followed (`models.follow`); needs no action."),
     "kvindexer_journal_lag_seconds": Advice(
         "Above a second: the store is slow, or this replica's loop is.", {"partition": "its number"}
     ),

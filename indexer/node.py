@@ -44,7 +44,7 @@ from indexer.recommend.recommender import Recommender, Ways
 from indexer.reporting import HISTORY_WHOLE, Core, Reporting
 from indexer.roster import Roster
 from indexer.scraping.scraper import Intervals, Scraper
-from indexer.settings import masked, replica_name
+from indexer.settings import followed_models, masked, replica_name
 from indexer.slices import Slices
 from indexer.source_log import A_CALLER, SourceLog, named
 from indexer.source_views import block_views, source_load, source_status, source_view
@@ -467,6 +467,12 @@ class Node:
         """Why each source that a lookup lists holds no more of the prompt."""
         return await self.reporting.explain(query, dp_rank)
 
+    @property
+    def followed_models(self) -> list[str] | None:
+        """Those that sources are followed of; None: all."""
+        models = None if self.replica is None else self.replica.followers.models
+        return None if models is None else sorted(models)
+
     async def source_statuses(self) -> list[SourceStatus]:
         """Of every source what a router must know at once."""
         slices = Slices(self.clock)
@@ -545,7 +551,7 @@ class Node:
             **dict(sorted(states.items())),
         }
         if self.replica is not None:
-            detail |= self.replica.overview.progress()
+            detail |= self.replica.overview.progress() | self.replica.overview.followed()
         return Readiness(ready=ready, detail=detail)
 
     def config(self) -> dict[str, Any]:
@@ -720,6 +726,7 @@ class Node:
             min_hold_s=redis.min_hold_s,
             standby=bool(redis.standby),
             retain_s=settings.staleness.retain_s,
+            follow=followed_models(settings.models),
             stale_after_s=settings.staleness.stale_after_s,
             pending_bytes=redis.pending_bytes,
             journal_bytes=redis.journal_bytes,

@@ -79,6 +79,8 @@ METRICS: Final[dict[str, str]] = {
     "kvindexer_takeovers_total": "Partitions that this replica came to own, by cause.",
     "kvindexer_handovers_total": "Partitions that this replica gave to another in order.",
     "kvindexer_replicas": "Replicas of the deployment that this one knows, by state.",
+    "kvindexer_followed_sources": "Sources of the models that a replica of chosen ones follows, by model.",
+    "kvindexer_sources_passed_over": "Registered sources of models that this replica does not follow.",
     "kvindexer_journal_lag_seconds": "Age of the newest journal entry written or applied here, by partition.",
     "kvindexer_journal_pending_bytes": "Changes that wait to be written to the store, by partition.",
     "kvindexer_spans_total": "Spans that ended, by what came of them: sent, refused by the collector, or dropped.",
@@ -169,7 +171,8 @@ class StoreHealth:
 
     `lags_s` and `pending_bytes` by partition; `failures` by kind, ever. `standby`: partitions listened along to, with
     what is kept of their engines, and `standby_dropped` messages that found no room, ever. `takeovers` by cause, ever;
-    `handovers`, ever; `replicas` by state, as far as the store told.
+    `handovers`, ever; `replicas` by state, as far as the store told. Where chosen models are followed:
+    `followed` sources by model, and registered ones that are `passed_over`.
     """
 
     up: bool
@@ -183,6 +186,8 @@ class StoreHealth:
     takeovers: Mapping[str, int] = field(default_factory=dict)
     handovers: int = 0
     replicas: Mapping[str, int] = field(default_factory=dict)
+    followed: Mapping[str, int] = field(default_factory=dict)
+    passed_over: int = 0
 
 
 class Telemetry:
@@ -419,6 +424,7 @@ def _store_metrics(store: StoreHealth | None) -> Iterator[Metric]:
         ("kvindexer_redis_up", store.up),
         ("kvindexer_partitions_owned", store.owned),
         ("kvindexer_partitions_standby", store.standby),
+        ("kvindexer_sources_passed_over", store.passed_over),
         ("kvindexer_standby_bytes", store.standby_bytes),
     ):
         plain = _gauge(name)
@@ -434,6 +440,7 @@ def _store_metrics(store: StoreHealth | None) -> Iterator[Metric]:
     yield _by_label(_counter("kvindexer_redis_failures", "kind"), store.failures.items())
     yield _by_label(_counter("kvindexer_takeovers", "cause"), store.takeovers.items())
     yield _by_label(_gauge("kvindexer_replicas", "state"), store.replicas.items())
+    yield _by_label(_gauge("kvindexer_followed_sources", "model"), store.followed.items())
     for name, by_partition in (
         ("kvindexer_journal_lag_seconds", store.lags_s),
         ("kvindexer_journal_pending_bytes", store.pending_bytes),

@@ -329,11 +329,13 @@ class SourceView(msgspec.Struct, kw_only=True):
 class SourceList(msgspec.Struct, kw_only=True):
     """Answer of `GET /v1/sources`, ordered by pod and rank.
 
-    `next` goes into `after` for the rest; null = that was all.
+    `next` goes into `after` for the rest; null = that was all. `models_followed`: of a replica that follows sources of
+    these models alone (`models.follow`); left out where all are.
     """
 
     sources: list[SourceView]
     next: str | None
+    models_followed: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class BlockView(msgspec.Struct, kw_only=True):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from api.access.caller import ANYONE, Caller
+from api.access.caller import ANYONE, AT_SOCKET, Caller
+from api.problems import RequestRefused
 
 
 class Access(Protocol):
@@ -43,3 +44,31 @@ class OpenAccess:
 
     async def watch(self) -> None:
         """There is nothing to look at."""
+
+
+class SocketAccess:
+    """Callers on the Unix socket, beside tokens. Who shows a known one is known by it.
+
+    Everybody else is let in to ask and to report, also who shows another: a gateway may hand on its client's
+    `Authorization`, which is for the engine.
+    """
+
+    controlled = True
+
+    def __init__(self, tokens: Access) -> None:
+        self._tokens = tokens
+
+    def caller(self, authorization: bytes | None) -> Caller:
+        """The one whose token it is, or whoever may open the socket."""
+        if authorization is None:
+            return AT_SOCKET
+        try:
+            return self._tokens.caller(authorization)
+        except RequestRefused:
+            return AT_SOCKET
+
+    def count(self, read: Callable[[bool], None]) -> None:
+        """The tokens' own count it."""
+
+    async def watch(self) -> None:
+        """The tokens' own watch."""

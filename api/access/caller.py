@@ -26,6 +26,8 @@ class Caller(NamedTuple):
 
 ANYONE: Final = Caller("anyone", SCOPES, None)
 """Every caller, where there is no access control."""
+AT_SOCKET: Final = Caller("anyone at the socket", frozenset({"lookup", "report"}), None)
+"""Every caller on the Unix socket without a token, where `auth.uds` lets them in."""
 
 
 def named_in_log(caller: Caller) -> str:

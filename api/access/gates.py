@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from api.access.access import Access, OpenAccess
+from api.access.access import Access, OpenAccess, SocketAccess
 from api.access.endpoints import EndpointRules
 from api.access.registering import Registering
 from api.access.tls import Certificates
@@ -28,6 +28,13 @@ class Gates(NamedTuple):
 def open_gates() -> Gates:
     """Nobody is asked who calls."""
     return Gates(OpenAccess(), Registering(), faces=True)
+
+
+def socket_gates(gates: Gates) -> Gates:
+    """Of the Unix socket, where its file's permissions are all that is asked for. The same where nobody is asked."""
+    if not gates.access.controlled:
+        return gates
+    return Gates(SocketAccess(gates.access), gates.registering, faces=True)
 
 
 def gates_of(settings: Settings) -> Gates:

@@ -24,7 +24,7 @@ from indexer.doctor.judging.endpoints import judge_endpoints
 from indexer.doctor.judging.engines import judge_engine
 from indexer.doctor.judging.service import judge_replicas, judge_service
 from indexer.doctor.judging.settings import Effective, judge_files, judge_settings, judge_start
-from indexer.doctor.judging.sources import judge_sources, judge_states
+from indexer.doctor.judging.sources import judge_followed, judge_sources, judge_states
 from indexer.doctor.judging.store import judge_store
 from indexer.doctor.judging.unknowable import what_nobody_knows
 from indexer.doctor.places import is_loopback, is_loopback_host
@@ -130,6 +130,7 @@ class _Visit:
         others = {engine.name for engine in engines} - {engine.name for engine in chosen}
         bound = settings is not None and bool(settings.events.source_bind)
         yield from (each for each in judge_sources(engines, bound=bound) if each.subject not in others)
+        yield from judge_followed(None if self.told is None else self.told.seen.models_followed, engines)
         yield from judge_states(chosen, {} if self.told is None else self.told.seen.unhealed)
         if not self._arguments.no_probe:
             yield from self._of_probes(chosen, settings)

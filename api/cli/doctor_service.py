@@ -40,6 +40,7 @@ class Told(NamedTuple):
 
 class _Sources(msgspec.Struct):
     sources: list[Engine]
+    models_followed: tuple[str, ...] | None = None
 
 
 class _Version(msgspec.Struct):
@@ -74,6 +75,7 @@ def ask_service(client: ServiceClient, clock: Clock) -> Told:
         seen.ready = ready.ready
         seen.ready_detail = "" if ready.ready else msgspec.json.encode(ready.detail).decode()[:500]
     sources = reading.decoded(SOURCES, _Sources)
+    seen.models_followed = None if sources is None else sources.models_followed
     seen.partitions = reading.decoded("/v1/partitions", Partitions)
     report = reading.decoded("/v1/reports/staleness", _Report)
     for row in () if report is None else report.sources:

@@ -99,7 +99,10 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", type=Path, help="settings in YAML")
     parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     parser.add_argument(
-        "--port", type=flag_values.whole, metavar="N", help="port to listen on, 0 for a free one (default 8080)"
+        "--port",
+        type=flag_values.port_or_off,
+        metavar="N|off",
+        help="port to listen on, 0 for a free one, off for none beside --uds (default 8080)",
     )
     parser.add_argument(
         "--grpc-port",
@@ -113,7 +116,7 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="port of the endpoint picker for Envoy, role epp, on the same host, 0 for a free one (default 9002)",
     )
-    parser.add_argument("--uds", metavar="PATH", help="Unix socket to listen on, beside the port")
+    parser.add_argument("--uds", metavar="PATH", help="Unix socket to listen on, beside the port or without one")
     parser.add_argument(
         "--redis-url",
         metavar="URL",
@@ -125,6 +128,13 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         metavar="collect,lookup,epp",
         help="what this replica does (default collect,lookup): lookup alone subscribes to no engine and follows the "
         "store; epp picks endpoints for Envoy",
+    )
+    parser.add_argument(
+        "--follow",
+        action="append",
+        default=None,
+        metavar="MODEL",
+        help="with --roles lookup: follow sources of this model alone; once for each model (default all)",
     )
     parser.add_argument(
         "--source",

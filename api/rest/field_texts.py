@@ -260,7 +260,11 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
         "effect": _EFFECT,
     },
     "SourcesTouched": {"pod": "As the path named it.", "sources": "Ranks that were reached.", "effect": _EFFECT},
-    "SourceList": {"sources": "In the order of pod and rank.", "next": "For `after` of the next request; null = all."},
+    "SourceList": {
+        "sources": "In the order of pod and rank.",
+        "next": "For `after` of the next request; null = all.",
+        "models_followed": "Of a replica that follows sources of these models alone (`models.follow`); else left out.",
+    },
     "SourceView": {
         "pod": _POD,
         "dp_rank": RANK,

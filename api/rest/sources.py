@@ -12,6 +12,7 @@ import re
 from http import HTTPStatus
 from typing import Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -66,7 +67,9 @@ class SourceRoutes:
         shown = views[:limit] if limit else views
         more = len(views) > len(shown)
         following = f"{shown[-1].pod}#{shown[-1].dp_rank}" if more else None
-        return self._exchange.answer(request, SourceList(sources=shown, next=following))
+        models = self._node.followed_models
+        told = SourceList(sources=shown, next=following, models_followed=msgspec.UNSET if models is None else models)
+        return self._exchange.answer(request, told)
 
     async def add_source(self, request: Request) -> Response:
         """`POST /v1/sources`."""

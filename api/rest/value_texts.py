@@ -32,7 +32,8 @@ REASONS: Final[Mapping[Reason, str]] = {
     "below_block_size": "the prompt is shorter than one of its blocks",
     "no_events_yet": "nothing was heard of it yet, or there is no source at all",
     "model_unknown": "nobody serves the model that was named; `nearest_model` may say which was meant",
-    "other_model": "it was named in `pods` and serves another model",
+    "other_model": "it was named in `pods` and serves another model; of a whole answer: the model is followed by other "
+    "replicas, and not by this one (`models.follow`)",
     "adapter_unknown": "no source has shown blocks of this adapter",
     "other_block_size": "`block_hashes` are of another block size than its own",
     "block_size_unknown": "it has announced no block yet that tells the size",

@@ -186,6 +186,17 @@ _SOURCES: Final[dict[str, Check]] = {
             )
         },
     ),
+    "sources.followed": Check(
+        "sources",
+        "each model that is followed has sources",
+        {
+            "warning": Says(
+                "this replica follows chosen models, and asking for these is no_signal",
+                "is it named as the sources carry it (models.follow, --follow)? A source without a model is followed "
+                "by no such replica: give it one",
+            )
+        },
+    ),
     "sources.model": Check(
         "sources",
         "each source says its model",

@@ -175,6 +175,8 @@ class ServiceSeen(msgspec.Struct, kw_only=True):
     ready: bool | None = None
     ready_detail: str = ""
     limits_reached: dict[str, int] | None = None
+    models_followed: tuple[str, ...] | None = None
+    """Those that it follows sources of; None: all."""
     unhealed: dict[str, int] = {}
     """Source → gaps that were never healed."""
     partitions: Partitions | None = None

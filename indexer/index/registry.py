@@ -26,13 +26,17 @@ NAMES_COMPARED: Final = 256
 
 
 class Resolved(NamedTuple):
-    """What a `model` in a question means. `sources` is empty and `nearest` may be set where it is unknown."""
+    """What a `model` in a question means. `sources` is empty and `nearest` may be set where it is unknown.
+
+    `elsewhere`: sources of it are registered, and this replica does not follow them.
+    """
 
     model: str | None
     lora_name: str | None
     resolved_by: str | None
     sources: tuple[SourceIndex, ...]
     nearest: str | None = None
+    elsewhere: bool = False
 
     @property
     def known(self) -> bool:
@@ -104,6 +108,8 @@ class Registry:
         self._names = NameBook()
         self._at: dict[str, dict[SourceId, None]] = {}
         self._modelled: Counter[str] = Counter()
+        self._elsewhere: Counter[tuple[str, str | None]] = Counter()
+        """By tenant and model, sources that are registered and not followed by this replica."""
         self._sources_max = sources_max
 
     def check(self, new: Descriptor) -> None:
@@ -175,6 +181,13 @@ class Registry:
         there = () if endpoint is None else self._at.get(_place(endpoint), ())
         return next((key for key in there if self.sources[key].descriptor.tenant == tenant), None)
 
+    def note_elsewhere(self, tenant: str, model: str | None, more: int) -> None:
+        """So many more sources of that model are registered, and not followed by this replica."""
+        self._elsewhere[tenant, model] += more
+        if not self._elsewhere[tenant, model]:
+            del self._elsewhere[tenant, model]
+        self.version += 1
+
     def has_models(self, tenant: str) -> bool:
         """Whether any source of the tenant has a model: those without answer for none then."""
         return self._modelled[tenant] > 0
@@ -197,6 +210,8 @@ class Registry:
         if model in models:
             return Resolved(model, None, "model", _with_model(pool, model))
         target = self._model_aliases.get(model)
+        if (tenant, model) in self._elsewhere or (target is not None and (tenant, target) in self._elsewhere):
+            return Resolved(model, None, None, (), elsewhere=True)
         if target is not None and (target in models or not models):
             return Resolved(target, None, "alias", _with_model(pool, target) if models else pool)
         by_adapter = self._resolve_adapter(target or model, pool)

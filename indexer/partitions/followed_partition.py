@@ -21,6 +21,7 @@ from indexer.store.following import Follower, Next, Reload
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
+    from collections.abc import Set as AbstractSet
 
     from indexer.index.mirror import Mirror
     from indexer.partitions.followed import FollowedSource
@@ -37,13 +38,23 @@ log = logging.getLogger("kvindexer.followers")
 
 
 class FollowedPartition:
-    """Told by whoever does the I/O, who also does what `sources.wanted` and `registry_due` ask for."""
+    """Told by whoever does the I/O, who also does what `sources.wanted` and `registry_due` ask for.
 
-    def __init__(self, number: int, keys: PartitionKeys, shelves: Shelves, mirror: Mirror) -> None:
+    `models`: those whose sources are followed; None: all.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        keys: PartitionKeys,
+        shelves: Shelves,
+        mirror: Mirror,
+        models: AbstractSet[str] | None = None,
+    ) -> None:
         self.number = number
         self.keys = keys
         self.turn = asyncio.Lock()
-        self.sources = FollowedSources(shelves, mirror)
+        self.sources = FollowedSources(shelves, mirror, models)
         self.follower: Follower | None = None
         """None: where its journal ends and what its registry is, is to be found out (anew)."""
         self.control = START
@@ -160,7 +171,7 @@ class FollowedPartition:
         for change in changes:
             source = self.sources.by_name.get(change.source)
             if source is None:
-                continue  # in flight when it was removed, or the registry is lost and will be put back
+                continue  # passed over, in flight when it was removed, or the registry is lost and will be put back
             try:
                 is_wanted = yield from source.change(change)
             except DamagedValue as damage:
@@ -264,6 +275,7 @@ class FollowedPartition:
             partition=self.number,
             state=self.state,
             sources=len(sources),
+            passed_over=len(self.sources.passed_over),
             loaded=sum(source.whole for source in sources),
             position=str(self.position),
             age_s=self.age_s(now),

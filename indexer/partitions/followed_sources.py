@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from indexer.errors import IndexerError
 from indexer.partitions.followed import FollowedSource
+from indexer.partitions.passed_over import PassedOver
 from indexer.partitions.reading import NOWHERE, Held
 from indexer.partitions.removals import Removals
 from indexer.store.commands import read_command
@@ -22,6 +23,7 @@ from indexer.store.registered import unpack_registered, unpack_registration
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
+    from collections.abc import Set as AbstractSet
 
     from indexer.index.mirror import Mirror
     from indexer.partitions.reading import Place, Reading
@@ -34,10 +36,11 @@ AT_ONCE: Final = 32
 
 
 class FollowedSources:
-    """By `layout.source_name`."""
+    """By `layout.source_name`. `models`: those whose sources are followed; None: all."""
 
-    def __init__(self, shelves: Shelves, mirror: Mirror) -> None:
+    def __init__(self, shelves: Shelves, mirror: Mirror, models: AbstractSet[str] | None = None) -> None:
         self.by_name: dict[bytes, FollowedSource] = {}
+        self.passed_over = PassedOver(models, shelves)
         self.wanted: list[tuple[FollowedSource, Reading]] = []
         """Readings of maps, to be begun by whoever does the I/O."""
         self.refusals: Counter[str] = Counter()
@@ -61,6 +64,7 @@ class FollowedSources:
                 self.refuse(damage.what)
             if nth % AT_ONCE == AT_ONCE - 1:
                 yield
+        self.passed_over.keep(registry)
         for name, source in list(self.by_name.items()):
             self._note_missing(name, source, None if name in registry else now)
 
@@ -110,6 +114,7 @@ class FollowedSources:
                 self._register(name, unpack_registered(given.descriptor), given.generation)
             case "remove":
                 self._removed.note(name, given.generation)
+                self.passed_over.forget(name)
                 if source is not None:
                     self._forget(name, source)
             case "clear" if source is not None:
@@ -123,6 +128,10 @@ class FollowedSources:
         if source_name(registered.descriptor.id) != name:
             raise DamagedValue("registration")
         source = self.by_name.get(name)
+        if not self.passed_over.takes(registered.descriptor):
+            self._pass_over(name, registered, source)
+            return
+        self.passed_over.forget(name)
         generation = max(generation, self._removed.get(name, 0))  # nothing of before counts (P4)
         if source is None or source.registered.descriptor != registered.descriptor:
             source = self._enter(name, registered, max(generation, 0 if source is None else source.generation))
@@ -133,6 +142,13 @@ class FollowedSources:
         source.end_before(generation)
         if not source.whole and source.reading is None:
             self.want(source)
+
+    def _pass_over(self, name: bytes, registered: Registered, source: FollowedSource | None) -> None:
+        """It is of a model that is not followed here, maybe since now: no more is kept than what it is called."""
+        if source is not None:
+            self._removed.note(name, source.generation)  # should it come back, nothing of before counts (P4)
+            self._forget(name, source)
+        self.passed_over.note(name, registered.descriptor)
 
     def _enter(self, name: bytes, registered: Registered, generation: int) -> FollowedSource | None:
         known = self.by_name.pop(name, None)
@@ -191,5 +207,6 @@ class FollowedSources:
         self._are_left = True
         for source in self.by_name.values():
             source.leave()
+        self.passed_over.keep(())
         self.by_name.clear()
         self.wanted.clear()

@@ -74,7 +74,9 @@ class Followers:
         """Load a partition, then follow it. Nothing where it is followed."""
         if partition not in self._partitions:
             keys = self._keys[partition]
-            self._partitions[partition] = FollowedPartition(partition, keys, self._shelves, self._mirror)
+            self._partitions[partition] = FollowedPartition(
+                partition, keys, self._shelves, self._mirror, self._options.models
+            )
             self._begin_due()
 
     def follows(self, partition: int) -> bool:
@@ -95,6 +97,15 @@ class Followers:
         """Those of a followed partition."""
         followed = self._partitions.get(partition)
         return [] if followed is None else [source.id for source in followed.sources.by_name.values()]
+
+    @property
+    def models(self) -> frozenset[str] | None:
+        """Those whose sources are followed; None: all."""
+        return self._options.models
+
+    def passes_over(self, pod: str) -> bool:
+        """Whether a rank of that pod is of a model that is not followed."""
+        return any(each.sources.passed_over.has_pod(pod) for each in self._partitions.values())
 
     def leave(self, partition: int) -> None:
         """Follow it no more. Its sources stay in the registry as they are."""

@@ -62,6 +62,14 @@ class OnRoster:
         if not self._parts.nonces.are_of(nonce):
             self._parts.roster.clears.note()
 
+    def passes_over(self, tenant: str, model: str | None) -> None:
+        """A source of that model is registered, and not followed here."""
+        self._parts.registry.note_elsewhere(tenant, model, 1)
+
+    def passes_over_no_more(self, tenant: str, model: str | None) -> None:
+        """One of those is gone."""
+        self._parts.registry.note_elsewhere(tenant, model, -1)
+
     def get(self, source: SourceId) -> SourceIndex | None:
         """As it stands, whoever entered it."""
         return self._parts.registry.sources.get(source)

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from indexer.errors import SourceConflictError
 from indexer.partitions.commanding import CONTENDED, TRIES, answered, as_it_stands, command, command_store
 from indexer.roster import cordon_event, differs, same_but_origin
 from indexer.store.commands import Command, Commanded, NoSuchSource, OtherRegistration
@@ -37,6 +38,7 @@ IN_FORCE_S: Final = 2.0
 LOOK_S: Final = 0.002
 RETRY_S: Final = 0.5
 OUTBOX_MAX: Final = 8_192
+ELSEWHERE: Final = "ask a replica that follows all models"
 
 
 class _Later(NamedTuple):
@@ -64,6 +66,7 @@ class Orders:
     async def add(self, descriptor: Descriptor, *, by: str) -> SourceRegistered:
         """Register. Raises as `Roster.add`, and StoreFailure."""
         roster = self._parts.roster
+        self._refuse_other_model(descriptor)
         if roster.stands(descriptor):
             return SourceRegistered(pod=descriptor.pod, dp_rank=descriptor.dp_rank, result="same")
         reply = await self._give("put", descriptor.id, Registered(descriptor), expected=b"")
@@ -81,6 +84,9 @@ class Orders:
     ) -> SourcesReplaced:
         """Make these the whole set of origin `api`, of that tenant. Checked as a whole; then one command a source."""
         roster = self._parts.roster
+        if self._followers.models is not None:
+            rule = "this replica follows chosen models and does not know all sources"
+            raise SourceConflictError("sources", rule, hint=ELSEWHERE)
         exchange = roster.plan_exchange(descriptors, max_removals=max_removals, tenant=tenant)
         removed = {key: await self._give("remove", key, counts=key in exchange.counted) for key in exchange.removed}
         put = {descriptor.id: await self._exchange(descriptor, exchange, tenant) for descriptor in exchange.fresh}
@@ -94,6 +100,7 @@ class Orders:
 
     async def remove(self, pod: str, dp_rank: int | None, *, tenant: str | None = None, by: str) -> SourcesTouched:
         """Remove one rank or all."""
+        self._refuse_half_known(pod)
         touched = self._parts.roster.may_remove(pod, dp_rank, tenant)
         given = {key: await self._give("remove", key, counts=key in touched.counted) for key in touched.keys}
         effect = await self._in_force(given, lambda: all(map(self._has_read, given, given.values())))
@@ -102,6 +109,7 @@ class Orders:
 
     async def clear(self, pod: str, dp_rank: int | None, *, tenant: str | None = None, by: str) -> SourcesTouched:
         """New generation, everything of it gone."""
+        self._refuse_half_known(pod)
         touched = self._parts.roster.may_clear(pod, dp_rank, tenant)
         given = {key: await self._give("clear", key, counts=key in touched.counted) for key in touched.keys}
         effect = await self._in_force(given, lambda: all(map(self._has_read, given, given.values())))
@@ -112,6 +120,7 @@ class Orders:
         self, pod: str, dp_rank: int | None, *, cordoned: bool, tenant: str | None = None, by: str
     ) -> SourcesTouched:
         """Set or lift the cordon."""
+        self._refuse_half_known(pod)
         sources = self._parts.registry.named(pod, dp_rank, tenant)
         given = {source.descriptor.id: await self._cordon(source, cordoned=cordoned) for source in sources}
         effect = await self._in_force(given, lambda: all(self._is_cordoned(key) in {cordoned, None} for key in given))
@@ -151,6 +160,23 @@ class Orders:
                 if self._outbox and self._outbox[0] is later:
                     self._outbox.popleft()
             self._posted.clear()
+
+    # -- of a replica that follows chosen models ----------------------------------------------------------------------
+
+    def _refuse_other_model(self, descriptor: Descriptor) -> None:
+        """A source that would not be followed here would never be seen to be in force."""
+        models = self._followers.models
+        if models is not None and descriptor.model not in models:
+            raise SourceConflictError(
+                "model", f"this replica follows {', '.join(sorted(models))} alone", hint=ELSEWHERE
+            )
+
+    def _refuse_half_known(self, pod: str) -> None:
+        """Some of its ranks are known here, and some not: all or nothing."""
+        if self._followers.passes_over(pod):
+            raise SourceConflictError(
+                "pod", f"{pod!r} has sources of models that this replica does not follow", hint=ELSEWHERE
+            )
 
     # -- how ----------------------------------------------------------------------------------------------------------
 

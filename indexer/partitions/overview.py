@@ -64,6 +64,21 @@ class Overview:
         )
         return {"redis": {"up": self._watch.is_up, "trouble": self._watch.trouble or None}, "partitions": partitions}
 
+    def followed(self) -> dict[str, Progress | dict[str, Progress]]:
+        """For `/readyz`, of a replica that follows chosen models: sources of each, and those that are passed over."""
+        if self._followers.models is None:
+            return {}
+        return {"models_followed": {**self._of_models()}, "sources_passed_over": self._others()}
+
+    def _of_models(self) -> dict[str, int]:
+        """Sources of each model that is chosen, those that have none, too."""
+        found = Counter(source.descriptor.model for source in self._parts.registry.sources.values())
+        return {model: found[model] for model in sorted(self._followers.models or ())}
+
+    def _others(self) -> int:
+        """Registered sources that are not followed."""
+        return sum(each.passed_over for each in self._followers.progress())
+
     def listed(self) -> PartitionList:
         """For `GET /v1/partitions`: what is done here with each, by whom elsewhere, and who is there."""
         partitions = self._partitions()
@@ -99,6 +114,8 @@ class Overview:
             standby_dropped=standby_dropped,
             takeovers=dict(self._sharing.takeovers),
             handovers=self._sharing.handovers,
+            followed=self._of_models(),
+            passed_over=self._others(),
             replicas={**dict.fromkeys(get_args(ReplicaState), 0), **Counter(view.state for view in self._replicas(()))},
         )
 

@@ -34,6 +34,8 @@ class ReplicaOptions(msgspec.Struct, frozen=True, kw_only=True):
     lease_s: float = 10.0
     heartbeat_s: float = 1.0
     min_hold_s: float = 30.0
+    follow: frozenset[str] | None = None
+    """Models whose sources are followed; None: all. Only where nothing is owned."""
     standby: bool = True
     """Whether it listens along where the plan makes it the standby."""
     retain_s: float = 3_600.0

@@ -68,7 +68,7 @@ class Replica:
             parts.mirror,
             clock=parts.clock,
             chance=parts.chance,
-            options=FollowOptions(retain_s=parts.options.retain_s),
+            options=FollowOptions(retain_s=parts.options.retain_s, models=parts.options.follow),
         )
         self.owners: dict[int, Owner] = {}
         key = replicas_key(namespace)

@@ -49,6 +49,14 @@ class Shelves(Protocol):
         """A command that counts against `limits.max_clears_per_minute` was given, maybe by this replica."""
         ...
 
+    def passes_over(self, tenant: str, model: str | None) -> None:
+        """A source of that model is registered, and not followed here."""
+        ...
+
+    def passes_over_no_more(self, tenant: str, model: str | None) -> None:
+        """One of those is gone."""
+        ...
+
     def get(self, source: SourceId) -> SourceIndex | None:
         """The source as it stands, whoever entered it."""
         ...

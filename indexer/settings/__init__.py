@@ -6,6 +6,7 @@ Does no I/O but reading the one file it is told to, and looking whether those ar
 """
 
 from indexer.settings.files import check_files
+from indexer.settings.followed import followed_models
 from indexer.settings.later import refuse_what_is_not_there
 from indexer.settings.layers import BadSettings, load
 from indexer.settings.printed import masked
@@ -46,6 +47,7 @@ __all__ = [
     "TierWeights",
     "Tls",
     "check_files",
+    "followed_models",
     "load",
     "masked",
     "parse_source_flag",

@@ -33,6 +33,7 @@ def contradictions(settings: Settings) -> list[tuple[str, str]]:
         *_of_tls(settings),
         *_of_ports(settings),
         *_of_roles(settings),
+        *_of_followed(settings),
         *_of_traces(settings),
         *_of_headers(settings),
     )
@@ -139,6 +140,9 @@ def _of_ports(settings: Settings) -> Iterator[Relation]:
             "server.epp_port",
             f"must differ from {same} ({server.epp_port}): one port cannot speak both",
         )
+    yield server.port is not None or server.uds is not None, "server.port", "can be off only beside server.uds (--uds)"
+    anonymous = settings.auth.uds == "anonymous"
+    yield not anonymous or server.uds is not None, "auth.uds", "anonymous needs server.uds (--uds)"
 
 
 def _of_roles(settings: Settings) -> Iterator[Relation]:
@@ -151,6 +155,13 @@ def _of_roles(settings: Settings) -> Iterator[Relation]:
     alone = "only a replica with the role collect subscribes to engines; this one follows the store: leave them out"
     yield not settings.sources, "sources", alone
     yield not settings.events.source_bind, "events.source_bind", alone
+
+
+def _of_followed(settings: Settings) -> Iterator[Relation]:
+    follow = settings.models.follow
+    whole = "whoever collects applies all sources of its partitions: set server.roles without collect (--roles lookup)"
+    yield not follow or "collect" not in settings.server.roles, "models.follow", whole
+    yield len(set(follow)) == len(follow), "models.follow", f"each once, got {', '.join(follow)}"
 
 
 def _of_traces(settings: Settings) -> Iterator[Relation]:

@@ -43,14 +43,15 @@ class Server(Section, frozen=True):
 
     host: Text = "127.0.0.1"
     """Loopback unless told otherwise: there is no access control on an open port by itself."""
-    port: Annotated[int, Meta(ge=0, le=65535)] = 8080
-    """0 takes a free one; the log names it."""
+    port: Annotated[int, Meta(ge=0, le=65535)] | None = 8080
+    """0 takes a free one; the log names it. null: none, REST is served at `server.uds` alone."""
     grpc_port: Annotated[int, Meta(ge=0, le=65535)] | None = 50051
     """On the same host. 0 takes a free one; null: no gRPC."""
     epp_port: Annotated[int, Meta(ge=0, le=65535)] = 9002
     """Of the endpoint picker for Envoy, role `epp`, on the same host. 0 takes a free one."""
     uds: Text | None = None
-    """Path of a Unix socket, served beside the port."""
+    """Path of a Unix socket, served beside the port, or alone. The file is for its owner and group (0660), replaces one
+    that a dead process left, and goes at the stop."""
     ready_wait_s: Seconds = 30.0
     """`/readyz` says ready when every known source has a verdict, at the latest after this time."""
     drain_s: Annotated[float, Meta(ge=0, le=3600)] = 5.0
@@ -99,6 +100,10 @@ class Models(Section, frozen=True):
 
     aliases: dict[Text, Text] = {}
     """Other names of a model: alias → model as the sources carry it."""
+    follow: Annotated[tuple[Text, ...], Meta(max_length=1_024)] = ()
+    """For a replica without the role `collect`: follow sources of these models alone (an alias stands for its model).
+    Others, and sources without a model, are neither loaded nor kept, and asking for them is `no_signal`, `other_model`.
+    Empty: all."""
     tokenizer: Text | None = None
     """For models without an entry below: path of a `tokenizer.json` or its folder, or `engine` for the engines' own."""
     tokenizers: dict[Text, TokenizerEntry] = {}
@@ -355,6 +360,9 @@ class Auth(Section, frozen=True):
 
     tokens_file: Text | None = None
     """A list in YAML or JSON: name, sha256 of the token, scopes (lookup, report, admin), tenant. Re-read on change."""
+    uds: Literal["token", "anonymous"] = "token"
+    """Beside a tokens file, who calls at `server.uds`: `token` as elsewhere; `anonymous`: whoever may open the file may
+    ask and report, of any tenant, without a token or with an unknown one; `admin` takes a known one."""
     tls: Tls = Tls()
     endpoints: tuple[Text, ...] | None = None
     """Where sources may be that callers register: addresses, networks, host names, `*.SUFFIX`, `ipc://PATH`.

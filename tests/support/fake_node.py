@@ -210,6 +210,10 @@ class FakeNode:
         hashes = [HELD_HASH + i for i in range(count // query.block_size)]
         return HashResult(scheme="kvi1", block_size=query.block_size, hashes=hashes, prompt_tokens=count)
 
+    @property
+    def followed_models(self) -> list[str] | None:
+        return None
+
     async def source_views(
         self,
         *,

@@ -68,13 +68,13 @@ def _placed(token_hash: int, lanes: int) -> Placed:
 
 
 class Fed:
-    """`now` is the moment of all that is told."""
+    """`now` is the moment of all that is told; `models` those whose sources are followed, None: all."""
 
-    def __init__(self) -> None:
+    def __init__(self, models: frozenset[str] | None = None) -> None:
         self.mirror = Mirror()
         self.registry = Registry()
         self.shelves = PlainShelves(self.registry, self.mirror)
-        self.partition = FollowedPartition(3, PartitionKeys("kvi", tags(16)[3]), self.shelves, self.mirror)
+        self.partition = FollowedPartition(3, PartitionKeys("kvi", tags(16)[3]), self.shelves, self.mirror, models)
         self.now = NOW
         self._commands = 0
 

@@ -82,6 +82,12 @@ class PlainShelves:
     def clears(self, nonce: bytes) -> None:
         self.cleared.append(nonce)
 
+    def passes_over(self, tenant: str, model: str | None) -> None:
+        self.registry.note_elsewhere(tenant, model, 1)
+
+    def passes_over_no_more(self, tenant: str, model: str | None) -> None:
+        self.registry.note_elsewhere(tenant, model, -1)
+
     def get(self, source: SourceId) -> SourceIndex | None:
         return self.registry.sources.get(source)
 

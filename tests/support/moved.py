@@ -58,6 +58,9 @@ ON_A_STORE: Final = (
 )
 """`tests/contract/store/test_metrics_move.py`: two replicas on a real store."""
 
+OF_CHOSEN_MODELS: Final = ("kvindexer_followed_sources", "kvindexer_sources_passed_over")
+"""`tests/e2e/cluster/test_sidecar.py`: a replica that follows one of two models."""
+
 ASKED_IN_TEXT: Final = (
     "kvindexer_lookup_duration_seconds",
     "kvindexer_lookups_total",
@@ -82,6 +85,7 @@ OF_ENGINES: Final = ("kvindexer_engine_load", "kvindexer_engine_scrapes_total")
 MOVED_IN: Final = {
     "IN_MEMORY": "tests/unit/node/test_metrics_move.py",
     "ON_A_STORE": "tests/contract/store/test_metrics_move.py",
+    "OF_CHOSEN_MODELS": "tests/e2e/cluster/test_sidecar.py",
     "ASKED_IN_TEXT": "tests/e2e/test_texts.py",
     "TRACED": "tests/e2e/test_telemetry.py",
     "PICKED": "tests/e2e/epp/test_command.py",

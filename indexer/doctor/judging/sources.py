@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
 from indexer.doctor.checks import Finding, found, found_if
@@ -35,6 +35,13 @@ def judge_sources(engines: Sequence[Engine], *, bound: bool = False) -> Iterator
         if engine.endpoint is not None:
             yield found_if(engine.replay_endpoint is None, "sources.replay", "warning", "", engine.name)
         yield _capacity(engine)
+
+
+def judge_followed(models: Sequence[str] | None, engines: Sequence[Engine]) -> Iterator[Finding]:
+    """Of a service that follows sources of these models alone. None: it follows all."""
+    known = Counter(engine.model for engine in engines)
+    for model in models or ():
+        yield found_if(not known[model], "sources.followed", "warning", f"{known[model]} sources", model)
 
 
 def judge_states(engines: Sequence[Engine], unhealed: Mapping[str, int]) -> Iterator[Finding]:

@@ -17,7 +17,8 @@ from api import server
 from api.rest import lane
 from api.rest.heads import AnswerNow, KnownHeads
 from api.rest.limits import RestLimits
-from api.server import UDS_MODE, ServerSettings, serve
+from api.server import ServerSettings, serve
+from api.unix_listener import UDS_MODE
 from indexer.errors import SettingsError
 from tests.support.fake_node import FakeNode
 from tests.support.serving import DEADLINE_S, exchange, request, served, served_in_thread
@@ -450,6 +451,28 @@ def test_a_socket_in_use_is_not_taken(tmp_path: Path) -> None:
     assert "server.uds" == _refused(ServerSettings(port=0, uds=str(other))).key
     assert "server.uds" == _refused(ServerSettings(port=0, uds=str(tmp_path / "x" / "y"))).key
     assert "precious" == other.read_text()
+
+
+def test_a_path_that_no_socket_can_have_is_explained(tmp_path: Path) -> None:
+    """A folder that is missing, and what the system's form of an address has no room for."""
+    missing, long = tmp_path / "x" / "s", tmp_path / ("s" * 107)
+
+    assert "the folder" in _refused(ServerSettings(port=None, uds=str(missing))).rule
+    assert "at most 107 bytes, got" in _refused(ServerSettings(port=None, uds=str(long))).rule
+
+
+def test_a_socket_that_took_its_place_is_left_alone(tmp_path: Path) -> None:
+    """At the end it removes the file that it made, and no other."""
+    path = tmp_path / "kvindexer.sock"
+
+    async def up() -> list[str]:
+        async with served(FakeNode(), ServerSettings(port=None, uds=str(path))) as addresses:
+            path.unlink()
+            path.write_text("another's")
+            return list(addresses)
+
+    assert [f"unix:{path}"] == asyncio.run(up())
+    assert "another's" == path.read_text()
 
 
 def test_an_address_that_cannot_be_had_is_named() -> None:

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.access.caller import Caller
+from api.access.access import SocketAccess
+from api.access.caller import AT_SOCKET, Caller
 from api.access.entries import ENTRIES_MAX, callers_by_digest
 from api.access.files import FileUnusable
 from api.access.tokens import TokenAccess
@@ -58,6 +59,15 @@ def test_nobody_else_is(tmp_path: Path, shown: bytes) -> None:
     assert 401 == refused.value.status
     assert "token.unknown" == refused.value.code
     assert (b"www-authenticate", b'Bearer realm="kvindexer", error="invalid_token"') in refused.value.headers
+
+
+def test_whoever_may_open_the_socket_is_let_in(tmp_path: Path) -> None:
+    """To ask and to report, also with what is no token of ours; who shows one is known by it."""
+    access = SocketAccess(_access(tmp_path, _entry("b", "u", scopes=["admin"], tenant="x")))
+
+    assert {AT_SOCKET} == {access.caller(shown) for shown in (None, b"Bearer of-the-engine", b"Basic u", b"")}
+    assert {"lookup", "report"} == AT_SOCKET.scopes
+    assert Caller("b", frozenset({"admin"}), "x") == access.caller(b"Bearer u")
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from indexer.doctor.judging.endpoints import Need, judge_endpoints
 from indexer.doctor.judging.engines import judge_engine
 from indexer.doctor.judging.service import judge_replicas, judge_service
 from indexer.doctor.judging.settings import Effective, judge_files, judge_settings, judge_start
-from indexer.doctor.judging.sources import judge_sources, judge_states
+from indexer.doctor.judging.sources import judge_followed, judge_sources, judge_states
 from indexer.doctor.judging.store import judge_store
 from indexer.doctor.judging.unknowable import what_nobody_knows
 
@@ -184,6 +184,8 @@ MADE: Final[tuple[Made, ...]] = (
     ("settings.open_files", "problem", lambda: [judge_files(1_024, 1_512, 100)]),
     ("settings.open_files", "ok", lambda: [judge_files(float("inf"), 1_512, 100)]),
     ("sources.any", "warning", sources),
+    ("sources.followed", "warning", lambda: list(judge_followed(("m", "other"), [ENGINE]))),
+    ("sources.followed", "ok", lambda: list(judge_followed(("m",), [ENGINE]))),
     ("sources.model", "problem", partial(sources, ENGINE, but(OTHER, model=None))),
     ("sources.model", "warning", partial(sources, but(ENGINE, model=None))),
     ("sources.replay", "warning", partial(sources, but(ENGINE, replay_endpoint=None))),

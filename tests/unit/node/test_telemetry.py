@@ -92,6 +92,8 @@ def test_a_store_is_shown_where_there_is_one() -> None:
         takeovers={"lease_expired": 2},
         handovers=1,
         replicas={"live": 2, "silent": 1},
+        followed={"llama": 3, "other": 0},
+        passed_over=4,
     )
     samples = {
         "kvindexer_redis_up 0.0",
@@ -107,6 +109,9 @@ def test_a_store_is_shown_where_there_is_one() -> None:
         "kvindexer_handovers_total 1.0",
         'kvindexer_replicas{state="live"} 2.0',
         'kvindexer_replicas{state="silent"} 1.0',
+        'kvindexer_followed_sources{model="llama"} 3.0',
+        'kvindexer_followed_sources{model="other"} 0.0',
+        "kvindexer_sources_passed_over 4.0",
     }
 
     assert samples <= set(_text(Core(), store=store).splitlines())

@@ -341,6 +341,13 @@ def test_all_errors_are_told_at_once() -> None:
             "{server: {roles: [lookup]}, redis: {url: 'redis://h'}, events: {source_bind: ['tcp://*:5557']}}",
             "events.source_bind: only a replica with the role collect subscribes to engines",
         ),
+        ("models: {follow: [m]}", "models.follow: whoever collects applies all sources of its partitions"),
+        (
+            "{server: {roles: lookup}, redis: {url: 'redis://h'}, models: {follow: [m, n, m]}}",
+            "models.follow: each once, got m, n, m",
+        ),
+        ("server: {port: off}", "server.port: can be off only beside server.uds (--uds)"),
+        ("auth: {uds: anonymous}", "auth.uds: anonymous needs server.uds (--uds)"),
         ("{limits: {sources: 1}, sources: ['a=tcp://h:1,ranks=0-1']}", "sources: at most limits.sources (1), got 2"),
     ],
 )

@@ -28,3 +28,14 @@ def test_a_name_is_made_of_host_and_port(host: str, port: int, name: str) -> Non
 def test_a_name_that_is_given_stands() -> None:
     """As it is."""
     assert "one" == replica_name(Settings(redis=Redis(replica="one")), "host", 7)
+
+
+def test_replicas_without_a_port_differ_by_their_sockets() -> None:
+    """And one that is started again has its name of before."""
+    names = [
+        replica_name(Settings(server=Server(port=None, uds=path)), "host", pid)
+        for path, pid in (("/a", 1), ("/a", 2), ("/b", 1))
+    ]
+
+    assert names[0] == names[1] != names[2]
+    assert names[0].startswith("host-u")
