@@ -98,7 +98,7 @@ class _Stream:
         self.talk = Conversation(self._hold, reads_usage=limits.reads_usage)
         self._context = context
         self._held = held
-        self._holds: list[int] = []
+        self._holds = 0
         self._body_bytes = 0
         self._limits = limits
         self._node = node
@@ -134,9 +134,9 @@ class _Stream:
 
     def let_go(self) -> None:
         """What was kept of the body is with the gateway again."""
-        for size in self._holds:
-            self._held.give_back(self.sharer, size)
-        self._holds.clear()
+        if self._holds:
+            self._held.give_back(self.sharer, self._holds)
+            self._holds = 0
 
     def _hold(self, size: int) -> bool:
         self._body_bytes += size
@@ -144,6 +144,6 @@ class _Stream:
             self._node.limit_reached("limits.body_bytes")
             return False
         granted = not size or self._held.take(self.sharer, size)
-        if granted and size:  # Envoy ends a body with an empty piece
-            self._holds.append(size)
+        if granted:
+            self._holds += size
         return granted
