@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from indexer.distrust import Distrust
 from indexer.explain.asking_why import Explainer
 from indexer.history import KEPT
+from indexer.model import DEFAULT_TENANT
 from indexer.receipts.answered import AnswerOptions, Answers
 from indexer.receipts.delays import Delays
 from indexer.receipts.routed import Routed
@@ -69,6 +70,7 @@ class Reporting:
         self._clock = clock
         self._telemetry = telemetry
         self._replica: Replica | None = None
+        self._loads_s = settings.loads.interval_s
         kept = settings.feedback
         options = AnswerOptions(kept.answers_s, kept.answers_bytes, kept.prompt_s, kept.prompt_bytes)
         self.answers = core.lookup.answers = Answers(clock, options, salt, telemetry.limit_reached)
@@ -115,6 +117,11 @@ class Reporting:
     def _noted(self, source: SourceId, request_ids: Sequence[str], tenant: str) -> None:
         self._core.loads.routed(source, request_ids, tenant, self._clock.now())
 
+    def _noted_elsewhere(self, source: SourceId) -> None:
+        """Another replica heard of a request; hints do not tell what it is called."""
+        if source in self._core.registry.sources:
+            self._noted(source, (), DEFAULT_TENANT)
+
     def _asked_before(self, request_id: str, tenant: str) -> LookupQuery | None:
         answered = self.answers.find(request_id, tenant)
         return None if answered is None else answered.query
@@ -125,6 +132,8 @@ class Reporting:
         self.distrust.commands = replica.orders
         hints = self._telemetry.receipts.hints
         self.routed.hinted, replica.hints.hear = replica.hints.tell, self.routed.hear
+        replica.hints.routed = self._noted_elsewhere
+        replica.loads.share(self._core.loads, self._loads_s, self._telemetry.limit_reached)
         replica.hints.count = lambda result, count: hints.update({result: count})
 
     def follows(self, source: SourceId) -> bool:

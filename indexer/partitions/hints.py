@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
     from collections.abc import Set as AbstractSet
 
+    from indexer.model import SourceId
     from indexer.partitions.parts import Parts
     from indexer.store.client import StreamEntry
     from indexer.store.hints import HintsRead
@@ -50,6 +51,8 @@ class Hints:
         """Told each hint of another replica; whether it is of use."""
         self.count: Callable[[str, int], None] = _count_nothing
         """Told what came of hints: `sent`, `dropped`, `taken`, `unknown` (of another generation), `late`, `damaged`."""
+        self.routed: Callable[[SourceId], None] = lambda _: None
+        """Told of each request that another replica heard of just now, as far as hints tell: where it went."""
         self._waiting: dict[int, deque[PackedHint]] = {}
         self._waiting_bytes = 0
         self._told = asyncio.Event()
@@ -146,9 +149,17 @@ class Hints:
         try:
             read = read_entry(entry)
             if first or read.writer != self._writer:
+                if not first:
+                    self._note_requests(read)
                 await self._hear_all(read, self._age_s(read) if first else 0.0)
         except DamagedValue:
             self.count("damaged", 1)
+
+    def _note_requests(self, read: HintsRead) -> None:
+        """Of a long prompt all pieces but the last are full."""
+        for each in read.hints:
+            if len(each.hashes) < HINT_BYTES:
+                self.routed(each.id)
 
     def _age_s(self, read: HintsRead) -> float:
         return max(0.0, self._parts.clock.wall_us() / 1e6 - read.at_ms / 1000)

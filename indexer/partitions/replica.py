@@ -23,6 +23,7 @@ from indexer.partitions.draining import Draining
 from indexer.partitions.followers import Followers
 from indexer.partitions.hints import Hints
 from indexer.partitions.histories import Histories
+from indexer.partitions.load_sharing import LoadSharing
 from indexer.partitions.news import News
 from indexer.partitions.on_roster import OnRoster
 from indexer.partitions.options import FollowOptions
@@ -81,6 +82,7 @@ class Replica:
             )
         self.histories = Histories(parts, self._keys)
         self.hints = Hints(parts, self._keys, self._is_loaded)
+        self.loads = LoadSharing(parts, self._keys, owned=self._sources_owned, is_followed=self.followers.is_following)
         self.orders = Orders(parts, self._keys, self.owners, self.followers)
         self._configuring = Configuring(parts, self._keys, self.owners, self.followers)
         self._control = Control(parts, self._keys, self.owners)
@@ -172,6 +174,7 @@ class Replica:
                 tasks.create_task(self._once_agreed(self.histories.run), name="store: histories"),
                 tasks.create_task(self._once_agreed(self.hints.write), name="store: tell hints"),
                 tasks.create_task(self._once_agreed(self.hints.read), name="store: hear hints"),
+                tasks.create_task(self._once_agreed(self.loads.run), name="store: loads"),
                 tasks.create_task(self._news.run(), name="store: news"),
             ]
             following = tasks.create_task(self._follow(stop), name="store: follow")
@@ -221,6 +224,13 @@ class Replica:
         """Whether the sources of a partition are known here, as owner or follower."""
         owner = self.owners.get(number)
         return (owner is not None and owner.role == "owner") or self.followers.is_following(number)
+
+    def _sources_owned(self, number: int) -> list[SourceId] | None:
+        """Of a partition that is owned here; None of another."""
+        owner = self.owners.get(number)
+        if owner is None or owner.role != "owner":
+            return None
+        return [owned.id for owned in owner.owned.values()]
 
     async def _share(self) -> None:
         await self.watch.agreed.wait()

@@ -199,6 +199,15 @@ class PartitionKeys:
         return self._prefix + b"hints"
 
     @property
+    def loads(self) -> bytes:
+        """Hash: how busy engines are; `l`, as the replica that reads their metrics told it last (loads.py).
+
+        Anybody's, and nothing that is held counts because of it. TTL: a minute, or three of its intervals. Example:
+        kvi:1:{16.3}:loads.
+        """
+        return self._prefix + b"loads"
+
+    @property
     def sources(self) -> bytes:
         """Hash, the registry: source → descriptor as MessagePack. No TTL. Example: kvi:1:{16.3}:sources."""
         return self._prefix + b"sources"

@@ -23,6 +23,7 @@ from indexer.store.history import append
 from indexer.store.journal import Journal, NewCopy
 from indexer.store.layout import PartitionKeys, replicas_key, source_name, tags
 from indexer.store.lease import acquire, look, release, renew
+from indexer.store.loads import PackedLoad, put_loads
 from indexer.store.lua import Script
 from indexer.store.members import beat, lift_drain
 from indexer.store.segments import by_segment
@@ -199,6 +200,14 @@ async def counts(client: Client, keys: PartitionKeys, store: Store) -> None:
     await client.run(lua.COUNTS, (keys.owner, keys.source(POD)), (journal.token, b"7", b"counts"))
 
 
+async def loads(client: Client, keys: PartitionKeys, store: Store) -> None:
+    """loads: whatever lies at its key."""
+    for _ in range(2):
+        with contextlib.suppress(StoreFailure):  # TYPE
+            await put_loads(client, keys, "1", [PackedLoad(source_name(POD), 1, 2, None, 3)], TIMES["retain_ms"])
+        break_type(store, keys.loads)
+
+
 async def hints(client: Client, keys: PartitionKeys, store: Store) -> None:
     """hints: whatever lies at its key."""
     for _ in range(2):
@@ -225,7 +234,7 @@ def test_every_reply_is_given(store: Store) -> None:
     async def body() -> set[tuple[str, str]]:
         client = Heard(store.url)
         try:
-            parts = (lease, apply, turn, copies, commands, members, histories, counts, hints)
+            parts = (lease, apply, turn, copies, commands, members, histories, counts, hints, loads)
             for tag, part in zip(tags(len(parts)), parts, strict=True):
                 await part(client, PartitionKeys("kvi", tag), store)
         finally:
