@@ -10,5 +10,6 @@ The service runs on one core, whatever loads it on another. Only loopback is loa
     filling                   from one to the other without a backlog
     generator                 wrk, or a client of our own, with a file of prepared requests
     lookups, ingest, stall, memory, soak, bench    the scenarios
+    trust, simulate           answers while parts fail; what routing by prefix wins: each with modules of its own
     report, readme            results as JSON, the tables made of them, RESULTS.md and the README's choice
 """

@@ -6,6 +6,8 @@
     doors                               every way to ask, over REST and gRPC, against null routes
     dynamo                              lookups beside Dynamo's own indexer, from its wheel
     trust                               whether answers can be trusted while parts fail; fails where they cannot
+    simulate                            what routing by prefix wins on public traces, or your own log, in a model; fails
+                                        where a target is missed; has more options: `simulate --help`
     bench                               what each stage costs, for finding out where time goes
     all                                 the five of the first line, in less than 25 minutes
     load                                lookups and ingest alone
@@ -49,6 +51,7 @@ from loadtest.machine import ROOT
 from loadtest.processes import ChildFailed
 from loadtest.report import load_all, markdown, save
 from loadtest.shapes import Shape
+from loadtest.simulate import command as simulate
 from loadtest.trust import run as trust
 
 if TYPE_CHECKING:
@@ -104,16 +107,15 @@ QUICK: Final[Mapping[str, Mapping[str, Any]]] = {
 def main(words: Sequence[str] | None = None) -> int:
     """Run what is asked for.
 
-    0 also where targets of speed are missed, which the output says; 1 where an answer was wrong or a process died.
+    0 also where targets of speed are missed, which the output says; 1 where an answer was wrong or a process died, or
+    a target of `simulate` is missed.
     """
+    words = sys.argv[1:] if words is None else words
+    if words[:1] == ["simulate"]:
+        return simulate.main(words[1:])
     options = _options(words)
     if options.name == "report":
-        if options.readme:
-            readme.rewrite(ROOT / "README.md", ROOT / "loadtest" / "RESULTS.md")
-            constants.write(load_all())
-        else:
-            print("\n".join(map(markdown, load_all())))
-        return 0
+        return _report(options)
     usable = os.sched_getaffinity(0)
     results, failed = [], []
     started = time.monotonic()
@@ -134,6 +136,15 @@ def main(words: Sequence[str] | None = None) -> int:
     return bool(failed)
 
 
+def _report(options: argparse.Namespace) -> int:
+    if options.readme:
+        readme.rewrite(ROOT / "README.md", ROOT / "loadtest" / "RESULTS.md")
+        constants.write(load_all())
+    else:
+        print("\n".join(map(markdown, load_all())))
+    return 0
+
+
 def _run(name: str, options: argparse.Namespace) -> Result | None:
     """None where an answer was wrong or a process died, which was told. What is worth keeping is saved."""
     try:
@@ -150,9 +161,9 @@ def _keeps_promises(result: Result) -> bool:
     return result.scenario not in PROMISES or all(target.met for target in result.targets)
 
 
-def _options(words: Sequence[str] | None) -> argparse.Namespace:
+def _options(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m loadtest", description="Load tests over loopback.")
-    parser.add_argument("name", choices=[*SCENARIOS, *GROUPS, "report"])
+    parser.add_argument("name", choices=[*SCENARIOS, *GROUPS, "simulate", "report"])
     parser.add_argument("--quick", action="store_true", help="a fraction of the time; results are not saved")
     parser.add_argument(
         "--readme", action="store_true", help="with report: rewrite RESULTS.md, the README's numbers and plan's"
