@@ -5,8 +5,24 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.readme import BEGIN, END, FAULTS_BEGIN, FAULTS_END, HEAD, MAIN_FAULTS, choice, faults, numbers, rewrite
+from loadtest.readme import (
+    BEGIN,
+    END,
+    FAULTS_BEGIN,
+    FAULTS_END,
+    HEAD,
+    MAIN_FAULTS,
+    ROUTING_BEGIN,
+    ROUTING_END,
+    choice,
+    faults,
+    numbers,
+    rewrite,
+    routing,
+)
 from loadtest.report import Result, Row, Target, begin, load_all
+from loadtest.simulate.cells import Grid
+from loadtest.simulate.run import run
 from loadtest.trust.run import NAMES, RATES
 from loadtest.trust.run import faults as trust_faults
 
@@ -99,6 +115,20 @@ def test_answers_while_parts_fail() -> None:
     assert not faults([result()]).strip()
 
 
+def test_what_routing_wins() -> None:
+    """The README shows one trace over one fleet, RESULTS.md all."""
+    simulated = run(grid=Grid(pods=(8,), blocks=(2_000,), requests=50), loads=())
+    text, everything = routing([result(), simulated]), numbers([result(), simulated])
+
+    assert "Simulated: conversation, 8 pods, 2,000 blocks." in text
+    assert "what comes is 65% of what all could compute" in text
+    assert "| blend, metrics |" in text
+    assert f"of {len(simulated.targets)} targets are met" in text
+    assert "weka" not in text
+    assert "| weka | 8 | 2,000 |" in everything
+    assert not routing([result()]).strip()
+
+
 def test_the_main_faults_are_faults() -> None:
     """A row that is named otherwise would be missing from the README."""
     names = {fault.name for fault in trust_faults(names=NAMES, rates=RATES, last_lost=1, brief=False)}
@@ -110,7 +140,8 @@ def test_only_what_stands_between_the_marks_is_rewritten(tmp_path: Path) -> None
     """Twice in a row gives the same; without marks nothing is touched."""
     readme = tmp_path / "README.md"
     everything = tmp_path / "RESULTS.md"
-    readme.write_text(f"before\n{BEGIN}\nold\n{END}\nbetween\n{FAULTS_BEGIN}\nold\n{FAULTS_END}\nafter\n")
+    marks = ((BEGIN, END), (FAULTS_BEGIN, FAULTS_END), (ROUTING_BEGIN, ROUTING_END))
+    readme.write_text("before\n" + "\nbetween\n".join(f"{a}\nold\n{b}" for a, b in marks) + "\nafter\n")
     rewrite(readme, everything)
     first, told = readme.read_text(), everything.read_text()
     rewrite(readme, everything)
@@ -118,14 +149,16 @@ def test_only_what_stands_between_the_marks_is_rewritten(tmp_path: Path) -> None
     assert (first, told) == (readme.read_text(), everything.read_text())
     assert first.startswith("before\n")
     assert f"{END}\nbetween\n{FAULTS_BEGIN}\n" in first
-    assert first.endswith(f"{FAULTS_END}\nafter\n")
+    assert f"{FAULTS_END}\nbetween\n{ROUTING_BEGIN}\n" in first
+    assert first.endswith(f"{ROUTING_END}\nafter\n")
     assert "\nold\n" not in first
 
-    for marks in ("no marks", f"{BEGIN}\n{END}", f"{FAULTS_BEGIN}\n{FAULTS_END}"):
-        readme.write_text(marks)
+    told = {f"{a}\n{b}" for a, b in marks}
+    for lacking in ("no marks", *("\n".join(told - {mark}) for mark in told)):
+        readme.write_text(lacking)
         with pytest.raises(ValueError, match="lacks the marks"):
             rewrite(readme, everything)
-        assert marks == readme.read_text()
+        assert lacking == readme.read_text()
 
 
 def test_the_readme_shows_the_results_that_are_kept() -> None:
@@ -133,10 +166,12 @@ def test_the_readme_shows_the_results_that_are_kept() -> None:
     text = (ROOT / "README.md").read_text()
     shown = text.partition(BEGIN)[2].partition(END)[0].strip()
     faults_shown = text.partition(FAULTS_BEGIN)[2].partition(FAULTS_END)[0].strip()
+    routing_shown = text.partition(ROUTING_BEGIN)[2].partition(ROUTING_END)[0].strip()
     kept = load_all()
 
     assert choice(kept).strip() == shown
     assert faults(kept).strip() == faults_shown
+    assert routing(kept).strip() == routing_shown
     assert HEAD + numbers(kept) == (ROOT / "loadtest/RESULTS.md").read_text()
 
 
