@@ -71,6 +71,10 @@ class NodePort(Protocol):
         """
         ...
 
+    def note_sent(self, pod: str, dp_rank: int, request_id: str, tenant: str | None) -> None:
+        """A request goes to that pod and rank, and nobody will report it: it counts to its load. Once a request id."""
+        ...
+
     async def tokenized(self, query: LookupQuery) -> LookupQuery:
         """The same question with `tokens` and `tokenizer` in the place of `text`, within its deadline.
 

@@ -278,6 +278,10 @@ class Node:
         """Where to send a request, from memory."""
         return self._recommender.answer(asked)
 
+    def note_sent(self, pod: str, dp_rank: int, request_id: str, tenant: str | None) -> None:
+        """A request goes there, and nobody will report it."""
+        self._recommender.sent(pod, dp_rank, request_id, tenant)
+
     def hash(self, query: LookupQuery) -> HashResult:
         """Token hashes of the whole blocks of a prompt."""
         size = hash_block_size(query)

@@ -30,6 +30,7 @@ from opentelemetry.trace import (
 
 from indexer.trace_context import caller_of, header_text
 from schemas.lookup import Holdings, LookupAnswer, PodEntry
+from schemas.recommend import RecommendAnswer
 from schemas.rpc.kvindexer.v1.kvindexer_pb2 import LookupResponse
 
 if TYPE_CHECKING:
@@ -87,7 +88,9 @@ class Tracing:
         """Whether to trace what nobody else traces already: asked before what a span needs is worked out."""
         return self._chance.random() < self._ratio
 
-    def lookup(self, asked: Asked, answer: LookupAnswer | Holdings | None, code: int, seconds: float) -> None:
+    def lookup(
+        self, asked: Asked, answer: LookupAnswer | Holdings | RecommendAnswer | None, code: int, seconds: float
+    ) -> None:
         """A lookup was answered, with `code`; None: refused."""
         parent = None if asked.traceparent is None else parent_of(asked.traceparent, asked.tracestate)
         if code in SHUT_OUT or not (self.samples() if parent is None else parent.trace_flags.sampled):
@@ -152,11 +155,13 @@ def parent_of(traceparent: bytes | str, tracestate: bytes | str | None) -> SpanC
     return SpanContext(caller.trace_id, caller.span_id, is_remote=True, trace_flags=flags, trace_state=kept)
 
 
-def _found(answer: LookupAnswer | Holdings) -> dict[str, str | int]:
+def _found(answer: LookupAnswer | Holdings | RecommendAnswer) -> dict[str, str | int]:
     """What is told of an answer. A model that no engine and no setting names is a text of the caller's: left out."""
     if isinstance(answer, Holdings):
         matched = max((each.storage for each in answer.held), default=0)
         return {"state": answer.state, "holders": len(answer.held), "matched_tokens": matched}
+    if isinstance(answer, RecommendAnswer):
+        return {"state": answer.state, "picks": len(answer.picks), "loads": answer.load.source}
     told: dict[str, str | int] = {
         "state": answer.state,
         "prompt_tokens": answer.prompt_tokens,

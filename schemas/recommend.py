@@ -47,8 +47,7 @@ class RecommendOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
 class RecommendQuery(msgspec.Struct, kw_only=True):
     """One question: the lookup's, and how to rank who is asked about.
 
-    `sends`: the request will go to the first pick, and nobody will say so. `blind`: nothing is known of its prompt,
-    nor of the model that it is for. `detailed`: picks are `DetailedPod`s.
+    `blind`: nothing is known of its prompt, nor of the model that it is for. `detailed`: picks are `DetailedPod`s.
     """
 
     query: LookupQuery
@@ -57,7 +56,6 @@ class RecommendQuery(msgspec.Struct, kw_only=True):
     weights: GivenWeights | None = None
     session: str | None = None
     exclude: tuple[str, ...] = ()
-    sends: bool = False
     blind: bool = False
     detailed: bool = False
 

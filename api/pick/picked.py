@@ -1,8 +1,8 @@
-"""From an answer to what a script can read without a JSON library: a line a pod, and the same in headers. Pure.
+"""From a recommendation to what a script can read without a JSON library: a line a pod, and the same in headers. Pure.
 
-Only pods that hold something are named, or, where nobody does, those that are about to: the prompt was routed there.
-Where there are none either, the prefix decides nothing and the load should, which the gateway knows and we do not yet
-(decisions/0025).
+Where nothing is known of loads, only pods that hold something are named, or, where nobody does, those that are about
+to: the prompt was routed there. Where there are none either nothing speaks for any pod, and the gateway should balance
+by what it knows itself (decisions/0025).
 """
 
 from __future__ import annotations
@@ -12,13 +12,9 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
-import msgspec
-
-from schemas.lookup import LookupAnswer, PodEntry
+from schemas.recommend import DetailedPod, RecommendAnswer
 
 PICKS_MAX: Final = 3
-LOOKED_AT_MAX: Final = 256
-"""Entries, best first, among which pods are looked for: each rank of a pod has one."""
 STATE_HEADER: Final = "x-kvindexer-state"
 NO_SIGNAL: Final = "no_signal"
 
@@ -28,39 +24,30 @@ _ENDPOINT: Final = re.compile(
     r"(?:https?://)?((?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5})/?"
 )
 
-_decode: Final = msgspec.json.Decoder(PodEntry).decode
-
 
 class Pick(NamedTuple):
     """One pod. `endpoint`: where it is reached, as far as that is known."""
 
-    entry: PodEntry
+    pod: DetailedPod
     endpoint: str | None
 
 
-def picks(answer: LookupAnswer, address_of: Callable[[str], str | None]) -> list[Pick]:
-    """The pods that hold most, else those that are about to, best first.
+def picks(answer: RecommendAnswer, address_of: Callable[[str], str | None]) -> list[Pick]:
+    """The pods to send the request to, best first; none where nothing speaks for any.
 
     `address_of`: where a pod was said to be, for one with another name.
     """
-    found: dict[str, Pick] = {}
-    some_held = False
-    for each in answer.pods[:LOOKED_AT_MAX]:
-        entry = each if isinstance(each, PodEntry) else _decode(each)
-        some_held = some_held or entry.score > 0
-        named = entry.score if some_held else entry.speculative_tokens
-        if not named or len(found) == PICKS_MAX:
-            break
-        if entry.pod not in found:
-            found[entry.pod] = Pick(entry, endpoint_in(entry.pod) or endpoint_in(address_of(entry.pod) or ""))
-    return list(found.values())
+    ranked = [each for each in answer.picks if isinstance(each, DetailedPod)]
+    if not any(each.terms.load for each in ranked):
+        ranked = [each for each in ranked if each.total > 0]
+        ranked = [each for each in ranked if each.terms.prefix] or ranked
+    return [Pick(each, endpoint_in(each.pod) or endpoint_in(address_of(each.pod) or "")) for each in ranked[:PICKS_MAX]]
 
 
 def lines(chosen: list[Pick]) -> bytes:
-    """`POD SCORE MATCHED_TOKENS STATE`, a line a pod; `0` is the score of those that are about to hold something."""
+    """`POD SCORE MATCHED_TOKENS STATE`, a line a pod; `0` is the score of those that hold nothing yet."""
     return "".join(
-        f"{quote(entry.pod, safe=_WORD)} {_number(entry.score)} {entry.matched_tokens} {entry.state}\n"
-        for entry, _ in chosen
+        f"{quote(pod.pod, safe=_WORD)} {_number(pod.score)} {pod.matched_tokens} {pod.state}\n" for pod, _ in chosen
     ).encode()
 
 
@@ -68,7 +55,7 @@ def headers(chosen: list[Pick], state: str, request_id: str) -> dict[str, str]:
     """The same for gateways that take headers over. A pod without an address has no place in the list of them."""
     told = {
         STATE_HEADER: state,
-        "x-kvindexer-matched-tokens": str(chosen[0].entry.matched_tokens if chosen else 0),
+        "x-kvindexer-matched-tokens": str(chosen[0].pod.matched_tokens if chosen else 0),
         "x-kvindexer-request-id": request_id,
     }
     endpoints = [pick.endpoint for pick in chosen if pick.endpoint is not None]

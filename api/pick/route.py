@@ -1,7 +1,8 @@
 """`POST /v1/pick`, and `/v1/pick/…` for gateways that ask before each request whether to let it pass.
 
-Promise: what a client sent to an engine never fails here. What is not understood, not known or not answered in time is
-204, "balance as you would without me"; only a caller that may not ask, a body that is too large and overload are told.
+Promise: what a client sent to an engine never fails here. Of what is not understood, not known or not answered in time
+the load decides; where that is not known either the answer is 204, "balance as you would without me". Only a caller
+that may not ask, a body that is too large and overload are told.
 
 Envoy's ext_authz asks with the client's method, its path behind ours, and takes any answer but 200 for a refusal of the
 client's request. So below `/v1/pick/` the answer is always 200, and what would have been 204 or a refusal is one
@@ -15,13 +16,14 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from api.access.access import Access
 from api.access.caller import Caller, require, tenant_of
 from api.pick.openai_body import question
-from api.pick.picked import NO_SIGNAL, STATE_HEADER, headers, lines, picks
+from api.pick.picked import NO_SIGNAL, PICKS_MAX, STATE_HEADER, headers, lines, picks
 from api.ports import NodePort
 from api.problems import RequestRefused, count_denial, fault, log_fault, refusal_of
 from api.rest.body import BodyReader, CallerGone
@@ -31,7 +33,8 @@ from api.rest.limits import RestLimits
 from api.rest.readying import Readying, overload, while_there
 from indexer.errors import IndexerError
 from indexer.trace_context import asked_by
-from schemas.lookup import LookupAnswer, LookupQuery
+from schemas.lookup import LookupQuery
+from schemas.recommend import RecommendAnswer, RecommendQuery
 from schemas.rest import TEXT_MAX
 
 PODS_HEADER: Final = b"x-kvindexer-pods"
@@ -53,7 +56,7 @@ class _Reply:
         self.request_id = request_id
         self.label = "unknown"
         self.state = NO_SIGNAL
-        self.answer: LookupAnswer | None = None
+        self.answer: RecommendAnswer | None = None
         self.code = HTTPStatus.NO_CONTENT.value
         self.content = b""
         self.headers = {STATE_HEADER: NO_SIGNAL, "x-kvindexer-request-id": request_id}
@@ -105,21 +108,17 @@ class PickRoute:
         try:
             await self._fill(reply, request, caller)
         except RequestRefused as refused:
-            reply.code = refused.status.value
-            if reply.code in _TOLD:
+            if refused.status.value in _TOLD:
+                reply.code = refused.status.value
                 raise
-            reply.headers[REASON_HEADER] = refused.code
-        except IndexerError as error:
-            refusal = refusal_of(error)
-            reply.code = refusal.status.value
-            reply.headers[REASON_HEADER] = refusal.code
+            self._name_by_load(reply, request, caller, refused)
         except CallerGone:
             raise
+        except IndexerError as error:
+            self._name_by_load(reply, request, caller, refusal_of(error))
         except Exception as error:  # noqa: BLE001 - the client's request is worth more than our fault
             log_fault(error, reply.request_id, dict(request.headers.raw).get(b"traceparent"))
-            refusal = fault()
-            reply.code = refusal.status.value
-            reply.headers[REASON_HEADER] = refusal.code
+            self._name_by_load(reply, request, caller, fault())
         finally:
             seconds = time.perf_counter() - began
             self._node.observe_lookup(
@@ -135,21 +134,41 @@ class PickRoute:
         sharer = sharer_of(request.scope)
         query = await self._question(request, told, sharer)
         if query is None or not _add_options(query, told):
-            reply.headers[REASON_HEADER] = "not_understood"
+            self._name_by_load(reply, request, caller, None)
             return
         query.tenant, query.request_id = tenant_of(caller, None), reply.request_id
         reply.label = "json" if query.text is None else "text"
         if self._readying.has_to_wait(query):
             query = await while_there(request.receive, self._readying.ready(query, sharer))
-        answer = reply.answer = self._node.lookup(query, encoding="json")
-        tenant = query.tenant
+        if not self._name(reply, _asked(query)):
+            reply.headers[REASON_HEADER] = self._node.lookup(query, encoding="json").reason or "not_scored"
+
+    def _name(self, reply: _Reply, asked: RecommendQuery) -> bool:
+        """Say in the reply whom the service would send it to; whether there is anybody."""
+        answer = reply.answer = self._node.recommend(asked)
+        tenant = asked.query.tenant
         chosen = picks(answer, lambda pod: self._node.address_of(pod, tenant))
         reply.state = answer.state
         reply.content = lines(chosen)
-        reply.headers = headers(chosen, answer.state if chosen else NO_SIGNAL, reply.request_id)
+        reply.headers |= headers(chosen, answer.state if chosen else NO_SIGNAL, reply.request_id)
         reply.code = HTTPStatus.OK.value if chosen else HTTPStatus.NO_CONTENT.value
-        if not chosen:
-            reply.headers[REASON_HEADER] = answer.reason or "not_scored"
+        if chosen:
+            self._node.note_sent(chosen[0].pod.pod, chosen[0].pod.dp_rank, reply.request_id, tenant)
+        return bool(chosen)
+
+    def _name_by_load(self, reply: _Reply, request: Request, caller: Caller, refusal: RequestRefused | None) -> None:
+        """The same without the prompt, for which it was refused or not understood. A fault here leaves it as it was."""
+        reply.headers[REASON_HEADER] = "not_understood" if refusal is None else refusal.code
+        code = reply.code if refusal is None else refusal.status.value
+        pods = _pods(dict(request.headers.raw))
+        query = LookupQuery(tokens=b"", pods=pods, tenant=tenant_of(caller, None), request_id=reply.request_id)
+        try:
+            if pods != ():
+                self._name(reply, msgspec.structs.replace(_asked(query), blind=True))
+        except Exception as error:  # noqa: BLE001 - the client's request is worth more than our fault
+            log_fault(error, reply.request_id, dict(request.headers.raw).get(b"traceparent"))
+        if refusal is not None or not reply.content:
+            reply.code = code
 
     async def _question(self, request: Request, told: Mapping[bytes, bytes], sharer: str) -> LookupQuery | None:
         """What the body asks, as far as it is understood. Raises `RequestRefused`, also where no place is left."""
@@ -161,14 +180,26 @@ class PickRoute:
             return question(body, cut=cut, tokens_max=self._limits.tokens)
 
 
+def _asked(query: LookupQuery) -> RecommendQuery:
+    """For the pods that may serve a client: engines for prefill alone do not."""
+    query.group, query.limit, query.pod_roles = "pod", PICKS_MAX, ("decode",)
+    return RecommendQuery(query=query, detailed=True)
+
+
 def _add_options(query: LookupQuery, told: Mapping[bytes, bytes]) -> bool:
     """Add what the headers say; False for pods that nobody can be called. Raises `BadRequestError`."""
+    query.pods = _pods(told)
     add_header_options(query, told)
-    if PODS_HEADER in told:
-        try:
-            names = [name.strip() for name in told[PODS_HEADER].decode().split(",")]
-        except UnicodeDecodeError:
-            return False
-        query.pods = tuple(dict.fromkeys(name for name in names if name))
-        return 0 < len(query.pods) <= PODS_MAX and all(len(name) <= TEXT_MAX for name in query.pods)
-    return True
+    return query.pods != ()
+
+
+def _pods(told: Mapping[bytes, bytes]) -> tuple[str, ...] | None:
+    """Those that the header names; None where there is no header, none where nobody can be called what it says."""
+    if PODS_HEADER not in told:
+        return None
+    try:
+        names = [name.strip() for name in told[PODS_HEADER].decode().split(",")]
+    except UnicodeDecodeError:
+        return ()
+    pods = tuple(dict.fromkeys(name for name in names if name))
+    return pods if len(pods) <= PODS_MAX and all(len(name) <= TEXT_MAX for name in pods) else ()

@@ -38,6 +38,7 @@ from api.rest.lookup_request import LookupRequests
 from api.rest.openapi import openapi_document
 from api.rest.readying import Readying
 from api.rest.receipts import ReceiptRoutes
+from api.rest.recommending import RecommendRoute
 from api.rest.replicas import ReplicaRoutes
 from api.rest.reports import ReportRoutes
 from api.rest.request_ids import RequestIds
@@ -81,6 +82,7 @@ def create_app(
     pick = PickRoute(node, exchange, bodies, limits, readying, access)
     table: dict[str, dict[str, Door]] = {
         "/v1/lookup/batch": {"POST": Door("lookup", BatchRoute(node, exchange, requests, limits, readying).batch)},
+        "/v1/recommend": {"POST": Door("lookup", RecommendRoute(node, exchange, requests, readying).recommend)},
         "/v1/pick": {"POST": Door("lookup", pick.pick)},
         "/v1/pick/{path:path}": dict.fromkeys(METHODS, Door(None, pick.pick_and_let_pass)),
         "/v1/hash": {"POST": Door("lookup", HashRoute(node, exchange, requests, readying).hash)},

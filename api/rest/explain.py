@@ -46,6 +46,7 @@ NO_TEXT: Final[Mapping[str, str]] = {
 """What to do where text came instead of an array."""
 UNQUOTED: Final = "write it without quotation marks"
 TOKENS_FIELD: Final = "token_ids"
+UNKNOWN_FIELD: Final = "unknown field"
 
 _COMPOSED: Final = (inspect.StructType, inspect.ListType, inspect.DictType, inspect.UnionType)
 Finding = tuple[str, FieldIssue]
@@ -167,7 +168,7 @@ def _walk_struct(
             yield f"{key}.not_available", hints[key]
         else:
             name = _name(key)
-            yield "unknown_field", FieldIssue(_join(path, name), "unknown field", None, nearest(name, list(fields)))
+            yield "unknown_field", FieldIssue(_join(path, name), UNKNOWN_FIELD, None, nearest(name, list(fields)))
     for name, field in fields.items():
         if field.required and name not in value:
             yield (
@@ -191,7 +192,7 @@ def _hint(kind: inspect.Type, value: object, path: str) -> str | None:
         return None
     if path in NO_TEXT:
         return NO_TEXT[path]
-    whole = any(isinstance(_bare(member), inspect.IntType) for member in _members(kind))
+    whole = any(isinstance(_bare(member), inspect.IntType | inspect.FloatType) for member in _members(kind))
     return UNQUOTED if whole and not _takes_text(kind) and _DIGITS.fullmatch(value) else None
 
 
@@ -205,6 +206,7 @@ def _bare(kind: inspect.Type) -> inspect.Type:
 
 _SHAPES: Final[dict[type, type]] = {
     inspect.IntType: int,
+    inspect.FloatType: float,
     inspect.StrType: str,
     inspect.BoolType: bool,
     inspect.LiteralType: str,
@@ -217,6 +219,8 @@ _SHAPES: Final[dict[type, type]] = {
 
 
 def _same_shape(kind: inspect.Type, value: object) -> bool:
+    if type(kind) is inspect.FloatType and type(value) is int:
+        return True
     return type(value) is _SHAPES.get(type(kind))
 
 
@@ -224,8 +228,8 @@ def _scalar_fits(kind: inspect.Type, value: object) -> bool:
     if not _same_shape(kind, value):
         return False
     match kind:
-        case inspect.IntType():
-            return _in_range(kind, cast("int", value))
+        case inspect.IntType() | inspect.FloatType():
+            return _in_range(kind, cast("float", value))
         case inspect.StrType():
             return _within(kind, len(cast("str", value))) and (
                 kind.pattern is None or re.search(kind.pattern, cast("str", value)) is not None
@@ -238,7 +242,7 @@ def _scalar_fits(kind: inspect.Type, value: object) -> bool:
             return True
 
 
-def _in_range(kind: inspect.IntType, value: int) -> bool:
+def _in_range(kind: inspect.IntType | inspect.FloatType, value: float) -> bool:
     return (kind.ge is None or value >= kind.ge) and (kind.le is None or value <= kind.le)
 
 
@@ -257,8 +261,8 @@ def _rule(kind: inspect.Type, *, typed: bool) -> str:
             return " or ".join(_rule(m, typed=typed) for m in members if type(m) is not inspect.NoneType)
         case inspect.ListType(item_type=item) if typed and isinstance(_bare(item), inspect.IntType):
             return f"{_KINDS[inspect.ListType]} of whole numbers"
-        case inspect.IntType() if typed and (limits := _limits(kind)):
-            return f"{_KINDS[inspect.IntType]}, {limits}"
+        case inspect.IntType() | inspect.FloatType() if typed and (limits := _limits(kind)):
+            return f"{_KINDS[type(kind)]}, {limits}"
         case _:
             return _limits(kind) or _KINDS.get(type(kind), "another type")
 
@@ -266,8 +270,8 @@ def _rule(kind: inspect.Type, *, typed: bool) -> str:
 def _limits(kind: inspect.Type) -> str | None:
     """The rule of a type that has bounds."""
     match kind:
-        case inspect.IntType(ge=low, le=high) if low is not None or high is not None:
-            return f"{'' if low is None else low}..{'' if high is None else high}"
+        case inspect.IntType(ge=low, le=high) | inspect.FloatType(ge=low, le=high) if {low, high} != {None}:
+            return f"{'' if low is None else int(low)}..{'' if high is None else int(high)}"
         case inspect.StrType(min_length=low, max_length=high) if high is not None:
             return f"string of {low or 0}..{high} characters"
         case inspect.LiteralType(values=values):
@@ -280,6 +284,7 @@ def _limits(kind: inspect.Type) -> str | None:
 
 _KINDS: Final[dict[type, str]] = {
     inspect.IntType: "a whole number",
+    inspect.FloatType: "a number",
     inspect.StrType: "string",
     inspect.BoolType: "true or false",
     inspect.ListType: "array",

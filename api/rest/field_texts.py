@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from api.rest.recommend_texts import OPTION_TEXTS, RECOMMEND_TEXTS
 from api.rest.report_texts import RANK, REPORT_TEXTS
 from api.rest.value_texts import (
     ANSWER_STATES,
@@ -112,6 +113,8 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
         "timeout_ms": "Deadline for the tokens of a text; else without effect.",
     }
     | dict.fromkeys(("block_hashes", "prompt_tokens", "scheme"), "Not here: hashes are what is asked for."),
+    "RecommendBody": _LOOKUP | OPTION_TEXTS,
+    **RECOMMEND_TEXTS,
     "ExplainBody": _LOOKUP | _TARGET,
     "ExplainTarget": _TARGET,
     "ExplainAnswer": {

@@ -17,6 +17,7 @@ from api.rest.openapi_parts import (
     REF,
     Json,
     answers,
+    beside_lookup,
     header_parameter,
     operation,
     path_parameter,
@@ -28,11 +29,12 @@ from api.rest.openapi_parts import (
     request_body,
     without_null,
 )
+from api.rest.openapi_recommend import recommend_path, recommend_schemas
 from api.rest.openapi_reports import feedback_rules, report_paths, routed_forms
 from api.rest.prompt_text import ONLY_WITH_TEXT
 from indexer import happenings, model
 from indexer.explain import codes
-from schemas import explain, feedback, history, receipts, reports, rest
+from schemas import explain, feedback, history, receipts, recommend, reports, rest
 from schemas.lookup import LookupAnswer
 
 _GIVEN_TWICE: Final = (
@@ -56,10 +58,11 @@ _EXPLAIN: Final = (
 
 _PICK: Final = (
     "The body is a request for `/v1/completions` or `/v1/chat/completions` exactly as the client sent it; unknown keys "
-    "are ignored. 204 says: balance as you would without this service. That is the answer to whatever is not "
-    "understood, not known or not ready in time, and where nobody holds anything of the prompt and it was routed to "
-    "nobody of late; where it was, pods with `speculative_tokens` are named, with score 0. Below `/v1/pick/` (Envoy's "
-    "ext_authz with this as its path prefix) every method and path is answered so, and always with 200."
+    "are ignored. Pods are ranked as by `/v1/recommend`, engines for prefill alone left out; the first counts as sent "
+    "the request. Of whatever is not understood, not known or not ready in time the load decides. 204 says: balance as "
+    "you would without this service. That is the answer where nothing is known of loads and nobody holds anything of "
+    "the prompt, or is expected to. Below `/v1/pick/` (Envoy's ext_authz with this as its path prefix) every method "
+    "and path is answered so, and always with 200."
 )
 
 
@@ -77,6 +80,7 @@ ROOTS: Final = (
     rest.BatchBody,
     LookupAnswer,
     rest.HashAnswer,
+    recommend.RecommendAnswer,
     explain.ExplainAnswer,
     rest.SourceBody,
     rest.SourceSet,
@@ -137,7 +141,10 @@ def _schemas() -> Json:
     with_hashes["properties"] |= {"block_size": {"type": "integer"}}
     schemas["HashBody"] = _hash_body(body)
     schemas["RoutedBody"]["oneOf"] = routed_forms()
-    schemas["ExplainBody"] = _explain_body(body)
+    schemas["ExplainBody"] = beside_lookup(
+        body, explain.ExplainTarget, "ExplainBody", "Body of `POST /v1/explain`: a lookup's, and whom it is about."
+    )
+    schemas |= recommend_schemas(body)
     schemas["FeedbackBody"]["allOf"] = feedback_rules()
     schemas["BatchAnswer"] = _batch_answer()
     for name in ("PodExplanation", "Finding"):
@@ -202,15 +209,6 @@ def _hash_body(lookup_body: Json) -> Json:
     }
 
 
-def _explain_body(lookup_body: Json) -> Json:
-    _, schemas = msgspec.json.schema_components([explain.ExplainTarget], ref_template=REF + "{name}")
-    return lookup_body | {
-        "title": "ExplainBody",
-        "description": "Body of `POST /v1/explain`: a lookup's, and whom it is about.",
-        "properties": lookup_body["properties"] | schemas["ExplainTarget"]["properties"],
-    }
-
-
 def _paths() -> Json:
     rank = query_parameters(rest.RankFilter)
     pod = [path_parameter("pod", "A pod's name, percent-encoded (it may hold `:`, `/`, `[`, `]`).")]
@@ -269,6 +267,7 @@ def _paths() -> Json:
                 description=_GIVEN_TWICE,
             )
         },
+        **recommend_path(_GIVEN_TWICE),
         "/v1/explain": {
             "post": operation(
                 "explain",

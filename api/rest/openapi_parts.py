@@ -75,6 +75,13 @@ def prompt_body(schema: str) -> Json:
     return body
 
 
+def beside_lookup(lookup_body: Json, options: type[msgspec.Struct], title: str, description: str) -> Json:
+    """The schema of a body that has a lookup's fields and those options."""
+    _, schemas = msgspec.json.schema_components([options], ref_template=REF + "{name}")
+    properties = lookup_body["properties"] | schemas[options.__name__]["properties"]
+    return lookup_body | {"title": title, "description": description, "properties": properties}
+
+
 def prompt_headers() -> list[Json]:
     """Headers beside a prompt."""
     milliseconds = {"type": "integer", "minimum": 0, "maximum": HEADER_MS_MAX}
@@ -114,7 +121,7 @@ def query_parameters(kind: type[msgspec.Struct]) -> list[Json]:
 
 def _query_parameter(name: str, schema: Json, text: str) -> Json:
     parameter: Json = {"name": name, "in": "query", "required": False, "description": text}
-    as_json = schema.get("type") == "object" or "$ref" in schema.get("items", {})
+    as_json = schema.get("type") == "object" or "$ref" in schema or "$ref" in schema.get("items", {})
     return parameter | ({"content": {"application/json": {"schema": schema}}} if as_json else {"schema": schema})
 
 

@@ -76,7 +76,7 @@ def _scalar(shape: type, text: str) -> object:
         return int(text)
     if shape is inspect.BoolType:
         return _BOOLEANS.get(text.lower(), text)
-    if shape is inspect.DictType:
+    if shape in {inspect.DictType, inspect.StructType}:
         return _json(text)
     return text
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final, TypeVar
 
 from indexer.happenings import Cause, What
+from indexer.loads.known import LoadSource
 from indexer.model import AnswerState, Bound, Reason, SourceState
 from indexer.reports.causes import MismatchCause
 from schemas.rest import PartitionState, ReplicaState
@@ -56,6 +57,12 @@ ANSWER_STATES: Final[Mapping[AnswerState, str]] = {
     "exact": "every candidate is live with bound `exact`; take the order given",
     "degraded": "some are not; take the order given, or filter by `pods[].state`",
     "no_signal": "nothing is known; balance as if you had not asked",
+}
+LOAD_SOURCES: Final[Mapping[LoadSource, str]] = {
+    "request": "the question itself",
+    "metrics": "the engines' own metrics, and what was sent there since",
+    "receipts": "what was sent there in the last 30 s: by picks, and by reports of what was routed",
+    "none": "nobody: prefixes alone decide, and no pod gets more than twice its share of one prefix in 30 s",
 }
 PARTITION_STATES: Final[Mapping[PartitionState, str]] = {
     "waiting": "nothing of it is here: nobody owns it yet, another may still own it, or the store does not answer",

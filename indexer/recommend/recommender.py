@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 from xxhash import xxh3_64_intdigest
 
+from indexer.candidates import of_tenant
 from indexer.loads.nothing import NothingKnown
-from indexer.model import SourceId
+from indexer.model import DEFAULT_TENANT, SourceId
 from indexer.recommend.blend import BLEND, LOAD_FLOOR, BlendWeights
 from indexer.recommend.hot import HotPrefixes
 from indexer.recommend.named import Names
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from indexer.loads.known import Loads, LoadView
     from indexer.lookup import Lookup, Weighed
     from indexer.ports import Clock
+    from indexer.recommend.hot import Prefix
     from schemas.lookup import LookupQuery
     from schemas.recommend import GivenWeights, RecommendQuery, Strategy
 
@@ -59,13 +61,15 @@ class _Field:
     By place: the listed sources in their order, then the names in the question that nobody registered.
     """
 
-    def __init__(self, weighed: Weighed, loads: LoadView, weights: BlendWeights, session: str | None) -> None:
+    def __init__(self, weighed: Weighed, loads: LoadView, weights: BlendWeights, asked: RecommendQuery) -> None:
         self.weighed = weighed
         self.loads = loads
         self.weights = weights
         self.spreads = False
         """Whether it is counted who was recommended: nothing else is known of loads."""
         self.crowded: frozenset[SourceId] = frozenset()
+        self._tenant = asked.query.tenant or DEFAULT_TENANT
+        session = asked.session
         self._session = None if session is None else xxh3_64_intdigest(session.encode("utf-8", "surrogatepass"))
         candidates, prompt = weighed.scene.candidates, weighed.prompt
         self.ids = (*weighed.scene.standing.ids, *(SourceId(name, 0) for name in candidates.unknown_names))
@@ -83,11 +87,12 @@ class _Field:
         totals = {place: each.total for place, each in worth.items()}
         return _Ranked(best_first(totals, self._turns(places)), worth)
 
-    def deciding_prefix(self, places: Sequence[int]) -> int:
+    def deciding_prefix(self, places: Sequence[int]) -> Prefix:
         """What is matched of the prompt by whoever holds most; where nobody holds any, its beginning."""
         scores = self.weighed.scores
         best = max((place for place in places if place in self.held), key=lambda place: scores[place], default=None)
-        return self.weighed.prompt.seed if best is None else self.held[best].last_hash
+        decides = self.weighed.prompt.seed if best is None else self.held[best].last_hash
+        return self._tenant, self.weighed.scene.candidates.resolved.model, decides
 
     def matched(self, place: int) -> int:
         """Tokens of the prompt that it holds."""
@@ -166,10 +171,11 @@ class Recommender:
         weighed, now = self._weighed(asked), self._clock.now()
         names = Names(weighed.scene, self._registry, query.tenant)
         loads = names.loads(asked.loads) if asked.loads else self.loads.view(weighed.scene.standing.ids, now)
-        field = _Field(weighed, loads, self._weights(strategy, asked.weights), asked.session)
+        field = _Field(weighed, loads, self._weights(strategy, asked.weights), asked)
         field.spreads = loads.source == "none" and strategy != "prefix"
         picks, decode = self._ranked(field, query, {each for name in asked.exclude for each in names.meant(name)}, now)
-        self._note(asked, field, picks, now)
+        if field.spreads and picks.places:
+            self._hot.note(field.deciding_prefix(picks.places), field.ids[picks.places[0]], now)
         self.recommended(strategy, loads.source)
         return RecommendAnswer(
             request_id=query.request_id or "",
@@ -178,6 +184,12 @@ class Recommender:
             load=LoadsUsed(loads.source, None if loads.age_s is None else int(loads.age_s * 1000)),
             decode=None if decode is None else _shown(field, decode, asked),
         )
+
+    def sent(self, pod: str, dp_rank: int, request_id: str, tenant: str | None) -> None:
+        """A request goes there, and nobody else will say so. Of a pod that nobody registered nothing is kept."""
+        for source in of_tenant(self._registry, pod, tenant or DEFAULT_TENANT):
+            if source.descriptor.dp_rank == dp_rank:
+                self.loads.sent(source.descriptor.id, request_id, tenant, self._clock.now())
 
     def _weighed(self, asked: RecommendQuery) -> Weighed:
         """What the lookup knows. Of an unknown model nothing, but it may be another name of the only one."""
@@ -218,16 +230,6 @@ class Recommender:
             prefix = field.deciding_prefix(places)
             field.crowded = self._hot.crowded(prefix, len(places), self._ways.floor, now)
         return field.ranked(places, self._ways.floor)
-
-    def _note(self, asked: RecommendQuery, field: _Field, picks: _Ranked, now: float) -> None:
-        """Where it goes, as far as anybody will have told."""
-        if not picks.places:
-            return
-        first = picks.places[0]
-        if field.spreads:
-            self._hot.note(field.deciding_prefix(picks.places), field.ids[first], now)
-        if asked.sends and first < len(field.weighed.scene.candidates.listed):
-            self.loads.sent(field.ids[first], asked.query.request_id or "", asked.query.tenant, now)
 
     def _weights(self, strategy: Strategy, given: GivenWeights | None) -> BlendWeights:
         """As configured, but for what the question says; what the strategy leaves out counts nothing."""

@@ -72,6 +72,14 @@ HELD_HASH = 0x00F3C0DE00000001
 """The one block that every source of this double holds, under both hashes."""
 
 
+_ALONE = "10.0.0.1:8000"
+
+
+def _recommended(entry: PodEntry) -> tuple[str, int, float, float, int, str]:
+    expected = float(entry.speculative_tokens)
+    return (entry.pod, entry.dp_rank, entry.score, expected, entry.matched_tokens, entry.state)
+
+
 class FakeNode:
     def __init__(self) -> None:
         self.texts = TextMemo()
@@ -106,6 +114,8 @@ class FakeNode:
         self.explained: list[tuple[tuple[str, ...] | None, int | None]] = []
         """Pods and rank of each question why."""
         self.recommended: list[RecommendQuery] = []
+        self.decode: list[RecommendedPod] | None = None
+        self.sendings: list[tuple[str, int, str, str | None]] = []
         self.loads = LoadsUsed("none", None)
         """Of every recommendation."""
         self.histories: list[tuple[int | None, int, tuple[int, int, int] | None]] = []
@@ -151,27 +161,27 @@ class FakeNode:
         )
 
     def recommend(self, asked: RecommendQuery) -> RecommendAnswer:
-        """The entries in their order, or one; each is worth what it scores."""
+        """The entries in their order, or one that holds nothing; of a blind question nobody holds anything."""
         self._fail()
         self.queries.append(asked.query)
         self.recommended.append(asked)
-        entries = [("10.0.0.1:8000", 0, 0.0, 0.0, 0, "live")]
-        if self.entries:
-            entries = [
-                (each.pod, each.dp_rank, each.score, float(each.speculative_tokens), each.matched_tokens, each.state)
-                for each in self.entries
-            ]
+        load = 0.0 if self.loads.source == "none" else 0.25
+        picks: list[RecommendedPod] = []
+        for pod, rank, *held, state in [_recommended(each) for each in self.entries] or [
+            (_ALONE, 0, 0.0, 0.0, 0, "live")
+        ]:
+            score, expected, matched = (0.0, 0.0, 0) if asked.blind else held
+            terms = PickTerms(score, load, expected, 0.0)
+            plain = RecommendedPod(pod, rank, score + load + expected, terms)
+            detailed = DetailedPod(pod, rank, plain.total, terms, score, int(matched), state)
+            picks.append(detailed if asked.detailed else plain)
+        state = "no_signal" if asked.blind else "exact"
         return RecommendAnswer(
-            request_id=asked.query.request_id or "",
-            state="exact",
-            picks=[
-                DetailedPod(pod, rank, score + expected, PickTerms(score, 0.0, expected, 0.0), score, matched, state)
-                if asked.detailed
-                else RecommendedPod(pod, rank, score + expected, PickTerms(score, 0.0, expected, 0.0))
-                for pod, rank, score, expected, matched, state in entries
-            ],
-            load=self.loads,
+            request_id=asked.query.request_id or "", state=state, picks=picks, load=self.loads, decode=self.decode
         )
+
+    def note_sent(self, pod: str, dp_rank: int, request_id: str, tenant: str | None) -> None:
+        self.sendings.append((pod, dp_rank, request_id, tenant))
 
     def holdings(self, query: LookupQuery) -> Holdings:
         """Of everything that has at least one token or hash: what `held` says."""

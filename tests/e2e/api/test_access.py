@@ -242,7 +242,7 @@ def _asked(node: FakeNode) -> Any:  # noqa: ANN401 - a tenant, or none
     return node.queries[-1].tenant
 
 
-@pytest.mark.parametrize("path", ["/v1/lookup", "/v1/hash", "/v1/explain"])
+@pytest.mark.parametrize("path", ["/v1/lookup", "/v1/hash", "/v1/explain", "/v1/recommend"])
 def test_who_is_bound_to_a_tenant_asks_about_it(tmp_path: Path, path: str) -> None:
     """It may leave it out, or name it; another is 403. Who is not bound names any."""
     node = FakeNode()

@@ -30,6 +30,7 @@ PATHS = (
     "/v1/lookup/batch",
     "/v1/hash",
     "/v1/explain",
+    "/v1/recommend",
     "/v1/pick",
     "/v1/pick/v1/completions",
     "/v1/sources",

@@ -251,6 +251,7 @@ def _told_over_rest(caller: Caller) -> Iterator[tuple[str, bytes]]:
     for question in questions:
         yield f"lookup {question}", _ok(caller.rest("POST", "/v1/lookup", question))
         yield f"explain {question}", _ok(caller.rest("POST", "/v1/explain", question))
+        yield f"recommend {question}", _ok(caller.rest("POST", "/v1/recommend", question))
     yield "batch", _ok(caller.rest("POST", "/v1/lookup/batch", {"items": questions}))
     for path in ("/v1/partitions", "/v1/config"):
         refused = caller.rest("GET", path)
@@ -348,6 +349,11 @@ def _assert_not_there(caller: Caller) -> None:
         same("POST", f"/v1/sources/{name}/clear")
         same("POST", "/v1/lookup", {"token_ids": SHARED, "pods": [name]})
         same("POST", "/v1/explain", {"token_ids": SHARED, "pod": name})
+        same(
+            "POST",
+            "/v1/recommend",
+            {"token_ids": SHARED, "pods": [name, *_pods(mark)], "loads": {name: {"running": 1}}},
+        )
         same("POST", "/v1/lookup", {"token_ids": SHARED, "model": MODEL, "pods": [name, *_pods(mark)]})
         same("POST", "/v1/lookup", {"token_ids": SHARED, "min_sequence": {name: 0}, "timeout_ms": 1})
         same("POST", "/v1/pick", {"model": MODEL, "prompt": TEXT}, x_kvindexer_pods=name)

@@ -340,14 +340,17 @@ def test_engines_of_both_roles_stand_in_both_lists() -> None:
 # -- what follows ------------------------------------------------------------------------------------------------------
 
 
-def test_who_says_that_it_sends_is_believed() -> None:
-    """A receipt for the first pick that is registered; without it none."""
-    asked = Asked(fleet(4, 0))
-    asked.ask(TOKENS, request_id="r-1", tenant="default", how={"sends": True})
-    asked.ask(TOKENS, request_id="r-2")
-    asked.ask(TOKENS, request_id="r-3", pods=("x",), how={"sends": True})
+def test_what_is_sent_counts_to_the_load() -> None:
+    """Of the pod that goes by that name, and of the rank; of whom nobody registered nothing is kept."""
+    core = Core()
+    for rank in range(2):
+        core.engine("a", dp_rank=rank, aliases=("A-1",))
+    asked = Asked(core)
+    asked.recommender.sent("a-1", 1, "r-1", None)
+    asked.recommender.sent("x", 0, "r-2", None)
+    asked.recommender.sent("a", 0, "r-3", "another")
 
-    assert [(SourceId("a", 0), "r-1", "default")] == asked.loads.sendings
+    assert [(SourceId("a", 1), "r-1", None)] == asked.loads.sendings
 
 
 def test_what_a_lookup_refuses_is_refused() -> None:

@@ -18,6 +18,7 @@ from api.rest.value_texts import (
     BOUNDS,
     CAUSES,
     HAPPENINGS,
+    LOAD_SOURCES,
     MISMATCHES,
     PARTITION_STATES,
     REASONS,
@@ -25,6 +26,7 @@ from api.rest.value_texts import (
 )
 from indexer.explain.codes import CODES, Code
 from indexer.happenings import Cause, What
+from indexer.loads.known import LoadSource
 from indexer.model import AnswerState, Bound, Reason, SourceState
 from indexer.reports.causes import MismatchCause
 from tests.support.fake_node import FakeNode
@@ -140,6 +142,7 @@ def test_every_field_and_parameter_is_described() -> None:
         "StalenessFilters",
         "ConsistencyFilters",
         "ExplainTarget",
+        "RecommendOptions",
     }
     parameters = [parameter for _, _, operation in _operations() for parameter in operation.get("parameters", [])]
     assert len(parameters) > 20
@@ -157,6 +160,7 @@ def test_every_field_and_parameter_is_described() -> None:
         (CAUSES, Cause),
         (MISMATCHES, MismatchCause),
         (CODES, Code),
+        (LOAD_SOURCES, LoadSource),
     ],
 )
 def test_every_value_has_a_line(texts: dict[str, str], values: object) -> None:
@@ -177,6 +181,7 @@ def test_every_value_has_a_line(texts: dict[str, str], values: object) -> None:
         ("HistoryItem", "cause", CAUSES),
         ("ConsistencyFigures", "causes", MISMATCHES),
         ("PodExplanation", "code", CODES),
+        ("LoadsUsed", "source", LOAD_SOURCES),
     ],
 )
 def test_closed_lists_are_explained_where_they_stand(schema: str, field: str, texts: dict[str, str]) -> None:

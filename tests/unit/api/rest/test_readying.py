@@ -62,6 +62,7 @@ _DOORS = {
     "/v1/lookup/batch": {"items": [{"prompt": "t"}]},
     "/v1/hash": {"prompt": "t", "block_size": 1},
     "/v1/explain": {"prompt": "t", "pod": "a"},
+    "/v1/recommend": {"prompt": "t", "strategy": "load"},
     "/v1/pick": {"prompt": "t"},
     "/lookup": {"prompt": "t"},
 }
