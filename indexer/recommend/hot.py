@@ -11,12 +11,9 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from indexer.model import SourceId
-
-Prefix = tuple[str, str | None, int]
-"""Of which tenant, of which model, and the hash of what decides."""
 
 WINDOW_S: Final = 30.0
 SHARES: Final = 2
@@ -34,13 +31,13 @@ class HotPrefixes:
     def __init__(self, reached: Callable[[str], None], kept_max: int = KEPT_MAX) -> None:
         self._reached = reached
         self._kept_max = kept_max
-        self._lately: deque[tuple[float, Prefix, SourceId]] = deque()
-        self._counts: dict[Prefix, Counter[SourceId]] = {}
+        self._lately: deque[tuple[float, Hashable, SourceId]] = deque()
+        self._counts: dict[Hashable, Counter[SourceId]] = {}
 
     def __len__(self) -> int:
         return len(self._lately)
 
-    def note(self, prefix: Prefix, pod: SourceId, now: float) -> None:
+    def note(self, prefix: Hashable, pod: SourceId, now: float) -> None:
         """A prompt whose place that prefix decides goes there."""
         self._forget(now)
         if len(self._lately) >= self._kept_max:
@@ -49,7 +46,7 @@ class HotPrefixes:
         self._lately.append((now, prefix, pod))
         self._counts.setdefault(prefix, Counter())[pod] += 1
 
-    def crowded(self, prefix: Prefix, candidates: int, at_least: float, now: float) -> frozenset[SourceId]:
+    def crowded(self, prefix: Hashable, candidates: int, at_least: float, now: float) -> frozenset[SourceId]:
         """Who got more than `SHARES` times an even share of the prefix's requests, and more than `at_least`."""
         self._forget(now)
         counts = self._counts.get(prefix)

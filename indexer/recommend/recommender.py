@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from indexer.loads.known import Loads, LoadView
     from indexer.lookup import Lookup, Weighed
     from indexer.ports import Clock
-    from indexer.recommend.hot import Prefix
     from schemas.lookup import LookupQuery
     from schemas.recommend import GivenWeights, RecommendQuery, Strategy
 
@@ -87,8 +86,11 @@ class _Field:
         totals = {place: each.total for place, each in worth.items()}
         return _Ranked(best_first(totals, self._turns(places)), worth)
 
-    def deciding_prefix(self, places: Sequence[int]) -> Prefix:
-        """What is matched of the prompt by whoever holds most; where nobody holds any, its beginning."""
+    def deciding_prefix(self, places: Sequence[int]) -> tuple[str, str | None, int]:
+        """What is matched of the prompt by whoever holds most; where nobody holds any, its beginning.
+
+        With whose it is, tenant and model.
+        """
         scores = self.weighed.scores
         best = max((place for place in places if place in self.held), key=lambda place: scores[place], default=None)
         decides = self.weighed.prompt.seed if best is None else self.held[best].last_hash
