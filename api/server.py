@@ -65,6 +65,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     port: int | None = 8080
     uds: str | None = None
     uds_anonymous: bool = False
+    slim: bool = False
+    """For a process that is to take little memory (api/rest/app.py)."""
     grpc_port: int | None = None
     epp_port: int | None = None
     drain_s: float = 5.0
@@ -97,7 +99,7 @@ async def serve(
     readying = Readying(node, settings.limits, stopping)
 
     def application(gates: Gates) -> Front:
-        return create_app(node, settings.limits, stopping=stopping, gates=gates, readying=readying)
+        return create_app(node, settings.limits, stopping=stopping, gates=gates, readying=readying, slim=settings.slim)
 
     tls = listening_context(settings.tls, lambda usable: node.count_reload("tls", usable=usable))
     async with contextlib.AsyncExitStack() as stack:

@@ -5,21 +5,19 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, NamedTuple
 
-from indexer.otlp.collector import Collector
-from indexer.otlp.metric_sending import MetricSending
-from indexer.otlp.metric_writing import MetricWriting
-from indexer.otlp.sending import Sending
-from indexer.tracing import SCOPE, Tracing
-
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterator, Mapping
 
     from indexer.index.registry import Registry
+    from indexer.otlp.metric_sending import MetricSending
+    from indexer.otlp.metric_writing import MetricWriting
+    from indexer.otlp.sending import Sending
     from indexer.ports import Clock
     from indexer.settings.sections import Telemetry as Wanted
     from indexer.source_log import SourceLog
     from indexer.telemetry import Telemetry
+    from indexer.tracing import Tracing
 
 
 class Measured(NamedTuple):
@@ -45,10 +43,21 @@ class Exporting:
         self.tracing: Tracing | None = None
         self._measured = measured
         self._senders: dict[str, Sending | MetricSending] = {}
-        if wanted.otlp_endpoint is None:
-            return
-        collector = Collector(wanted.otlp_endpoint, wanted.otlp_headers)
-        telemetry, say = measured.telemetry, measured.log.say
+        if wanted.otlp_endpoint is not None:
+            self._prepare(wanted, wanted.otlp_endpoint, clock, about, chance)
+
+    def _prepare(
+        self, wanted: Wanted, endpoint: str, clock: Clock, about: Mapping[str, str], chance: random.Random
+    ) -> None:
+        """What it takes is loaded only where there is a collector: 8 MB."""
+        from indexer.otlp.collector import Collector  # noqa: PLC0415 - as said above, and all below
+        from indexer.otlp.metric_sending import MetricSending  # noqa: PLC0415
+        from indexer.otlp.metric_writing import MetricWriting  # noqa: PLC0415
+        from indexer.otlp.sending import Sending  # noqa: PLC0415
+        from indexer.tracing import SCOPE, Tracing  # noqa: PLC0415
+
+        collector = Collector(endpoint, wanted.otlp_headers)
+        telemetry, say = self._measured.telemetry, self._measured.log.say
         spans = Sending(collector, clock, telemetry.spans, reached=telemetry.limit_reached, say=say)
         quick = random.Random(chance.getrandbits(128))  # noqa: S311 - ids of traces are no secret, and each lookup draws
         self.tracing = Tracing(spans, clock, quick, ratio=wanted.trace_ratio, about=dict(about))

@@ -9,20 +9,26 @@ from __future__ import annotations
 
 import os
 import socket
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Final
 
-import httpx
-
 if TYPE_CHECKING:
+    from http.cookiejar import CookieJar
+
+    import httpx
     from httpx import Response
 
-_LIMITS: Final = httpx.Limits(max_connections=100, max_keepalive_connections=20)
-"""Of connections, where nobody says otherwise."""
+CONNECTIONS_MAX: Final = 100
+KEPT_MAX: Final = 20
+"""Where nobody says otherwise."""
 
 
-def client(timeout_s: float | None, limits: httpx.Limits = _LIMITS) -> httpx.AsyncClient:
+def client(
+    timeout_s: float | None, connections_max: int = CONNECTIONS_MAX, kept_max: int = KEPT_MAX
+) -> httpx.AsyncClient:
     """One for an event loop. `timeout_s` None: each request has its own."""
+    import httpx  # noqa: PLC0415 - 3 MB, only where somebody is asked
+
+    limits = httpx.Limits(max_connections=connections_max, max_keepalive_connections=kept_max)
     return httpx.AsyncClient(
         trust_env=False,
         follow_redirects=False,
@@ -32,6 +38,11 @@ def client(timeout_s: float | None, limits: httpx.Limits = _LIMITS) -> httpx.Asy
         timeout=timeout_s,
         limits=limits,
     )
+
+
+def load() -> None:
+    """Load what the first client needs now, at the start: it takes longer than a caller's deadline may be."""
+    import httpx  # noqa: F401, PLC0415 - as above
 
 
 class TooLong(Exception):
@@ -51,6 +62,8 @@ async def body_of(response: Response, bytes_max: int) -> bytes:
 
 
 def _no_cookies() -> CookieJar:
+    from http.cookiejar import CookieJar, DefaultCookiePolicy  # noqa: PLC0415 - as above
+
     return CookieJar(DefaultCookiePolicy(allowed_domains=()))
 
 
@@ -59,8 +72,17 @@ async def _stay_here(response: Response) -> None:
     response.headers.pop("location", None)
 
 
+def failures() -> tuple[type[Exception], ...]:
+    """What a request of such a client raises where nobody is reached, or speaks HTTP: for an `except` clause."""
+    import httpx  # noqa: PLC0415 - as above
+
+    return TimeoutError, httpx.HTTPError, httpx.InvalidURL, UnicodeError
+
+
 def why_not_reached(error: Exception) -> str:
     """What went wrong between here and a server, in words of ours."""
+    import httpx  # noqa: PLC0415 - as above
+
     if isinstance(error, TimeoutError | httpx.TimeoutException):
         return "no answer in time"
     if isinstance(error, httpx.ConnectError):

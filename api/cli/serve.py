@@ -147,6 +147,7 @@ def server_settings(settings: Settings) -> ServerSettings:
         host=server.host,
         port=server.port,
         uds=server.uds,
+        slim="collect" not in server.roles,
         uds_anonymous=settings.auth.uds == "anonymous",
         grpc_port=server.grpc_port,
         epp_port=server.epp_port if "epp" in server.roles else None,

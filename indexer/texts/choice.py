@@ -10,7 +10,6 @@ from indexer.errors import SettingsError
 from indexer.ports import Clock
 from indexer.settings.sections import Models, TokenizerEntry
 from indexer.texts.engines import EngineTokenizer
-from indexer.texts.files import read_tokenizer
 from indexer.texts.local import LocalTokenizer
 
 ENGINE: Final = "engine"
@@ -54,6 +53,8 @@ def read_tokenizers(models: Models, clock: Clock) -> Tokenizers:
     read: dict[tuple[str, str | None], LocalTokenizer] = {}
 
     def local(key: str, file: str, template: str | None) -> LocalTokenizer:
+        from indexer.texts.files import read_tokenizer  # noqa: PLC0415 - 5 MB, only where a file is named
+
         if (file, template) not in read:
             read[file, template] = read_tokenizer(key, file, template, clock)
         return read[file, template]

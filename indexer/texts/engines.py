@@ -11,17 +11,19 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from http import HTTPStatus
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-import httpx
 import msgspec
 
 from indexer.errors import BadRequestError, FieldIssue
-from indexer.http_clients import TooLong, body_of, client, why_not_reached
+from indexer.http_clients import TooLong, body_of, client, failures, load, why_not_reached
 from indexer.ports import Clock
 from indexer.texts.health import Health
 from indexer.texts.local import TextLimits, image_of, too_many_tokens
 from schemas.lookup import TextPrompt
+
+if TYPE_CHECKING:
+    import httpx
 
 TRIES: Final = 2
 CONNECTIONS_MAX: Final = 64
@@ -101,6 +103,7 @@ class EngineTokenizer:
     source: Literal["engine"] = "engine"
 
     def __init__(self, url: str | None = None) -> None:
+        load()
         self.url = url
 
 
@@ -142,8 +145,7 @@ class Engines:
 
     def prepare(self) -> httpx.AsyncClient:
         """Make ready to ask, which reads certificates: some 20 ms that no question should wait for."""
-        bounds = httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX)
-        self._client = client(None, bounds)  # each question has its own patience
+        self._client = client(None, CONNECTIONS_MAX, CONNECTIONS_MAX)  # each question has its own patience
         return self._client
 
     async def close(self) -> None:
@@ -171,7 +173,7 @@ class Engines:
             async with turn:
                 status, content = await self._exchange(f"{url}/tokenize", body, limits)
             answer = None if status in _REFUSALS else _read(status, content)
-        except (TimeoutError, httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
+        except failures() as error:
             self._failed(url, rest, why_not_reached(error))
             return None
         except TooLong:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Literal, NamedTuple
-
-from tokenizers import Tokenizer
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from indexer.errors import BadRequestError, FieldIssue
-from indexer.texts.template import ChatTemplate, OutOfTime
+from indexer.texts.late import OutOfTime
 from schemas.lookup import TextPrompt
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from indexer.texts.template import ChatTemplate
 
 # The threads are ours and bounded; read by the library at each call.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

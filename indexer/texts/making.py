@@ -25,8 +25,8 @@ from indexer.ports import Clock
 from indexer.texts.choice import Chosen
 from indexer.texts.engines import Engines, EnginesFailed, EnginesLate, Patience
 from indexer.texts.health import Health
+from indexer.texts.late import OutOfTime
 from indexer.texts.local import LocalTokenizer, TextLimits
-from indexer.texts.template import OutOfTime
 from schemas.lookup import TextPrompt
 
 WAITING_BYTES_MAX: Final = 64 * 2**20

@@ -24,14 +24,11 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from indexer.errors import BadRequestError, FieldIssue
 from indexer.ports import Clock
 from indexer.texts.chat import Json, prepared, prepared_tools
+from indexer.texts.late import OutOfTime
 
 REPEATED_MAX: Final = 100_000
 """Of what `*` makes of a string or a list in a template, in items; as the sandbox bounds `range`."""
 _DATES: Final = "strftime_now"
-
-
-class OutOfTime(Exception):
-    """Nobody waits for this text any more."""
 
 
 class _Refused(jinja2.TemplateError):

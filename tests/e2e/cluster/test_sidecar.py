@@ -98,6 +98,14 @@ def test_it_listens_on_its_socket_alone(beside: Beside) -> None:
     assert not [row for row in rows if row[3] == LISTENS and f"socket:[{row[9]}]" in held]
 
 
+def test_what_it_never_needs_is_not_loaded(beside: Beside) -> None:
+    """A gateway has many sidecars: gRPC, tokenizers and what checks bodies for FastAPI take 40 MB in each."""
+    mapped = Path(f"/proc/{beside.sidecar.pid}/maps").read_text()
+
+    assert "libpython" in mapped or "python3" in mapped
+    assert not [name for name in ("cygrpc", "tokenizers", "_pydantic_core") if name in mapped]
+
+
 def test_only_the_chosen_model_is_known(beside: Beside) -> None:
     """Of the other it is known that it is followed elsewhere, and of a third that nobody has it."""
     client = beside.sidecar.client
