@@ -490,6 +490,17 @@ _ENGINES: Final[dict[str, Check]] = {
             "unknown": Says("the engine's metrics do not say", "look at its command line and log"),
         },
     ),
+    "engine.load": Check(
+        "engines",
+        "the engine's metrics can be read, and tell how busy it is",
+        {
+            "warning": Says(
+                "recommendations know only what was routed to it of late, as far as callers report that",
+                "is /metrics open to this machine? SGLang tells with --enable-metrics, TensorRT-LLM with "
+                "return_perf_metrics; behind Triton `address` has to be that of its metrics",
+            ),
+        },
+    ),
     "engine.block_size": Check(
         "engines",
         "the engine's block size is that of its events",

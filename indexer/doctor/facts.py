@@ -108,6 +108,8 @@ class EngineHttp(msgspec.Struct, kw_only=True):
     block_size: int | None = None
     num_gpu_blocks: int | None = None
     prefix_caching: bool | None = None
+    load: tuple[float, float] | None = None
+    """Requests that it works on, and that wait."""
     models: tuple[str, ...] | None = None
     events: EventsConfig | None = None
 

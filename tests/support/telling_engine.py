@@ -8,6 +8,8 @@ import json
 import threading
 from typing import TYPE_CHECKING, Final
 
+from tests.support.busy_engine import load_text
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -25,7 +27,7 @@ def tells(
     """As a vLLM answers: metrics, version and models; and its own word on its events, replay included."""
     events = {"0": {"enable_kv_cache_events": True, "replay_endpoint": "tcp://*:6557", "buffer_steps": 10_000}}
     return {
-        "/metrics": METRICS.format(block_size, caching, blocks).encode(),
+        "/metrics": (METRICS.format(block_size, caching, blocks) + load_text(3, 1)).encode(),
         "/version": json.dumps({"version": version}).encode(),
         "/v1/models": json.dumps({"object": "list", "data": [{"id": model, "object": "model"}]}).encode(),
         "/kv_event_sources": json.dumps(events).encode(),

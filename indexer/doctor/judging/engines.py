@@ -31,10 +31,18 @@ def judge_engine(engine: Engine, http: EngineHttp | None, heard: Heard | None) -
         yield found("engine.prefix_caching", "unknown", "", name)
     else:
         yield found_if(not http.prefix_caching, "engine.prefix_caching", "problem", "", name)
+    yield _load(engine, http)
     yield _block_size(engine, http, heard)
     yield _capacity(engine, http)
     yield _model(engine, http)
     yield _events(engine, http)
+
+
+def _load(engine: Engine, http: EngineHttp) -> Finding:
+    if http.load is None:
+        return found("engine.load", "warning", f"{engine.address}: no requests running or waiting", engine.name)
+    running, waiting = http.load
+    return found("engine.load", "ok", f"{running:g} requests running, {waiting:g} waiting", engine.name)
 
 
 def _version(engine: Engine, http: EngineHttp) -> Finding:

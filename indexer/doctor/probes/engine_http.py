@@ -16,6 +16,7 @@ import msgspec
 from indexer.doctor.cache_config import cache_config
 from indexer.doctor.facts import EngineHttp, EventsConfig
 from indexer.http_clients import TooLong, body_of, client
+from indexer.loads.engine_metrics import read_loads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,9 +84,18 @@ async def _ask(http: httpx.AsyncClient, whom: Asked) -> EngineHttp:
         block_size=said.block_size,
         num_gpu_blocks=said.num_gpu_blocks,
         prefix_caching=said.prefix_caching,
+        load=await _load(asking, metrics, whom.dp_rank),
         models=_models(await asking.json("/v1/models")),
         events=_events(await asking.json("/kv_event_sources"), whom.dp_rank),
     )
+
+
+async def _load(asking: _Asking, metrics: bytes | None, dp_rank: int) -> tuple[float, float] | None:
+    """Of its metrics, wherever it has them."""
+    load = read_loads(metrics or b"").of(dp_rank)
+    if load is None:  # TensorRT-LLM's are there
+        load = read_loads(await asking.text("/prometheus/metrics") or b"").of(dp_rank)
+    return None if load is None else (load.running, load.waiting)
 
 
 class _Asking:
@@ -99,6 +109,13 @@ class _Asking:
             content = await self.get(path)
             return None if content is None else msgspec.json.decode(content)
         except (_NoAnswer, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+
+    async def text(self, path: str) -> bytes | None:
+        """The same as it was sent."""
+        try:
+            return await self.get(path)
+        except _NoAnswer:
             return None
 
     async def get(self, path: str) -> bytes | None:

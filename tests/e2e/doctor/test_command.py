@@ -122,6 +122,7 @@ def test_a_running_service_and_all_that_it_names(place: Place) -> None:
         "replay.reach": "ok",
         "engine.reachable": "ok",
         "engine.prefix_caching": "ok",
+        "engine.load": "ok",
         "engine.block_size": "ok",
         "engine.capacity": "ok",
         "engine.model": "ok",

@@ -246,6 +246,7 @@ def test_what_an_engine_tells_of_itself() -> None:
         whole.prefix_caching,
         whole.models,
     )
+    assert (3.0, 1.0) == whole.load
     assert whole.events is not None
     assert (True, "tcp://*:6557", 10_000) == (
         whole.events.enabled,
@@ -253,6 +254,10 @@ def test_what_an_engine_tells_of_itself() -> None:
         whole.events.buffer_steps,
     )
     assert (None, None, None, None, None) == (bare.trouble, bare.version, bare.prefix_caching, bare.models, bare.events)
+    assert bare.load is None
+    text = b"trtllm_num_requests_running 2\ntrtllm_num_requests_waiting 5\n"
+    with telling({"/metrics": b'[{"iter": 1}]', "/prometheus/metrics": text}) as address:
+        assert (2.0, 5.0) == asked(address).load
 
 
 @pytest.mark.parametrize(

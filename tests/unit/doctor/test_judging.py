@@ -67,6 +67,7 @@ HTTP: Final = EngineHttp(
     block_size=16,
     num_gpu_blocks=500,
     prefix_caching=True,
+    load=(3.0, 1.0),
     models=("m",),
     events=EventsConfig(enabled=True, replay_endpoint="tcp://*:6557", buffer_steps=10_000),
 )
@@ -227,6 +228,7 @@ MADE: Final[tuple[Made, ...]] = (
     ("engine.version", "unknown", partial(http, version=None)),
     ("engine.prefix_caching", "problem", partial(http, prefix_caching=False)),
     ("engine.prefix_caching", "unknown", partial(http, prefix_caching=None)),
+    ("engine.load", "warning", partial(http, load=None)),
     ("engine.block_size", "warning", partial(http, block_size=32)),
     ("engine.block_size", "unknown", partial(http, block_size=None)),
     ("engine.capacity", "warning", partial(http, num_gpu_blocks=501)),
