@@ -32,7 +32,7 @@ import logging
 import random
 import ssl
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -66,9 +66,7 @@ REPORTS_MAX = 1_000
 KEPT_S = 1.0
 """How long an answer is used for a request that waits for a replica; then it is asked anew."""
 RANKS_MAX = 4
-"""Groups of replicas that are tried before all of them: Serve asks each that seems full for its queue."""
-TOTAL_DIGITS = 9
-"""Totals that differ behind these are equal: they are sums, and how one is rounded on the way says nothing."""
+"""Replicas that are tried before all of them at once: Serve asks each that seems full for its queue."""
 REST_AFTER = 3
 REST_S = 0.5
 REST_MAX_S = 5.0
@@ -90,6 +88,7 @@ _BESIDE_TEXT = (
     "add_special_tokens",
 )
 """Fields of a request that stand beside its prompt and say what tokens it comes to, or whose blocks are its own."""
+_ASKED_ALWAYS = {"group": "pod", "limit": RANKS_MAX}
 _JSON = "application/json"
 
 
@@ -147,12 +146,12 @@ def _json(value: object) -> bytes:
 
 
 class Ranked(NamedTuple):
-    """Names in groups, the best first, equals together; none where the index had no say.
+    """Names, the best first; none where the index had no say.
 
     `request_id`: of the answer, under which it is told where the request went.
     """
 
-    groups: list[list[str]]
+    names: list[str]
     request_id: str | None = None
 
 
@@ -168,32 +167,20 @@ class _Failed(Exception):
         self.retry_after_s = retry_after_s
 
 
+_NO_HTTP = "what answers there speaks no HTTP"
 _NOT_OURS = "the answer is none of this question: is this kvindexer?"
 
 
-def _ranked(raw: Any) -> tuple[Ranked, str | None]:  # noqa: ANN401  # checked here
-    """The order that an answer gives, and why it gives none, where it says so."""
-    if not isinstance(raw, dict) or not isinstance(raw.get("pods"), list) or not isinstance(raw.get("state"), str):
+def _ranked(raw: Any) -> tuple[Ranked, bool]:  # noqa: ANN401  # checked here
+    """The order that an answer gives, and whether it rests on anything."""
+    if not isinstance(raw, dict) or not isinstance(raw.get("picks"), list) or not isinstance(raw.get("state"), str):
         raise _Failed(_NOT_OURS)
-    totals: dict[str, float] = {}
-    for entry in raw["pods"]:
-        if not isinstance(entry, dict) or not isinstance(entry.get("pod"), str):
-            raise _Failed(_NOT_OURS)
-        total = entry.get("score")
-        if not isinstance(total, (int, float)):
-            raise _Failed(_NOT_OURS)
-        if total > 0:
-            totals.setdefault(entry["pod"], round(total, TOTAL_DIGITS))
+    names: list[Any] = [pick.get("pod") if isinstance(pick, dict) else None for pick in raw["picks"]]
     request_id = raw.get("request_id")
-    ranked = Ranked(_grouped(totals), request_id if isinstance(request_id, str) else None)
-    return ranked, str(raw.get("reason"))[:40] if raw["state"] == "no_signal" else None
-
-
-def _grouped(totals: Mapping[str, float]) -> list[list[str]]:
-    groups: dict[float, list[str]] = {}
-    for name, total in totals.items():
-        groups.setdefault(total, []).append(name)
-    return [groups[total] for total in sorted(groups, reverse=True)]
+    if not all(isinstance(name, str) for name in names) or not isinstance(request_id, str):
+        raise _Failed(_NOT_OURS)
+    known = raw["state"] != "no_signal"
+    return Ranked(list(dict.fromkeys(names)) if known else [], request_id), known
 
 
 # --- when to leave the index alone -----------------------------------------------------------------------------------
@@ -303,12 +290,13 @@ class _Link:
         self.is_fresh = False
         first, *lines = head.decode("latin-1").split("\r\n")
         version, _, rest = first.partition(" ")
-        if not version.startswith("HTTP/1.") or not rest[:3].isdigit():
-            raise _Failed("what answers there speaks no HTTP")
+        if not version.startswith("HTTP/1."):
+            raise _Failed(_NO_HTTP)
+        status = _length(rest[:3], 10)
         fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         content = await self._content(fields)
         self.is_whole = version == "HTTP/1.1" and fields.get("connection", "").lower() != "close"
-        return int(rest[:3]), fields, content
+        return status, fields, content
 
     async def _content(self, fields: Mapping[str, str]) -> bytes:
         if fields.get("transfer-encoding", "").lower() == "chunked":
@@ -317,7 +305,7 @@ class _Link:
 
     async def _chunks(self) -> bytes:
         parts, size = [], 0
-        while length := _length((await self._reader.readuntil(b"\r\n")).partition(b";")[0].strip().decode(), 16):
+        while length := _length((await self._reader.readuntil(b"\r\n")).partition(b";")[0].decode("latin-1"), 16):
             size += length
             _length(str(size), 10)
             parts.append(await self._reader.readexactly(length))
@@ -332,7 +320,7 @@ def _length(text: str, base: int) -> int:
     try:
         length = int(text, base)
     except ValueError:
-        raise _Failed("what answers there speaks no HTTP") from None
+        raise _Failed(_NO_HTTP) from None
     if not 0 <= length <= ANSWER_BYTES_MAX:
         raise _Failed("an answer that is too long: is this kvindexer?")
     return length
@@ -498,7 +486,7 @@ class Index:
             self.counts["rested"] += 1
             return NOTHING
         try:
-            ranked, reason = _ranked(await self._answer("/v1/lookup", question, self._timeout_s))
+            ranked, known = _ranked(await self._answer("/v1/recommend", question, self._timeout_s))
         except _LATE:
             self._failed(asked_at, _Failed("no answer in time"), "late")
         except _Failed as failed:
@@ -507,9 +495,9 @@ class Index:
             self._failed(asked_at, _Failed(f"no JSON of a request: {type(error).__name__}", its_own=False), "failed")
         else:
             self._succeeded()
-            self.counts["unknown" if reason else "ranked"] += 1
-            if reason:
-                self.say(f"kvindexer at {self._url} knows nothing of a prompt: {reason}")
+            self.counts["ranked" if known else "unknown"] += 1
+            if not known:
+                self.say(f"kvindexer at {self._url} knows nothing of these replicas: are names and model right?")
             return ranked
         return NOTHING
 
@@ -620,6 +608,11 @@ _KEPT = "kvindexer_kept"
 """The attribute of a pending request that holds it: ids of requests are shared by calls that depend on each other."""
 
 
+def _session(pending_request: Any) -> str | None:  # noqa: ANN401
+    """What Serve's header for it says, as much as the service takes; older releases know none."""
+    return (getattr(pending_request.metadata, "session_id", None) or "")[:512] or None
+
+
 class KvindexerRouter(RequestRouter):  # type: ignore[misc]  # of no known type where there is no Ray
     """Asks kvindexer which replicas hold most of a prompt. See the head of this file.
 
@@ -665,7 +658,7 @@ class KvindexerRouter(RequestRouter):  # type: ignore[misc]  # of no known type 
         self._reports = report
 
     def question(self, pending_request: Any) -> dict[str, Any] | None:  # noqa: ANN401  # PendingRequest
-        """What to ask of a request, in the fields of `POST /v1/lookup`; None: nothing. Override it for your own."""
+        """What to ask of a request, in the fields of `POST /v1/recommend`; None: nothing. Override it for your own."""
         return question_of(pending_request.args, pending_request.kwargs)
 
     async def choose_replicas(self, candidate_replicas: list[Any], pending_request: Any = None) -> list[list[Any]]:  # noqa: ANN401
@@ -681,11 +674,11 @@ class KvindexerRouter(RequestRouter):  # type: ignore[misc]  # of no known type 
             for replica in in_any_order:
                 by_name.setdefault(self._name(replica), []).append(replica)
             ranked = await self._ranked(index, pending_request, by_name)
-            groups = [[replica for name in group for replica in by_name.get(name, ())] for group in ranked.groups]
+            groups = [by_name[name] for name in ranked.names if name in by_name]
         except Exception as error:  # noqa: BLE001  # the promise; its text could show what was asked
             index.say(f"kvindexer is passed over for a request: {type(error).__name__}")
             return [in_any_order]
-        return [*(group for group in groups if group), in_any_order]
+        return [*groups, in_any_order]
 
     def on_request_routed(self, pending_request: Any, replica_id: Any, result: Any) -> None:  # noqa: ANN401
         """Called by Serve when a replica took a request: that is told the index."""
@@ -709,7 +702,13 @@ class KvindexerRouter(RequestRouter):  # type: ignore[misc]  # of no known type 
         pod = (replica.routing_stats or {}).get(self._pod_key)
         return pod if isinstance(pod, str) and pod else str(replica.replica_id.unique_id)
 
-    async def _ranked(self, index: Index, pending_request: Any, names: Iterable[str]) -> Ranked:  # noqa: ANN401
+    def _loads(self, by_name: Mapping[str, list[Any]]) -> dict[str, dict[str, int]]:
+        """How busy they are, as far as Serve was told lately."""
+        queues = self.replica_queue_len_cache
+        lengths = ((name, queues.get(replicas[0].replica_id)) for name, replicas in by_name.items())
+        return {name: {"running": length} for name, length in lengths if length is not None}
+
+    async def _ranked(self, index: Index, pending_request: Any, by_name: Mapping[str, list[Any]]) -> Ranked:  # noqa: ANN401
         """The answer, or the one that is kept since the request found all replicas full."""
         now = time.monotonic()
         kept: _Kept | None = getattr(pending_request, _KEPT, None)
@@ -721,7 +720,8 @@ class KvindexerRouter(RequestRouter):  # type: ignore[misc]  # of no known type 
         question = self.question(pending_request)
         ranked = NOTHING
         if question is not None:
-            ranked = await index.ranked({**question, **self._always, "pods": list(names), "group": "pod"})
-        ranked = Ranked(ranked.groups[:RANKS_MAX], ranked.request_id)
+            asked = {**question, **_ASKED_ALWAYS, **self._always, "pods": list(by_name)}
+            beside = {"loads": self._loads(by_name), "session": _session(pending_request)}
+            ranked = await index.ranked(asked | {name: each for name, each in beside.items() if each})
         setattr(pending_request, _KEPT, _Kept(now, ranked))
         return ranked

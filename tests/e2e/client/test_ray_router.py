@@ -11,7 +11,7 @@ import ssl
 import threading
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -26,8 +26,12 @@ if TYPE_CHECKING:
 
 STRANGER = "ab12cd34"
 NOTHING = Ranked([])
-KNOWN = ok(b'{"state": "exact", "request_id": "r", "pods": [{"pod": "a", "score": 0.5}]}')
-RANKED = Ranked([["a"]], "r")
+KNOWN = ok(b'{"state": "exact", "request_id": "r", "picks": [{"pod": "a", "total": 0.5}]}')
+RANKED = Ranked(["a"], "r")
+
+
+class Id(NamedTuple):
+    unique_id: str
 
 
 @dataclass
@@ -38,23 +42,25 @@ class Replica:
     routing_stats: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def replica_id(self) -> SimpleNamespace:
-        return SimpleNamespace(unique_id=self.unique_id)
+    def replica_id(self) -> Id:
+        return Id(self.unique_id)
 
 
-def _pending(key: str, *args: object, **kwargs: object) -> Any:  # noqa: ANN401  as Serve's
+def _pending(*args: object, session: str = "", **kwargs: object) -> Any:  # noqa: ANN401  as Serve's
     return SimpleNamespace(
         args=args,
         kwargs=kwargs,
-        metadata=SimpleNamespace(internal_request_id=key),
+        metadata=SimpleNamespace(session_id=session),
         routing_context=SimpleNamespace(should_backoff=False),
     )
 
 
 @contextlib.asynccontextmanager
-async def _router(url: str, **options: Any) -> AsyncIterator[KvindexerRouter]:  # noqa: ANN401  as in a configuration
+async def _router(url: str, queues: dict[Id, int] | None = None) -> AsyncIterator[KvindexerRouter]:
+    """`queues`: of replicas, as far as Serve knows them."""
     router = KvindexerRouter()
-    router.initialize_state(url=url, timeout_s=DEADLINE_S, **options)
+    router.replica_queue_len_cache = queues or {}
+    router.initialize_state(url=url, timeout_s=DEADLINE_S, model=MODEL)
     yield router
     assert router.index
     await router.index.aclose()
@@ -73,42 +79,65 @@ def replicas(request: pytest.FixtureRequest) -> list[Replica]:
     return [Replica(STRANGER), *(Replica(f"r{i}", {"kvindexer_pod": pod}) for i, pod in enumerate(PODS))]
 
 
+async def _chosen(router: KvindexerRouter, replicas: list[Replica], pending: Any) -> list[Replica]:  # noqa: ANN401
+    """One by one, in the order in which they are tried first; then come all of them."""
+    *first, last = await router.choose_replicas(replicas, pending)
+    assert [1] * len(first) == [len(group) for group in first]
+    assert sorted(replicas, key=str) == sorted(last, key=str)
+    return [replica for group in first for replica in group]
+
+
 def test_replicas_come_by_what_they_hold(fleet: ServedFleet, replicas: list[Replica]) -> None:
-    """The best first; the last group is all of them, in any order, and nobody is there twice before."""
+    """Whoever holds most is the first, whoever holds least, or is unknown, the last."""
     tokens, cached = _probed(fleet)
 
-    async def choose() -> list[list[Replica]]:
-        async with _router(fleet.url, model=MODEL) as router:
-            chosen: list[list[Replica]] = await router.choose_replicas(replicas, _pending("1", {"token_ids": tokens}))
-            return chosen
+    async def choose() -> list[Replica]:
+        async with _router(fleet.url) as router:
+            return await _chosen(router, replicas, _pending({"token_ids": tokens}))
 
-    *best, last = asyncio.run(choose())
-    named = dict(zip([None, *PODS], replicas, strict=True))
-    amounts = sorted({tokens for tokens in cached.values() if tokens}, reverse=True)
+    named = dict(zip([STRANGER, *PODS], replicas, strict=True))
+    pods = [next(pod for pod, each in named.items() if each is replica) for replica in asyncio.run(choose())]
 
-    assert sorted(replica.unique_id for replica in replicas) == sorted(replica.unique_id for replica in last)
-    assert [[named[pod] for pod in PODS if cached[pod] == amount] for amount in amounts] == [
-        sorted(group, key=replicas.index) for group in best
+    assert sorted(cached.values(), reverse=True) == [cached[pod] for pod in pods if cached.get(pod)] + [
+        0 for held in cached.values() if not held
     ]
+    assert {STRANGER, *PODS} == set(pods)
+
+
+def test_replicas_come_by_their_queues_where_they_hold_the_same(fleet: ServedFleet) -> None:
+    """As Serve was told of them; a session has its own among equals, whatever the prompt."""
+    queues = {Id(PODS[0]): 9, Id(PODS[1]): 0, Id(PODS[2]): 5}
+    replicas = [*map(Replica, PODS)]
+
+    async def choose() -> tuple[list[Replica], set[str]]:
+        async with _router(fleet.url, queues) as router:
+            by_queue = await _chosen(router, replicas, _pending(token_ids=[7_000_000]))
+        async with _router(fleet.url) as router:
+            asked = [_pending(token_ids=[7_000_000 + i], session="s") for i in range(8)]
+            return by_queue, {(await _chosen(router, replicas, each))[0].unique_id for each in asked}
+
+    by_queue, of_session = asyncio.run(choose())
+    assert [PODS[1], PODS[2], PODS[0]] == [replica.unique_id for replica in by_queue]
+    assert 1 == len(of_session)
 
 
 def test_a_request_that_waits_is_asked_of_once(fleet: ServedFleet) -> None:
     """Serve calls again while all are full, and is told to pause in between; another request is another question."""
     tokens, _ = _probed(fleet)
-    pending = _pending("1", token_ids=tokens)
+    pending = _pending(token_ids=tokens)
 
     async def choose() -> int:
-        async with _router(fleet.url, model=MODEL) as router:
+        async with _router(fleet.url) as router:
             for _ in range(5):
                 await router.choose_replicas([*map(Replica, PODS)], pending)
-            await router.choose_replicas([*map(Replica, PODS)], _pending("2", token_ids=tokens))
+            await router.choose_replicas([*map(Replica, PODS)], _pending(token_ids=tokens))
             return router.index.counts["ranked"]
 
     assert 2 == asyncio.run(choose())
     assert pending.routing_context.should_backoff
 
 
-@pytest.mark.parametrize("call", [None, _pending("1"), _pending("2", "Once"), _pending("3", {"prompt": object()})])
+@pytest.mark.parametrize("call", [None, _pending(), _pending("Once"), _pending({"prompt": object()})])
 def test_what_cannot_be_asked_of_is_not(call: Any) -> None:  # noqa: ANN401  whatever comes
     """All replicas, and nothing is sent."""
 
@@ -126,8 +155,8 @@ def test_what_makes_no_json_is_this_requests_matter() -> None:
 
     async def choose(url: str) -> dict[str, int]:
         async with _router(url) as router:
-            for i in range(2 * REST_AFTER):
-                pending = _pending(str(i), {"messages": [object()]})
+            for _ in range(2 * REST_AFTER):
+                pending = _pending({"messages": [object()]})
                 assert [[Replica("a")]] == await router.choose_replicas([Replica("a")], pending)
             assert RANKED == await router.index.ranked({})
             return router.index.counts
@@ -146,7 +175,7 @@ def test_where_requests_went_is_told(fleet: ServedFleet) -> None:
             question = {"model": MODEL, "pods": PODS, "token_ids": novel}
             for _ in range(3):
                 ranked = await index.ranked(question)
-                assert ranked.groups == []
+                assert ranked.names
                 index.tell({"pod": PODS[1], "of": ranked.request_id})
             await _told(index)
             return index.counts
@@ -236,7 +265,7 @@ def test_an_answer_that_never_ends_is_left_at_the_deadline(
         ok(b"<html>"),
         ok(b"[]"),
         ok(b"\xff"),
-        ok(b'{"state": "exact", "pods": [{"pod": "a", "score": "much"}]}'),
+        ok(b'{"state": "exact", "request_id": "r", "picks": [{"pod": 3}]}'),
         b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n",
         b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n",
         b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n",
@@ -398,7 +427,7 @@ def test_a_wrong_configuration_is_told_and_routes_without(
     router.initialize_state(**options)
 
     assert said in caplog.text
-    assert [[Replica("a")]] == asyncio.run(router.choose_replicas([Replica("a")], _pending("1", token_ids=[1])))
+    assert [[Replica("a")]] == asyncio.run(router.choose_replicas([Replica("a")], _pending(token_ids=[1])))
 
 
 def test_json_is_asked_under_the_deadline(fleet: ServedFleet) -> None:
@@ -410,5 +439,5 @@ def test_json_is_asked_under_the_deadline(fleet: ServedFleet) -> None:
             return ranked, index.counts
 
     ranked, counts = asyncio.run(ask())
-    assert ([], {"unknown": 1}) == (ranked.groups, counts)
+    assert ([], {"unknown": 1}) == (ranked.names, counts)
     assert ranked.request_id

@@ -88,22 +88,18 @@ def test_fields_and_arrays_become_json_and_nothing_is_read_up() -> None:
     assert MESSAGES == list(once)
 
 
-def _answer(*pods: tuple[str, float], state: str = "exact", **members: object) -> dict[str, Any]:
-    return {"state": state, "pods": [{"pod": pod, "score": score} for pod, score in pods], **members}
+def _answer(*pods: str, state: str = "exact", **members: object) -> dict[str, Any]:
+    return {"request_id": "r", "state": state, "picks": [{"pod": pod, "total": 0.5} for pod in pods], **members}
 
 
-def test_equals_stand_in_one_group_and_who_holds_nothing_in_none() -> None:
-    """Serve decides among equals by their queues; the order within an answer is the service's."""
-    answer = _answer(("a", 0.5), ("b", 0.75), ("c", 0.5 + 1e-12), ("d", 0.0), request_id="r")
-
-    assert (Ranked([["b"], ["a", "c"]], "r"), None) == _ranked(answer)
+def test_the_order_of_the_answer_is_taken() -> None:
+    """Of several ranks of a pod the best one counts."""
+    assert (Ranked(["b", "a"], "r"), True) == _ranked(_answer("b", "a", "b", load={"source": "none"}))
 
 
-def test_why_nothing_is_known_is_told() -> None:
-    """For the log."""
-    answer = _answer(("a", 0.0), state="no_signal", reason="model_unknown", request_id="r")
-
-    assert (Ranked([], "r"), "model_unknown") == _ranked(answer)
+def test_an_answer_that_knows_nothing_gives_no_order() -> None:
+    """Serve balances as if there were none; where the request goes is told all the same."""
+    assert (Ranked([], "r"), False) == _ranked(_answer("a", "b", state="no_signal"))
 
 
 @pytest.mark.parametrize(
@@ -112,13 +108,14 @@ def test_why_nothing_is_known_is_told() -> None:
         [],
         None,
         {},
-        {"state": "exact"},
-        {"pods": []},
-        {"state": "exact", "pods": {}},
-        {"state": "exact", "pods": [3]},
-        {"state": "exact", "pods": [{"pod": 3, "score": 1}]},
-        {"state": "exact", "pods": [{"pod": "a"}]},
-        {"state": "exact", "pods": [{"pod": "a", "score": "much"}]},
+        {"state": "exact", "request_id": "r"},
+        {"picks": [], "request_id": "r"},
+        {"state": "exact", "picks": []},
+        _answer(picks={}),
+        _answer(picks=[3]),
+        _answer(picks=[{"pod": 3}]),
+        _answer(picks=[{}]),
+        _answer("a", request_id=None),
     ],
 )
 def test_what_is_no_answer_is_a_failure(raw: Any) -> None:  # noqa: ANN401 - anything
