@@ -97,6 +97,11 @@ test-engine: ## against a real vLLM on CPU with a tiny random model; own environ
 test-dynamo: ## beside Dynamo's own indexer: the same events and questions; own environment, downloads 100 MB
 	bash tests/dynamo/run.sh
 
+.PHONY: test-gateways
+test-gateways: setup ## beside a real Ray Serve, own environment, downloads 130 MB; and all tests of other gateways, the slow ones, too
+	bash tests/gateways/run.sh
+	$(PYTEST) tests/e2e/gateways -m "slow or not slow"
+
 .PHONY: soak
 soak: setup ## long property suites with a printed seed, then millions of blocks through a bounded live set
 	$(PYTEST) tests/property -m "slow or not slow" --hypothesis-profile long --timeout 3600
@@ -123,9 +128,10 @@ LOCK := $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --g
 	--no-header --no-annotate --no-emit-index-url
 
 .PHONY: lock
-lock: setup ## resolve the dependencies anew into the two lock files (add UPGRADE=--upgrade)
+lock: setup ## resolve the dependencies anew into the lock files (add UPGRADE=--upgrade)
 	$(LOCK) $(UPGRADE) pyproject.toml --output-file requirements.lock
 	$(LOCK) $(UPGRADE) pyproject.toml --extra dev --constraint requirements.lock --output-file requirements-dev.lock
+	$(LOCK) $(UPGRADE) tests/gateways/requirements.in --output-file requirements-ray.lock
 
 .PHONY: schemas
 schemas: setup ## generate the modules of the protos anew

@@ -357,10 +357,10 @@ def test_the_code_for_grpc_with_token_and_certificate_asks(code: str, tmp_path: 
 
 
 def test_the_code_for_routers_in_the_readme_is_that_which_is_tested() -> None:
-    """tests/e2e/client runs it as it stands, but for address and model."""
-    tested = (ROOT / "tests/e2e/client/from_a_router.py").read_text()
+    """tests/e2e/client and tests/gateways run it as it stands, but for address and model."""
+    tested = [(ROOT / path).read_text() for path in ("tests/e2e/client/from_a_router.py", "tests/gateways/from_ray.py")]
 
-    assert [tested.partition("\n\n")[2]] == [code for code in CODE if code not in RPC_CODE]
+    assert [code.partition("\n\n")[2] for code in tested] == [code for code in CODE if code not in RPC_CODE]
 
 
 @pytest.mark.parametrize("code", OPEN_RPC_CODE)

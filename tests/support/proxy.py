@@ -39,6 +39,10 @@ class Proxy:
         """Of the proxy."""
         return f"redis://127.0.0.1:{self.port}"
 
+    def aim(self, to_port: int) -> None:
+        """Where new connections lead to."""
+        self._to_port = to_port
+
     def set(self, way: Way) -> None:
         """From now on; what is held back while stalling goes on when it ends."""
         self._way = way
@@ -126,6 +130,15 @@ class ProxyThread:
     def url(self) -> str:
         """Of the proxy."""
         return self._proxy.url
+
+    @property
+    def port(self) -> int:
+        """Of the proxy."""
+        return self._proxy.port
+
+    def aim(self, to_port: int) -> None:
+        """Where new connections lead to."""
+        self._proxy.aim(to_port)
 
     def set(self, way: Way, *, delay_s: float = 0.05) -> None:
         """From now on."""
