@@ -3,6 +3,7 @@
     lookups ingest stall memory soak    measured, judged against their targets, written to loadtest/results
     store visible rebuild soak-store    the same in Redis mode, on Redis and Valkey from wheels
     replicas takeover idle-sources      several replicas beside one store
+    sidecar                             a replica beside a gateway: memory, time to be ready, what it passes over
     doors                               every way to ask, over REST and gRPC, against null routes
     dynamo                              lookups beside Dynamo's own indexer, from its wheel
     trust                               whether answers can be trusted while parts fail; fails where they cannot
@@ -39,6 +40,7 @@ from loadtest import (
     readme,
     rebuild,
     replicas,
+    sidecar,
     soak,
     soak_store,
     stall,
@@ -72,6 +74,7 @@ SCENARIOS: Final[Mapping[str, Callable[..., Result]]] = {
     "replicas": replicas.run,
     "takeover": takeover.run,
     "idle-sources": idle_sources.run,
+    "sidecar": sidecar.run,
     "doors": doors.run,
     "dynamo": dynamo.run,
     "trust": trust.run,
@@ -97,6 +100,7 @@ QUICK: Final[Mapping[str, Mapping[str, Any]]] = {
     "replicas": {"blocks": 512, "rounds": 1, "pings": 50},
     "takeover": {"leases": ((3.0, 1),)},
     "idle-sources": {"sources": 100, "rest_s": 1.0},
+    "sidecar": {"pairs": 50_000, "rounds": 1, "passed": 20_000},
     "doors": {"connections": (16,)},
     "dynamo": {"rounds": 1},
     "trust": {"names": ("clear",), "rates": (0.0, 0.05), "last_lost": 1, "brief": True},

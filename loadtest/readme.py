@@ -212,6 +212,16 @@ def _idle_sources(result: Result) -> list[str]:
     return [f"**{title}**, no batch, no replay endpoint; then a second replica shares them:", table(rows)]
 
 
+def _sidecar(result: Result) -> list[str]:
+    started, passed = result.tables.values()
+    intro = (
+        "**A sidecar** (`--roles lookup --follow MODEL`, on a Unix socket alone) beside a full store of two models: "
+        "its memory, that of its own without pages of files, which all processes of an image share, and its start:"
+    )
+    over = "What a million blocks cost it of models that it passes over, one journal for all:"
+    return [intro, table(started), over, table(passed)]
+
+
 def _doors(result: Result) -> list[str]:
     (rows,) = result.tables.values()
     intro = (
@@ -345,6 +355,7 @@ _PARTS: Final[Mapping[str, Callable[[Result], list[str]]]] = {
     "replicas": _replicas,
     "takeover": _takeover,
     "idle-sources": _idle_sources,
+    "sidecar": _sidecar,
     "trust": _trust,
     "simulate": _simulate,
 }

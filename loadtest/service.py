@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from loadtest.content import Document
 
 MODEL: Final = "llama"
+OTHER_MODEL: Final = "other"
 POLL_S: Final = 0.002
 CLEARS_MAX: Final = 1_000_000
 BATCHES: Final = 128
@@ -160,10 +161,11 @@ class Service:
         if self._rpc is not None:
             self._rpc.size = size
 
-    async def connect(self, endpoints: Sequence[str]) -> None:
-        """One source an endpoint."""
+    async def connect(self, endpoints: Sequence[str], models: Sequence[str] = ()) -> None:
+        """One source an endpoint, all of one model where nothing else is said."""
         for number, endpoint in enumerate(endpoints):
-            descriptor = Descriptor(pod=pod(number), endpoint=endpoint, model=MODEL, origin="api")
+            model = models[number] if models else MODEL
+            descriptor = Descriptor(pod=pod(number), endpoint=endpoint, model=model, origin="api")
             await self.node.add_source(descriptor)
             self._sources.append(descriptor.id)
 

@@ -44,6 +44,8 @@ examples:
     kvindexer serve --redis-url redis://redis.example:6379 --port 8082 --source ...
   a further replica that only answers: it subscribes to no engine and follows what the others write:
     kvindexer serve --roles lookup --redis-url redis://redis.example:6379
+  beside a gateway, on a Unix socket alone, with the engines of one model:
+    kvindexer serve --roles lookup --follow llama --uds /run/kvindexer/index.sock --port off --grpc-port off
   addresses of a store: rediss:// is TLS (?ca=FILE), unix:///PATH a socket, redis+cluster://HOST:PORT,HOST:PORT a
   cluster, redis+sentinel://HOST:PORT,HOST:PORT/SERVICE what sentinels watch
   from a file, one value changed by the environment, one by a flag:

@@ -233,7 +233,7 @@ def store_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 @pytest.mark.parametrize("line", [line for line in SERVES if line not in TEXT_SERVES])
 def test_a_serve_line_of_the_readme_comes_up(line: str, store_port: int, tmp_path: Path) -> None:
     """It serves, although nobody answers at that address, and ends on Ctrl-C."""
-    words = shlex.split(line.replace(":6379", f":{store_port}"))
+    words = shlex.split(line.replace(":6379", f":{store_port}").replace("/run/kvindexer", str(tmp_path)))
     named = {name: value for name, _, value in (word.partition("=") for word in words[: words.index("kvindexer")])}
     if "tokens.yaml" in line:
         _made_tokens(tmp_path)
