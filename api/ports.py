@@ -300,6 +300,14 @@ class NodePort(Protocol):
         """
         ...
 
+    def known_names(self, names: Sequence[str], tenant: str | None) -> tuple[str, ...]:
+        """Those by which a source of that tenant goes."""
+        ...
+
+    def request_ended(self, request_id: str, tenant: str | None) -> None:
+        """It is over; nothing where it is not known to have gone anywhere."""
+        ...
+
     def count_pick(self, result: str) -> None:
         """Count what came of a request that a gateway had an endpoint picked for (`api.epp.picking.Result`)."""
         ...

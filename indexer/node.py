@@ -599,6 +599,14 @@ class Node:
         """Count one lookup."""
         self.telemetry.lookups.observe(api, input, code, state, seconds)
 
+    def known_names(self, names: Sequence[str], tenant: str | None) -> tuple[str, ...]:
+        """Those by which a source of that tenant goes."""
+        return tuple(name for name in names if of_tenant(self.registry, name, tenant or DEFAULT_TENANT))
+
+    def request_ended(self, request_id: str, tenant: str | None) -> None:
+        """It is over."""
+        self.loads.ended(request_id, tenant)
+
     def count_pick(self, result: str) -> None:
         """Count one pick of an endpoint."""
         self.telemetry.picks[result] += 1

@@ -32,9 +32,10 @@ _WHOLE: Final = frozenset({BUFFERED, BUFFERED_PARTIAL})
 
 
 class Picked(NamedTuple):
-    """Where to, best first; nobody: the gateway decides."""
+    """Where to, best first; nobody: the gateway decides. `prefill`: who takes the prompt, where that is another."""
 
     endpoints: tuple[str, ...] = ()
+    prefill: str | None = None
 
 
 class Refused(NamedTuple):
@@ -114,7 +115,7 @@ class Conversation:
             self.refused = True
             yield refusal(*decision)
             return
-        yield destination(self._place, decision.endpoints)
+        yield destination(self._place, decision.endpoints, decision.prefill)
         if self._place == "headers":
             yield from handed_back("request", b"".join(held), last=self._ends_in_body)
         if self._trailers:

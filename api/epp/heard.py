@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from schemas.rpc.envoy.service.ext_proc.v3.external_processor_pb2 import HeaderMap, ProcessingRequest
 
 DESTINATION: Final = "x-gateway-destination-endpoint"
+PREFILL: Final = "x-prefiller-host-port"
+"""Where an engine that only makes the answer has the prompt computed."""
 LB_NAMESPACE: Final = "envoy.lb"
 SUBSET_NAMESPACE: Final = "envoy.lb.subset_hint"
 SUBSET_KEY: Final = "x-gateway-destination-endpoint-subset"

@@ -38,12 +38,14 @@ class Outcomes:
 
     def __init__(self, node: NodePort) -> None:
         self._node = node
+        self._told_of_responses = False
 
     async def sent(self, pick: Pick) -> Server | None:
         """It goes to the endpoint picked first, as far as is known; None: nobody was."""
-        if not pick.places:
+        if not pick.ranked.places:
             return None
-        first = Server(pick.places[0].pod, pick.places[0].dp_rank)
+        place = pick.ranked.prefill or pick.ranked.places[0]
+        first = Server(place.pod, place.dp_rank)
         if pick.query is not None:
             await self._routed(pick.request_id, None, first, pick.query)
         return first
@@ -52,41 +54,41 @@ class Outcomes:
         """The gateway says who served it, or says nothing: then it was as it was picked."""
         if endpoint is None:
             return before
-        index = next((i for i, place in enumerate(pick.places) if place.endpoint == endpoint), None)
+        places = pick.ranked.places
+        index = next((i for i, place in enumerate(places) if place.endpoint == endpoint), None)
         if index == 0:
             self._node.count_served("first")
             return before
-        place = None if index is None else pick.places[index]
-        server = Server(endpoint, None) if place is None else Server(place.pod, place.dp_rank)
-        known = True
+        if index is None and not self._node.known_names((endpoint,), None):
+            self._node.count_served("unknown")
+            return None
+        self._node.count_served("other" if index is None else "fallback")
+        server = Server(endpoint, None) if index is None else Server(places[index].pod, places[index].dp_rank)
+        if pick.ranked.prefill is not None:
+            return before
+        self._node.note_sent(server.pod, server.dp_rank or 0, pick.request_id, None)
         if pick.told_prompt:
-            known = await self._routed(pick.request_id, pick.request_id, server, LookupQuery())
-        by: Served = "fallback" if place is not None else "other" if known else "unknown"
-        self._node.count_served(by)
+            await self._routed(pick.request_id, pick.request_id, server, LookupQuery())
         return server
 
     def ended(self, pick: Pick, talk: Conversation, server: Server | None) -> None:
-        """The gateway has no more to tell of it."""
+        """The gateway has no more to tell of it.
+
+        Where gateways tell of responses, one without has lost its client; where they do not, it goes on somewhere.
+        """
+        self._told_of_responses = self._told_of_responses or talk.status is not None
+        if self._told_of_responses:
+            self._node.request_ended(pick.request_id, None)
         if server is None or talk.status is None or not pick.told_prompt:
             return
-        if talk.status >= FAILED_FROM:
-            self._feed(
-                FeedbackReport(
-                    pod=server.pod, dp_rank=server.dp_rank, request_id=pick.request_id, ok=False, query=LookupQuery()
-                )
-            )
+        report = FeedbackReport(pod=server.pod, dp_rank=server.dp_rank, request_id=pick.request_id, query=LookupQuery())
         usage = None if talk.usage is None else talk.usage.usage()
-        if usage is not None and talk.status in _OK:
-            self._feed(
-                FeedbackReport(
-                    pod=server.pod,
-                    dp_rank=server.dp_rank,
-                    request_id=pick.request_id,
-                    prompt_tokens=usage.prompt_tokens,
-                    cached_tokens=usage.cached_tokens,
-                    query=LookupQuery(),
-                )
-            )
+        if talk.status >= FAILED_FROM:
+            report.ok = False
+            self._feed(report)
+        elif usage is not None and talk.status in _OK:
+            report.prompt_tokens, report.cached_tokens = usage
+            self._feed(report)
 
     async def _routed(self, request_id: str, of: str | None, server: Server, query: LookupQuery) -> bool:
         """Whether it was taken."""

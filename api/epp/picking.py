@@ -15,24 +15,27 @@ import msgspec
 
 from api.epp.conversation import Decision, Picked, Refused
 from api.epp.question import is_about_load, question_of
-from api.epp.ranking import Place, places
+from api.epp.ranking import Ranked, last_resort, ranked
 from api.problems import log_fault
 from indexer.errors import IndexerError
 from indexer.trace_context import asked_by
 from schemas.lookup import LookupQuery
+from schemas.recommend import RecommendQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from api.epp.conversation import Wanted
     from api.epp.limits import EppLimits
     from api.ports import NodePort
     from api.rest.readying import Readying
     from api.rest.request_ids import RequestIds
-    from schemas.lookup import LookupAnswer
+    from schemas.recommend import RecommendAnswer
 
 API: Final = "epp"
 NO_ENDPOINT: Final = "no_endpoint"
+WITHOUT_ADDRESS_TIMES: Final = 4
+"""As many pods are asked for as endpoints are told: some may have none."""
 _OK: Final = 200
 _FAULT: Final = 500
 
@@ -46,7 +49,7 @@ class Pick(NamedTuple):
     decision: Decision
     result: Result
     request_id: str
-    places: tuple[Place, ...] = ()
+    ranked: Ranked = Ranked()
     query: LookupQuery | None = None
     told_prompt: bool = False
 
@@ -74,23 +77,29 @@ class Picker:
 
     async def _picked(self, wanted: Wanted, sharer: str, told: _Told) -> Pick:
         asked = await self._ready(question_of(wanted, self._limits.tokens), sharer, told)
-        by_load = is_about_load(asked)
-        # What is not asked about a prompt is not to be compared with what was reused: it goes without its id.
-        asked.request_id = "" if by_load else told.request_id
-        found = self._places(asked, told, shuffled=by_load)
-        if not found and asked.model is not None:  # nobody is of that model: the whole pool, as for no model at all
-            asked = LookupQuery(tokens=b"", pods=asked.pods, tenant=asked.tenant, request_id="")
-            by_load, found = True, self._places(asked, told, shuffled=True)
-        if not found:
+        asked.request_id = told.request_id
+        if asked.pods is not None:
+            asked.pods = self._node.known_names(asked.pods, asked.tenant)
+        by_load = asked.overdue
+        found = self._recommended(asked, told)
+        if not found.places and asked.model is not None:  # nobody is of that model: the whole pool, as for none at all
+            asked = msgspec.structs.replace(_without_prompt(asked), model=None, lora_name=None)
+            by_load, found = True, self._recommended(asked, told)
+        if not found.places:
+            found = self._last_resort(asked)
+        if not found.places:
             return self._nobody(wanted, told)
-        decision = Picked(tuple(place.endpoint for place in found))
-        result: Result = "prefix" if found[0].score or found[0].speculative_tokens else "load"
-        query = None if by_load else asked
-        return Pick(decision, result, told.request_id, tuple(found), query, told_prompt=not by_load)
+        decision = Picked(tuple(place.endpoint for place in found.places), found.prefill and found.prefill.endpoint)
+        first = found.prefill or found.places[0]
+        self._node.note_sent(first.pod, first.dp_rank, told.request_id, asked.tenant)
+        result: Result = "prefix" if found.by_prefix and not by_load else "load"
+        return Pick(decision, result, told.request_id, found, None if by_load else asked, told_prompt=not by_load)
 
     async def _ready(self, asked: LookupQuery, sharer: str, told: _Told) -> LookupQuery:
         """The question with tokens, or one about load where these cannot be had in time."""
-        told.form = "unknown" if is_about_load(asked) else "json" if asked.text is None else "text"
+        if is_about_load(asked):
+            return _without_prompt(asked)
+        told.form = "json" if asked.text is None else "text"
         if asked.text is None:
             return asked
         budget_ms = self._limits.pick_ms
@@ -101,17 +110,26 @@ class Picker:
         except (IndexerError, TimeoutError):
             ready = None
         if ready is None or ready.overdue or not ready.tokens:
-            return msgspec.structs.replace(asked, text=None, tokens=b"", timeout_ms=None)
+            return _without_prompt(asked)
         return ready
 
-    def _places(self, asked: LookupQuery, told: _Told, *, shuffled: bool) -> list[Place]:
-        answer = told.answer = self._node.lookup(asked, encoding="json")
-        tenant = asked.tenant
-        return places(answer, lambda pod: self._node.address_of(pod, tenant), self._limits.endpoints, shuffled=shuffled)
+    def _recommended(self, asked: LookupQuery, told: _Told) -> Ranked:
+        asked.group, asked.limit = "pod", WITHOUT_ADDRESS_TIMES * self._limits.endpoints
+        answer = self._node.recommend(RecommendQuery(query=asked))
+        told.answer = answer
+        return ranked(answer, self._address_of(asked), self._limits.endpoints)
+
+    def _last_resort(self, asked: LookupQuery) -> Ranked:
+        asked = msgspec.structs.replace(_without_prompt(asked), request_id="", limit=0)
+        answer = self._node.lookup(asked, encoding="json")
+        return last_resort(answer, self._address_of(asked), self._limits.endpoints)
+
+    def _address_of(self, asked: LookupQuery) -> Callable[[str], str | None]:
+        return lambda pod: self._node.address_of(pod, asked.tenant)
 
     def _nobody(self, wanted: Wanted, told: _Told) -> Pick:
         """Refused, as the protocol has it, but not by a replica that does not know the pool yet."""
-        if wanted.subset is None and not self._node.readiness().ready:
+        if wanted.subset != () and not self._node.readiness().ready:
             return Pick(Picked(), "nobody", told.request_id)
         return Pick(Refused(503, NO_ENDPOINT), "no_endpoint", told.request_id)
 
@@ -131,4 +149,9 @@ class _Told:
     def __init__(self, request_id: str) -> None:
         self.request_id = request_id
         self.form = "unknown"
-        self.answer: LookupAnswer | None = None
+        self.answer: RecommendAnswer | None = None
+
+
+def _without_prompt(asked: LookupQuery) -> LookupQuery:
+    """The same question about load alone."""
+    return msgspec.structs.replace(asked, text=None, tokens=b"", start=(), whole=None, timeout_ms=None, overdue=True)

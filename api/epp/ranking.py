@@ -1,4 +1,4 @@
-"""From an answer to the endpoints that a gateway is told, best first. Pure.
+"""From what the node says to the endpoints that a gateway is told, best first. Pure.
 
 An endpoint is where a pod is reached, `IP:PORT`: its name where that says so, else the address it was registered with.
 A pod that is cordoned, or said by whoever runs it not to be ready, is none; one of which nothing is heard any more is
@@ -7,7 +7,6 @@ the last resort, since what is not heard are its events: it may serve all the sa
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -16,12 +15,16 @@ from api.pick.picked import endpoint_in
 from schemas.lookup import PodEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Sequence
 
     from schemas.lookup import LookupAnswer
+    from schemas.recommend import RecommendAnswer, RecommendedPod
+
+    AddressOf = Callable[[str], str | None]
+    """Where a pod of that name was said to be reached."""
 
 LOOKED_AT_MAX: Final = 512
-"""Entries, best first: each rank of a pod has one."""
+"""Entries among which a last resort is looked for: each rank of a pod has one."""
 _NONE: Final = frozenset({"cordoned", "not_ready", "pod_unknown", "other_model", "model_unknown", "filtered"})
 """Reasons of entries that are no endpoints."""
 
@@ -34,35 +37,50 @@ class Place(NamedTuple):
     endpoint: str
     pod: str
     dp_rank: int
-    score: float
-    speculative_tokens: int
 
 
-def places(
-    answer: LookupAnswer, address_of: Callable[[str], str | None], most: int, *, shuffled: bool = False
-) -> list[Place]:
-    """So many endpoints at most. `shuffled`: nothing is known that would make one better than another."""
-    entries = answer.pods
-    if shuffled and entries:
-        first = random.randrange(len(entries))  # noqa: S311 - spreads requests
-        entries = entries[first:] + entries[:first]
+class Ranked(NamedTuple):
+    """Where a request goes, best first. `first`: who takes its prompt, where another than these does."""
+
+    places: tuple[Place, ...] = ()
+    prefill: Place | None = None
+    by_prefix: bool = False
+    """Whether the first holds something of it, or is about to."""
+
+
+def ranked(answer: RecommendAnswer, address_of: AddressOf, most: int) -> Ranked:
+    """As recommended: so many endpoints at most."""
+    takes = _places(answer.picks, address_of, most)
+    by_prefix = bool(answer.picks) and answer.picks[0].terms.prefix + answer.picks[0].terms.speculative > 0
+    if answer.decode is None:
+        return Ranked(tuple(takes), None, by_prefix)
+    makes = _places(answer.decode, address_of, most)
+    if not takes or not makes:  # one of the two is nowhere: whoever is there does both
+        return Ranked(tuple(makes or takes), None, by_prefix and not makes)
+    return Ranked(tuple(makes), takes[0], by_prefix)
+
+
+def last_resort(answer: LookupAnswer, address_of: AddressOf, most: int) -> Ranked:
+    """Whoever is there and was not recommended, those behind of whom nothing is heard."""
+    entries = [each if isinstance(each, PodEntry) else _decode(each) for each in answer.pods[:LOOKED_AT_MAX]]
+    usable = [entry for entry in entries if entry.reason not in _NONE]
+    usable.sort(key=lambda entry: entry.state == "down")
     found: dict[str, Place] = {}
-    last_resort: dict[str, Place] = {}
-    for entry in _decoded(entries[:LOOKED_AT_MAX]):
-        if entry.reason in _NONE:
-            continue
-        endpoint = endpoint_in(entry.pod) or endpoint_in(address_of(entry.pod) or "")
-        if endpoint is None:
-            continue
-        place = Place(endpoint, entry.pod, entry.dp_rank, entry.score, entry.speculative_tokens)
-        (last_resort if entry.state == "down" else found).setdefault(endpoint, place)
+    for entry in usable:
+        if (endpoint := _endpoint(entry.pod, address_of)) is not None:
+            found.setdefault(endpoint, Place(endpoint, entry.pod, entry.dp_rank))
+    return Ranked(tuple(found.values())[:most])
+
+
+def _places(picks: Sequence[RecommendedPod], address_of: AddressOf, most: int) -> list[Place]:
+    found: dict[str, Place] = {}
+    for pick in picks:
         if len(found) == most:
             break
-    for endpoint, place in last_resort.items():
-        found.setdefault(endpoint, place)
-    return list(found.values())[:most]
+        if (endpoint := _endpoint(pick.pod, address_of)) is not None:
+            found.setdefault(endpoint, Place(endpoint, pick.pod, pick.dp_rank))
+    return list(found.values())
 
 
-def _decoded(entries: list[PodEntry | msgspec.Raw]) -> Iterator[PodEntry]:
-    for each in entries:
-        yield each if isinstance(each, PodEntry) else _decode(each)
+def _endpoint(pod: str, address_of: AddressOf) -> str | None:
+    return endpoint_in(pod) or endpoint_in(address_of(pod) or "")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from api.epp.heard import DESTINATION, LB_NAMESPACE
+from api.epp.heard import DESTINATION, LB_NAMESPACE, PREFILL
 from schemas.rpc.envoy.service.ext_proc.v3.external_processor_pb2 import (
     BodyMutation,
     BodyResponse,
@@ -34,7 +34,7 @@ Phase = Literal["request", "response"]
 Place = Literal["headers", "body"]
 """To which of a request's messages the destination is told."""
 
-_FORGET: Final = HeaderMutation(remove_headers=[DESTINATION])
+_FORGET: Final = HeaderMutation(remove_headers=[DESTINATION, PREFILL])
 PASSED_ON: Final[dict[tuple[Phase, str], bytes]] = {
     ("request", "headers"): ProcessingResponse(
         request_headers=HeadersResponse(response=CommonResponse(header_mutation=_FORGET))
@@ -47,10 +47,10 @@ PASSED_ON: Final[dict[tuple[Phase, str], bytes]] = {
     ("response", "body"): ProcessingResponse(response_body=BodyResponse(response=CommonResponse())).SerializeToString(),
     ("response", "trailers"): ProcessingResponse(response_trailers=TrailersResponse()).SerializeToString(),
 }
-"""Go on, nothing changes: only a destination that came from outside is taken out."""
+"""Go on, nothing changes: only what came from outside and would say where to is taken out."""
 
 
-def destination(place: Place, endpoints: Sequence[str]) -> bytes:
+def destination(place: Place, endpoints: Sequence[str], prefill: str | None = None) -> bytes:
     """Where to, best first: in a header and the same in metadata. None: the gateway decides."""
     if not endpoints:
         if place == "headers":
@@ -58,8 +58,12 @@ def destination(place: Place, endpoints: Sequence[str]) -> bytes:
         common = CommonResponse(header_mutation=_FORGET)
         return ProcessingResponse(request_body=BodyResponse(response=common)).SerializeToString()
     value = ",".join(endpoints)
-    header = HeaderValueOption(header=HeaderValue(key=DESTINATION, raw_value=value.encode()), append_action=OVERWRITE)
-    common = CommonResponse(header_mutation=HeaderMutation(set_headers=[header]), clear_route_cache=True)
+    mutation = HeaderMutation(set_headers=[_header(DESTINATION, value)])
+    if prefill is None:
+        mutation.remove_headers.append(PREFILL)
+    else:
+        mutation.set_headers.append(_header(PREFILL, prefill))
+    common = CommonResponse(header_mutation=mutation, clear_route_cache=True)
     if place == "headers":
         message = ProcessingResponse(request_headers=HeadersResponse(response=common))
     else:
@@ -86,10 +90,7 @@ def refusal(status: int, reason: str, retry_after_s: int | None = None) -> bytes
     if retry_after_s is not None:
         headers["retry-after"] = str(retry_after_s)
     error = {"message": _WORDS[status], "type": reason, "param": None, "code": status}
-    told = [
-        HeaderValueOption(header=HeaderValue(key=name, raw_value=value.encode()), append_action=OVERWRITE)
-        for name, value in headers.items()
-    ]
+    told = [_header(name, value) for name, value in headers.items()]
     return ProcessingResponse(
         immediate_response=ImmediateResponse(
             status=HttpStatus(code=status),
@@ -98,6 +99,11 @@ def refusal(status: int, reason: str, retry_after_s: int | None = None) -> bytes
             details=f"kvindexer_{reason}",
         )
     ).SerializeToString()
+
+
+def _header(name: str, value: str) -> HeaderValueOption:
+    """In the place of whatever the request has of that name."""
+    return HeaderValueOption(header=HeaderValue(key=name, raw_value=value.encode()), append_action=OVERWRITE)
 
 
 _WORDS: Final = {503: "there is no endpoint that could serve this request", 429: "all endpoints are overloaded"}

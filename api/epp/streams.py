@@ -128,7 +128,7 @@ class _Stream:
         self._says = False
 
     def count_stall(self) -> None:
-        """The stream ended by a timer of ours: of a gateway that did not read, or at the stop."""
+        """The stream ended by a timer of ours: of a gateway that did not read, else at the stop."""
         if self._says:
             self._node.limit_reached("limits.unread_wait_s")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from google.protobuf.json_format import MessageToDict
+from google.protobuf.struct_pb2 import Struct
 
 from api.epp.limits import EppLimits
 from api.epp.server import EppSettings, epp_server
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 DEADLINE_S: Final = 20.0
 NONE, STREAMED, BUFFERED, PARTIAL, DUPLEX = range(5)
 DESTINATION: Final = "x-gateway-destination-endpoint"
+SERVED: Final = "x-gateway-destination-endpoint-served"
 
 
 @contextlib.asynccontextmanager
@@ -89,10 +91,23 @@ class Stream:
         """Of the request."""
         await self.tell(request_trailers=HttpTrailers())
 
-    async def answered(self, status: int = 200, *, end: bool = False, metadata: Any = None, **more: str) -> None:  # noqa: ANN401 - as above
-        """The headers of the response."""
+    async def answered(
+        self,
+        status: int = 200,
+        *,
+        end: bool = False,
+        metadata: Any = None,  # noqa: ANN401 - as above
+        upstream: str | None = None,
+        **more: str,
+    ) -> None:
+        """The headers of the response. `upstream`: who gave it, as Envoy's attribute says."""
         told = {":status": str(status), **{k.replace("_", "-"): v for k, v in more.items()}}
-        await self.tell(metadata, response_headers=HttpHeaders(headers=header_map(told), end_of_stream=end))
+        part: dict[str, Any] = {"response_headers": HttpHeaders(headers=header_map(told), end_of_stream=end)}
+        if upstream is not None:
+            attributes = Struct()
+            attributes.update({"upstream.address": upstream})
+            part["attributes"] = {"envoy.filters.http.ext_proc": attributes}
+        await self.tell(metadata, **part)
 
     async def answered_body(self, part: bytes, *, end: bool = False) -> None:
         """A part of the response."""
@@ -136,11 +151,12 @@ def destination_of(answer: ProcessingResponse | None) -> list[str] | None:
     told = {each.header.key: each.header.raw_value.decode() for each in common.header_mutation.set_headers}
     metadata = MessageToDict(answer.dynamic_metadata)
     if not told:
-        assert [DESTINATION] == list(common.header_mutation.remove_headers)
+        assert [DESTINATION, "x-prefiller-host-port"] == list(common.header_mutation.remove_headers)
         assert {} == metadata
         return None
     assert {"envoy.lb": {DESTINATION: told[DESTINATION]}} == metadata
     assert {2} == {each.append_action for each in common.header_mutation.set_headers}
+    assert ["x-prefiller-host-port"] == list(common.header_mutation.remove_headers)
     assert common.clear_route_cache
     return told[DESTINATION].split(",")
 

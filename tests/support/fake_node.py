@@ -107,6 +107,7 @@ class FakeNode:
         self.routed: list[RoutedReport] = []
         self.refused_routed = 0
         self.limits_reached: Counter[str] = Counter()
+        self.endings: list[tuple[str, str | None]] = []
         self.picks: Counter[str] = Counter()
         self.served: Counter[str] = Counter()
         self.fed: list[FeedbackReport] = []
@@ -167,9 +168,9 @@ class FakeNode:
         self.recommended.append(asked)
         load = 0.0 if self.loads.source == "none" else 0.25
         picks: list[RecommendedPod] = []
-        for pod, rank, *held, state in [_recommended(each) for each in self.entries] or [
-            (_ALONE, 0, 0.0, 0.0, 0, "live")
-        ]:
+        usable = [each for each in self.entries if each.state != "down" and each.reason != "cordoned"]
+        alone = [] if self.entries else [(_ALONE, 0, 0.0, 0.0, 0, "live")]
+        for pod, rank, *held, state in [_recommended(each) for each in usable] or alone:
             score, expected, matched = (0.0, 0.0, 0) if asked.blind else held
             terms = PickTerms(score, load, expected, 0.0)
             plain = RecommendedPod(pod, rank, score + load + expected, terms)
@@ -450,6 +451,12 @@ class FakeNode:
 
     def access_refused(self, status: int, code: str) -> None:
         self.refused[status, code] += 1
+
+    def known_names(self, names: Sequence[str], tenant: str | None) -> tuple[str, ...]:  # noqa: ARG002 - of nobody
+        return tuple(names)
+
+    def request_ended(self, request_id: str, tenant: str | None) -> None:
+        self.endings.append((request_id, tenant))
 
     def count_pick(self, result: str) -> None:
         self.picks[result] += 1

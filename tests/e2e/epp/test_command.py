@@ -17,7 +17,17 @@ from api.demo.engine import EngineSimulator
 from api.epp.server import LIVENESS, READINESS, SERVICE
 from tests.support.core_events import BLOCK, payload, stored
 from tests.support.core_service import RunningService, applied
-from tests.support.ext_proc import BUFFERED, DEADLINE_S, DUPLEX, NONE, Stream, destination_of, handed_back, piece_of
+from tests.support.ext_proc import (
+    BUFFERED,
+    DEADLINE_S,
+    DUPLEX,
+    NONE,
+    SERVED,
+    Stream,
+    destination_of,
+    handed_back,
+    piece_of,
+)
 from tests.support.moved import PICKED, check_moved
 
 if TYPE_CHECKING:
@@ -25,7 +35,6 @@ if TYPE_CHECKING:
 
 PODS: Final = ("127.0.0.1:8101", "127.0.0.1:8102", "127.0.0.1:8103")
 BLOCKS: Final = 10
-SERVED: Final = "x-gateway-destination-endpoint-served"
 
 
 def _prompt(engine: int) -> list[int]:
@@ -60,7 +69,6 @@ def fleet() -> Iterator[Fleet]:
     made = Fleet()
     with made.service:
         yield made
-        check_moved([made.service.call("GET", "/metrics").content], PICKED)
     for engine in made.engines:
         engine.close()
 
@@ -152,6 +160,7 @@ async def test_who_served_and_what_was_reused_is_taken_from_the_response(fleet: 
     (row,) = [each for each in rows if each["pod"] == "vllm-1"]
     assert row["windows"]["1m"]["samples"] == 1
     assert row["windows"]["1m"]["real_tokens"] == 4
+    check_moved([fleet.service.call("GET", "/metrics").content], PICKED)
 
 
 @pytest.mark.parametrize("name", [LIVENESS, READINESS, SERVICE, ""])

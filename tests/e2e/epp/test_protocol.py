@@ -10,11 +10,14 @@ import pytest
 
 from api.epp.limits import EppLimits
 from schemas.lookup import LookupQuery, PodEntry, PrefixTokens, TierTokens
+from schemas.recommend import PickTerms, RecommendedPod
 from tests.support.ext_proc import (
     BUFFERED,
+    DESTINATION,
     DUPLEX,
     NONE,
     PARTIAL,
+    SERVED,
     STREAMED,
     Stream,
     destination_of,
@@ -196,7 +199,8 @@ async def test_what_is_not_understood_is_picked_for_by_load(path: str, body: byt
         await stream.ended()
     assert b"" == node.queries[0].tokens
     assert ("m" if b"model" in body else None) == node.queries[0].model
-    assert "" == node.queries[0].request_id
+    assert node.queries[0].overdue
+    assert {"load": 1} == node.picks
 
 
 async def test_a_fault_of_ours_costs_the_destination_and_nothing_else() -> None:
@@ -230,11 +234,10 @@ async def _refused(node: FakeNode) -> tuple[int, dict[str, str], bytes]:
     return told.status.code, {h.header.key: h.header.raw_value.decode() for h in told.headers.set_headers}, told.body
 
 
-@pytest.mark.parametrize("reason", ["cordoned", "not_ready"])
-async def test_where_no_endpoint_is_ready_the_client_is_told(reason: str) -> None:
+async def test_where_no_endpoint_is_ready_the_client_is_told() -> None:
     """503, in the form that OpenAI's clients read."""
     node = FakeNode()
-    node.entries = [_entry(HERE, 0, "live", reason), _entry("nowhere", 0)]
+    node.entries = [_entry(HERE, 0, "live", "cordoned"), _entry("nowhere", 0)]
     status, headers, body = await _refused(node)
     assert (503, "no_endpoint", "application/json") == (status, headers["x-kvindexer-reason"], headers["content-type"])
     assert 503 == json.loads(body)["error"]["code"]
@@ -256,12 +259,96 @@ async def test_a_replica_that_does_not_know_the_pool_yet_refuses_nobody() -> Non
 async def test_a_pod_of_which_nothing_is_heard_any_more_is_the_last_resort() -> None:
     """It may serve all the same: what is not heard are its events."""
     node = FakeNode()
-    node.entries = [_entry(HERE, 0, "down", "down"), _entry(THERE, 0)]
+    down = _entry(HERE, 0, "down", "down")
+    for entries, told in (([down, _entry(THERE, 0)], [THERE]), ([_entry(THERE, 0, "live", "cordoned"), down], [HERE])):
+        node.entries = entries
+        async with gateway(node) as channel:
+            stream = Stream(channel)
+            await stream.headers()
+            await stream.body(BODY)
+            assert told == destination_of(await stream.said())
+
+
+async def test_where_others_take_prompts_the_header_says_who() -> None:
+    """The destination is who makes the answer; what is said of it from outside is taken away."""
+    node = FakeNode()
+    node.entries = [_entry(HERE, 16), _entry(THERE, 0)]
+    node.decode = [RecommendedPod(pod, 0, 0.0, PickTerms(0.0, 0.0, 0.0, 0.0)) for pod in (V6, "10.0.0.9:1")]
     async with gateway(node) as channel:
         stream = Stream(channel)
-        await stream.headers()
+        await stream.headers(x_prefiller_host_port="1.2.3.4:5")
         await stream.body(BODY)
-        assert [THERE, HERE] == destination_of(await stream.said())
+        answer = await stream.said()
+        assert answer is not None
+        told = {h.header.key: h.header.raw_value for h in answer.request_headers.response.header_mutation.set_headers}
+        assert {DESTINATION: f"{V6},10.0.0.9:1".encode(), "x-prefiller-host-port": HERE.encode()} == told
+        await handed_back(stream)
+        await stream.ended()
+    assert HERE == node.sendings[0][0]
+
+
+async def test_a_request_counts_where_it_was_sent_until_it_is_over() -> None:
+    """With its response, or its client. A gateway that was never heard to tell of responses leaves it open."""
+    node = _fleet()
+    async with gateway(node) as channel:
+        for name, answers in (("untold", False), ("answered", True), ("cut", False)):
+            stream = Stream(channel, BUFFERED, NONE)
+            await stream.headers(x_request_id=name)
+            await stream.said()
+            await stream.body(BODY)
+            assert PICKED == destination_of(await stream.said())
+            if answers:
+                await stream.answered()
+                await stream.said()
+            await stream.ended()
+    assert [("vllm-1", 0, name, None) for name in ("untold", "answered", "cut")] == node.sendings
+    assert [("answered", None), ("cut", None)] == node.endings
+    assert [("vllm-1", 0, "answered", None)] == [
+        (each.pod, each.dp_rank, each.request_id, each.of) for each in node.routed if each.request_id == "answered"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("served", "by", "pod"),
+    [(V6, "first", "vllm-1"), (HERE, "fallback", HERE), ("10.0.0.7:1", "other", "10.0.0.7:1"), (None, None, "vllm-1")],
+)
+@pytest.mark.parametrize("told_as", ["metadata", "attribute"])
+async def test_feedback_is_about_who_served(served: str | None, by: str | None, pod: str, told_as: str) -> None:
+    """By the inference extension's metadata, or Envoy's own attribute; else it was the first."""
+    node = _fleet()
+    async with gateway(node, EppLimits(reads_usage=True)) as channel:
+        stream = Stream(channel, DUPLEX, DUPLEX)
+        await stream.headers(x_request_id="r")
+        await stream.body(BODY)
+        await stream.said()
+        await handed_back(stream)
+        metadata = {"envoy.lb": {SERVED: served}} if served and told_as == "metadata" else None
+        await stream.answered(metadata=metadata, upstream=served if told_as == "attribute" else None)
+        await stream.said()
+        content = json.dumps({"usage": {"prompt_tokens": 4, "prompt_tokens_details": {"cached_tokens": 3}}}).encode()
+        await stream.answered_body(content, end=True)
+        assert (content, True) == piece_of(await stream.said())
+        await stream.ended()
+    assert ({} if by is None else {by: 1}) == node.served
+    (fed,) = node.fed
+    assert (pod, "r", 4, 3, True) == (fed.pod, fed.request_id, fed.prompt_tokens, fed.cached_tokens, fed.ok)
+    assert [pod] == [report.pod for report in node.routed[1:]] or by in {"first", None}
+
+
+async def test_an_engine_that_fails_is_reported_so() -> None:
+    """There is nothing to compare; a client's own mistake is no failure."""
+    node = _fleet()
+    async with gateway(node, EppLimits(reads_usage=True)) as channel:
+        for status in (400, 503):
+            stream = Stream(channel, BUFFERED, NONE)
+            await stream.headers()
+            await stream.said()
+            await stream.body(BODY)
+            await stream.said()
+            await stream.answered(status, end=True)
+            await stream.said()
+            await stream.ended()
+    assert [False] == [fed.ok for fed in node.fed]
 
 
 async def test_as_many_endpoints_are_told_as_is_set() -> None:
