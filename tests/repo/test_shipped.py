@@ -31,6 +31,15 @@ def test_the_script_for_envoy_in_the_readme_is_the_one_that_is_shipped() -> None
     assert "require" not in shown
 
 
+def test_the_filter_for_the_endpoint_picker_in_the_readme_is_the_one_that_is_shipped() -> None:
+    """Word for word as a machine reads it."""
+    (shown,) = re.findall(
+        r"^```yaml\n(- name: envoy.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+
+    assert yaml.safe_load(shown) == _filters(ROOT / "k8s" / "envoy" / "ext-proc.yaml")[:1]
+
+
 @pytest.mark.parametrize("file", ENVOYS, ids=lambda file: file.name)
 def test_no_configuration_sends_where_a_client_says(file: Path) -> None:
     """The header is gone before any filter; a destination must be a member of the cluster, or the fallback decides."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import socket
 from typing import TYPE_CHECKING, Final
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 ENGINES: Final = 3
 BLOCKS: Final = 40
+PICKER: Final = {"server__roles": "[collect, lookup, epp]", "server__epp_port": "0"}
 GONE: Final = ENGINES
 """The number of an engine that announced its blocks, and at whose address nobody listens."""
 
@@ -35,9 +37,11 @@ class Fleet:
         self.pods = [f"127.0.0.1:{port}" for port in (*self.ports, self.gone)]
         events = [self._open.enter_context(EngineSimulator()) for _ in self.pods]
         flags = [f"{pod}={engine.endpoint},model={MODEL}" for pod, engine in zip(self.pods, events, strict=True)]
-        self.service = RunningService(flags, token=token, server__grpc_port="0", **settings)
+        self.service = RunningService(flags, token=token, server__grpc_port="0", **{**PICKER, **settings})
         self.index = urlsplit(self.service.url).port or 0
-        self.picker = 0
+        told = re.search(r"epp://[0-9.]+:(\d+)", self.service.banner)
+        self.picker = int(told[1]) if told else 0
+        """Where Envoy's ext_proc asks."""
         for i, engine in enumerate(events):
             engine.wait_subscribers(1)
             engine.publish(payload(stored(range(1, BLOCKS + 1), self.prompt(i))))

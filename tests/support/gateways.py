@@ -109,7 +109,7 @@ class Gateway:
         return [name, *(["-t"] if check else []), "-p", self._work.name, "-c", config]
 
 
-ENVOYS: Final = ("lua.yaml", "ext-authz.yaml")
+ENVOYS: Final = ("lua.yaml", "ext-authz.yaml", "ext-proc.yaml", "ext-proc-duplex.yaml")
 PROGRAMS: Final[dict[str, str | None]] = {
     **dict.fromkeys(ENVOYS, program()),
     "haproxy.cfg": _installed("haproxy"),

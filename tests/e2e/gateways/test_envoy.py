@@ -11,15 +11,17 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+import httpx
 import pytest
 
+from loadtest.envoy import free_port
 from tests.support.gateway_fleet import GONE, Fleet, running_fleet
 from tests.support.gateway_traffic import Sent, failures, mixed
-from tests.support.gateways import ENVOYS, Gateway
+from tests.support.gateways import DEADLINE_S, ENVOYS, PAUSE_S, Gateway, file_of
 from tests.support.openai_engines import MODEL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.slow
 CLIENTS: Final = 16
@@ -27,6 +29,8 @@ MIXED: Final = 1_000
 UNDER_WAY: Final = 200
 """Requests before, and after, what is asked goes away."""
 SEED: Final = 7
+HEADERS_AND_SOME: Final = 2
+"""Messages of Envoy's to the picker."""
 SAFE: Final = [kind for kind in ENVOYS if kind != "ext-proc-duplex.yaml"]
 """Those that promise that nothing fails, whenever."""
 
@@ -112,18 +116,56 @@ def test_what_is_asked_goes_away_in_the_middle_of_bodies(kind: str, number: sign
 
 @pytest.mark.parametrize("kind", ENVOYS)
 def test_many_at_once_are_sent_past_a_pod_that_is_gone(kind: str, fleet: Fleet) -> None:
-    """All to the one that was named next: more at once than Envoy would retry by itself."""
+    """More at once than Envoy would retry by itself, and each once."""
     body = json.dumps({"model": MODEL, "prompt": fleet.prompt(GONE), "max_tokens": 1}).encode()
     sent = [Sent(f"past-{kind}-{i}", "whole", "/v1/completions", body) for i in range(200)]
     with Gateway(kind, fleet.asked_by(kind), [fleet.gone, fleet.ports[1], fleet.ports[2]]) as gateway:
         assert [] == failures(gateway.port, sent, CLIENTS)
 
     answered = fleet.engines.answered()
-    assert [[fleet.ports[1]]] * len(sent) == [answered[each.request_id] for each in sent]
+    assert [1] * len(sent) == [len(answered[each.request_id]) for each in sent]
 
 
 @pytest.mark.parametrize("kind", ENVOYS)
 def test_a_gateway_that_is_there_before_what_it_asks_serves(kind: str, fleet: Fleet) -> None:
     """From its first request on."""
     with Gateway(kind, fleet.gone, fleet.ports) as gateway:
+        assert [] == failures(gateway.port, mixed(20, SEED, [fleet.prompt(0)]), CLIENTS)
+
+
+@pytest.mark.parametrize("kind", ENVOYS)
+def test_a_body_longer_than_what_envoy_holds_is_passed_on(kind: str, fleet: Fleet) -> None:
+    """40 MB, as they came."""
+    body = json.dumps({"model": MODEL, "prompt": fleet.prompt(0), "user": "u" * (40 * 2**20)}).encode()
+    with Gateway(kind, fleet.asked_by(kind), fleet.ports) as gateway:
+        assert [] == failures(gateway.port, [Sent(f"long-{kind}", "whole", "/v1/completions", body)], 1)
+
+
+def _wait_stat(admin: int, name: str, is_there: Callable[[int], bool]) -> None:
+    """Return when Envoy's figure of that name is such a one."""
+    ends_at = time.monotonic() + DEADLINE_S
+    while True:
+        told = httpx.get(f"http://127.0.0.1:{admin}/stats?filter={name}$").text
+        if is_there(int(told.rpartition(":")[2])):
+            return
+        assert time.monotonic() < ends_at, told
+        time.sleep(PAUSE_S)
+
+
+def test_in_full_duplex_what_was_handed_over_fails_until_the_picker_is_known_to_be_gone() -> None:
+    """Envoy has these bodies no more when the picker dies; once its health check has told, requests are balanced."""
+    kind, admin = "ext-proc-duplex.yaml", free_port()
+    at = f"{{address: {{socket_address: {{address: 127.0.0.1, port_value: {admin}}}}}}}"
+    body = json.dumps({"model": MODEL, "prompt": list(range(20_000)), "max_tokens": 1}).encode()
+    with (
+        running_fleet() as fleet,
+        Gateway(kind, fleet.picker, fleet.ports, text=f"{file_of(kind).read_text()}admin: {at}") as gateway,
+    ):
+        with _half_sent(gateway.port, body) as half:
+            _wait_stat(admin, "ext_proc.stream_msgs_sent", lambda sent: sent >= HEADERS_AND_SOME)
+            fleet.service.send_signal(signal.SIGKILL)
+            answer = _answer(half)
+
+        assert answer.startswith(b"HTTP/1.1 500 ")
+        _wait_stat(admin, "cluster.kvindexer.membership_healthy", lambda healthy: not healthy)
         assert [] == failures(gateway.port, mixed(20, SEED, [fleet.prompt(0)]), CLIENTS)
