@@ -23,6 +23,19 @@ WIDE: int = 160
 """Columns from which on the table has room for a sentence a source; else the sentences stand below it."""
 
 
+class Load(msgspec.Struct, kw_only=True):
+    """Of one source, as far as it is known."""
+
+    running: float | None = None
+    waiting: float | None = None
+    unseen: int = 0
+
+    @property
+    def requests(self) -> float:
+        """All of them."""
+        return (self.running or 0) + (self.waiting or 0) + self.unseen
+
+
 class Row(msgspec.Struct, kw_only=True):
     """What is shown of one source; other fields are for `--json`."""
 
@@ -38,6 +51,7 @@ class Row(msgspec.Struct, kw_only=True):
     cordoned: bool = False
     why: str | None = None
     warnings: list[str] = []
+    load: Load | None = None
 
 
 class Page(msgspec.Struct):
@@ -123,7 +137,8 @@ def print_sources(rows: list[Row], console: Console) -> None:
     table = Table(box=None, header_style="bold", pad_edge=False)
     for title in ("pod", "rank", "state", "bound"):
         table.add_column(title)
-    for title in ("sequence", "blocks", "lag ms"):
+    is_known = any(row.load is not None for row in rows)
+    for title in ("sequence", "blocks", "lag ms", *(["requests"] if is_known else [])):
         table.add_column(title, justify="right")
     wide = console.width >= WIDE
     for title in ("model", "origin", *(["why"] if wide else [])):
@@ -137,6 +152,7 @@ def print_sources(rows: list[Row], console: Console) -> None:
             "-" if row.sequence is None else str(row.sequence),
             str(sum(row.blocks.values())) if row.blocks else "-",
             "-" if row.lag_ms is None else str(row.lag_ms),
+            *(["-" if row.load is None else f"{row.load.requests:g}"] if is_known else []),
             row.model or "",
             row.origin,
             *([row.why or ""] if wide else []),

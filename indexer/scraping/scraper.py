@@ -32,6 +32,8 @@ AT_ONCE: Final = 64
 """Engines that are being asked."""
 STARTED_AT_ONCE: Final = 8
 """In one turn: half a millisecond."""
+FIRST_A_SECOND: Final = 1_000
+"""Engines that are asked for the first time."""
 TURN_S: Final = 0.005
 BUSY_S: Final = 0.02
 LOOK_S: Final = 0.5
@@ -66,9 +68,10 @@ class Intervals(NamedTuple):
 class Target:
     """One place, and the sources that are there."""
 
-    def __init__(self, address: str, due_at: float) -> None:
+    def __init__(self, address: str) -> None:
         self.address = address
-        self.due_at = due_at
+        self.early_s = 0.0
+        """The second question comes so much earlier than in an interval: who came together is spread over it."""
         self.sources: list[SourceIndex] = []
         self.is_given = False
         self.is_gone = False
@@ -173,9 +176,10 @@ class Scraper:
             target.close()
             _remark(target.sources, None)
         fresh, now = [address for address in here if address not in self._targets], self._clock.now()
-        for nth, address in enumerate(fresh):  # spread over one interval, and from then on
-            self._targets[address] = Target(address, now)
-            self._put(self._targets[address], now + nth * every_s / len(fresh))
+        for nth, address in enumerate(fresh):
+            target = self._targets[address] = Target(address)
+            target.early_s = nth * every_s / len(fresh)
+            self._put(target, now + min(nth / FIRST_A_SECOND, target.early_s))
         for address, sources in here.items():
             target = self._targets[address]
             target.sources, target.is_given = sources, address in given
@@ -195,7 +199,8 @@ class Scraper:
             if target.is_gone:
                 target.close()
             else:
-                rest_s = min(every_s * 2.0 ** min(target.failures, 16), max(every_s, REST_MAX_S))
+                rest_s = min(every_s * 2.0 ** min(target.failures, 16), max(every_s, REST_MAX_S)) - target.early_s
+                target.early_s = 0.0
                 self._put(target, max(asked_at + rest_s, self._clock.now()))
 
     async def _content(self, target: Target) -> bytes:

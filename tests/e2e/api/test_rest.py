@@ -484,7 +484,7 @@ def test_head_is_answered_where_get_is(http_client: http.client.HTTPConnection, 
 @pytest.mark.parametrize(
     "path",
     [
-        *("/v1/recommend", "/v1/reports", "/dump", "/peers", "/global_view", "/services"),
+        *("/v1/reports", "/dump", "/peers", "/global_view", "/services"),
         *("/", "/v1", "/v1/lookup/", "/v1/sources/", "/v1/sources/a/b", "/docs", "/%ff", "//v1/lookup"),
     ],
 )

@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from api.cli.sources import NAMED_MAX, WIDE, Row, print_sources
+from api.cli.sources import NAMED_MAX, WIDE, Load, Row, print_sources
 
 
 def _printed(rows: list[Row], width: int = 250) -> list[str]:
@@ -48,3 +48,17 @@ def test_why_stands_in_the_table_where_there_is_room_and_below_it_where_not() ->
     assert len(wide) == 3
     assert "why: suspect, estimate: messages were lost: a rank 0" == narrow[3]
     assert len(narrow) == 4
+
+
+def test_requests_stand_in_the_table_where_any_are_known() -> None:
+    """Running, waiting, and those that no metrics show yet."""
+    rows = [
+        Row(pod="a", load=Load(running=3.0, waiting=1.0, unseen=2)),
+        Row(pod="b"),
+        Row(pod="c", load=Load(unseen=1)),
+    ]
+    table = [line.split() for line in _printed(rows)]
+
+    assert "requests" in table[0]
+    assert ["6", "-", "1"] == [line[-2] for line in table[1:]]
+    assert "requests" not in _printed([Row(pod="b")])[0]

@@ -10,16 +10,17 @@ import pytest
 
 from indexer.clock import SystemClock
 from indexer.errors import BadRequestError
-from indexer.model import Descriptor, SourceId
+from indexer.model import Descriptor, RawBatch, SourceId
 from indexer.node import Node
 from indexer.settings.sections import Loads, Settings
 from schemas.feedback import FeedbackReport
 from schemas.lookup import LookupQuery
 from schemas.receipts import RoutedReport
+from schemas.recommend import RecommendQuery
 from schemas.rest import SourceLoad
 from tests.support.busy_engine import busy_engine, load_text, whole
 from tests.support.collecting import until
-from tests.support.core_events import prompt, u32
+from tests.support.core_events import payload, prompt, stored, u32
 from tests.support.moved import OF_ENGINES, check_moved
 
 if TYPE_CHECKING:
@@ -138,3 +139,32 @@ def test_a_report_that_is_refused_ends_nothing() -> None:
             assert {A: 1.0} == node.loads.view([A], node.clock.now()).requests
 
     asyncio.run(story())
+
+
+def test_who_is_recommended_follows_what_engines_say() -> None:
+    """The idle one first, until so much was sent there that it is the busier one."""
+
+    async def story() -> None:
+        async with busy_engine() as busy, busy_engine() as idle:
+            busy.answer, idle.answer = whole(load_text(6, 2)), whole(load_text(0))
+            node = node_of(Loads(interval_s=60.0), busy.address)
+            node.roster.add(Descriptor(pod="b", endpoint="tcp://127.0.0.1:2", address=idle.address))
+            async with running(node):
+                for pod in "ab":
+                    sink = node.roster.sink(SourceId(pod, 0))
+                    assert sink is not None
+                    sink.alive(connected=True)
+                    sink.apply(RawBatch(b"", 0, payload(stored([1], prompt(1, 500)))))
+                await until(lambda: len(node.loads.readings) == 2, "both loads")
+                assert ("b", "metrics") == recommended(node)
+                for number in range(9):
+                    node.note_sent("b", 0, str(number), None)
+                assert ("a", "metrics") == recommended(node)
+
+    asyncio.run(story())
+
+
+def recommended(node: Node) -> tuple[str, str]:
+    """Whom it names first for a prompt that nobody holds, and where loads come from."""
+    answer = node.recommend(RecommendQuery(query=LookupQuery(tokens=u32(prompt(1, 900)))))
+    return answer.picks[0].pod, answer.load.source
