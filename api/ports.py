@@ -304,6 +304,10 @@ class NodePort(Protocol):
         """Those by which a source of that tenant goes."""
         ...
 
+    def requests_at(self, pod: str, dp_rank: int, tenant: str | None) -> float | None:
+        """How many are there, running, waiting and on their way; None where it is not known."""
+        ...
+
     def request_ended(self, request_id: str, tenant: str | None) -> None:
         """It is over; nothing where it is not known to have gone anywhere."""
         ...

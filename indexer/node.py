@@ -603,6 +603,13 @@ class Node:
         """Those by which a source of that tenant goes."""
         return tuple(name for name in names if of_tenant(self.registry, name, tenant or DEFAULT_TENANT))
 
+    def requests_at(self, pod: str, dp_rank: int, tenant: str | None) -> float | None:
+        """How many are there."""
+        named = of_tenant(self.registry, pod, tenant or DEFAULT_TENANT)
+        ids = [each.descriptor.id for each in named if each.descriptor.dp_rank == dp_rank]
+        requests = self.loads.view(ids, self.clock.now()).requests
+        return next((requests[each] for each in ids if each in requests), None)
+
     def request_ended(self, request_id: str, tenant: str | None) -> None:
         """It is over."""
         self.loads.ended(request_id, tenant)

@@ -8,7 +8,7 @@ import msgspec
 class EppLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one server, out of the settings `epp.*` and `limits.*`.
 
-    At none of them a client is refused: beyond, its request goes on without a destination, or by load alone.
+    At none but the last a client is refused: beyond, its request goes on without a destination, or by load alone.
     """
 
     pick_ms: int = 50
@@ -28,6 +28,9 @@ class EppLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Of one prompt told by ids. Beyond: by load alone."""
     unread_wait_s: float = 30.0
     """For a gateway to take an answer. Beyond: its stream ends."""
+
+    shed_above: float | None = None
+    """Requests at the least busy endpoint. Beyond: 429, which is the one bound at which a client is refused."""
 
     @property
     def message_bytes(self) -> int:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 API: Final = "epp"
 NO_ENDPOINT: Final = "no_endpoint"
+OVERLOAD: Final = "overload"
+RETRY_AFTER_S: Final = 1
 WITHOUT_ADDRESS_TIMES: Final = 4
 """As many pods are asked for as endpoints are told: some may have none."""
 _OK: Final = 200
@@ -89,6 +91,8 @@ class Picker:
             found = self._last_resort(asked)
         if not found.places:
             return self._nobody(wanted, told)
+        if self._is_too_busy(asked, told):
+            return Pick(Refused(429, OVERLOAD, RETRY_AFTER_S), "overload", told.request_id)
         decision = Picked(tuple(place.endpoint for place in found.places), found.prefill and found.prefill.endpoint)
         first = found.prefill or found.places[0]
         self._node.note_sent(first.pod, first.dp_rank, told.request_id, asked.tenant)
@@ -118,6 +122,16 @@ class Picker:
         answer = self._node.recommend(RecommendQuery(query=asked))
         told.answer = answer
         return ranked(answer, self._address_of(asked), self._limits.endpoints)
+
+    def _is_too_busy(self, asked: LookupQuery, told: _Told) -> bool:
+        """Whether even the least busy has more than may be, as far as that is known."""
+        above = self._limits.shed_above
+        if above is None or told.answer is None or told.answer.load.source == "none":
+            return False
+        by_load = RecommendQuery(query=msgspec.structs.replace(_without_prompt(asked), limit=1), strategy="load")
+        least = self._node.recommend(by_load).picks[:1]
+        loads = [self._node.requests_at(pick.pod, pick.dp_rank, asked.tenant) for pick in least]
+        return any(load is not None and load > above for load in loads)
 
     def _last_resort(self, asked: LookupQuery) -> Ranked:
         asked = msgspec.structs.replace(_without_prompt(asked), request_id="", limit=0)

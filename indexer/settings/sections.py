@@ -226,7 +226,7 @@ class Recommend(Section, frozen=True):
 
 
 class Epp(Section, frozen=True):
-    """The endpoint picker for Envoy (role `epp`). At no bound a client is refused: its request goes on without us."""
+    """The endpoint picker for Envoy (role `epp`). No client is refused at a bound, unless `shed_above` says so."""
 
     pick_ms: Annotated[int, Meta(ge=1, le=10_000)] = 50
     """From a whole request to where it goes, the tokens of its text included. Beyond: by load alone."""
@@ -237,6 +237,9 @@ class Epp(Section, frozen=True):
     `cached_tokens` as `/v1/feedback` would."""
     streams: Count = 8_192
     """Requests at once, until their response is over where the gateway tells of it. Beyond: they go on without us."""
+    shed_above: Annotated[float, Meta(gt=0, le=1_000_000)] | None = None
+    """Where even the least busy endpoint has more requests than that, running, waiting and on their way, a client is
+    refused with 429. null: never, which leaves waiting to the engines."""
 
 
 class Loads(Section, frozen=True):

@@ -107,6 +107,7 @@ class FakeNode:
         self.routed: list[RoutedReport] = []
         self.refused_routed = 0
         self.limits_reached: Counter[str] = Counter()
+        self.requests: dict[str, float] = {}
         self.endings: list[tuple[str, str | None]] = []
         self.picks: Counter[str] = Counter()
         self.served: Counter[str] = Counter()
@@ -454,6 +455,9 @@ class FakeNode:
 
     def known_names(self, names: Sequence[str], tenant: str | None) -> tuple[str, ...]:  # noqa: ARG002 - of nobody
         return tuple(names)
+
+    def requests_at(self, pod: str, dp_rank: int, tenant: str | None) -> float | None:  # noqa: ARG002 - of each rank
+        return self.requests.get(pod)
 
     def request_ended(self, request_id: str, tenant: str | None) -> None:
         self.endings.append((request_id, tenant))

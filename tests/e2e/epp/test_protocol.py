@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import grpc
 import pytest
 
 from api.epp.limits import EppLimits
 from schemas.lookup import LookupQuery, PodEntry, PrefixTokens, TierTokens
-from schemas.recommend import PickTerms, RecommendedPod
+from schemas.recommend import LoadsUsed, PickTerms, RecommendedPod
+from schemas.rpc.envoy.service.ext_proc.v3.external_processor_pb2 import HttpHeaders
 from tests.support.ext_proc import (
     BUFFERED,
     DESTINATION,
@@ -244,6 +246,25 @@ async def test_where_no_endpoint_is_ready_the_client_is_told() -> None:
     assert {"no_endpoint": 1} == node.picks
 
 
+@pytest.mark.parametrize(("busy", "source", "status"), [(9, "metrics", 429), (8, "metrics", 0), (9, "none", 0)])
+async def test_where_all_are_too_busy_the_client_is_told_if_that_is_set(
+    busy: float, source: Literal["metrics", "none"], status: int
+) -> None:
+    """429, and when to come again; where no loads are known nobody is refused."""
+    node = _fleet()
+    node.loads, node.requests = LoadsUsed(source, 0), {"vllm-1": busy}
+    async with gateway(node, EppLimits(shed_above=8)) as channel:
+        stream = Stream(channel)
+        await stream.headers()
+        await stream.body(BODY)
+        answer = await stream.said()
+        assert answer is not None
+        assert status == answer.immediate_response.status.code
+        told = {h.header.key: h.header.raw_value for h in answer.immediate_response.headers.set_headers}
+        assert (b"1" if status else None) == told.get("retry-after")
+    assert ("overload" in node.picks) == bool(status)
+
+
 async def test_a_replica_that_does_not_know_the_pool_yet_refuses_nobody() -> None:
     """The gateway decides until it is ready."""
     node = FakeNode()
@@ -416,6 +437,73 @@ async def test_streams_beyond_the_limit_end_in_order() -> None:
 
 async def _ends(stream: Stream) -> bool:
     return None is await stream.said()
+
+
+class SlowNode(FakeNode):
+    """Tokens of a text take longer than any budget."""
+
+    async def tokenized(self, query: LookupQuery) -> LookupQuery:
+        await asyncio.Event().wait()
+        return query
+
+
+async def test_a_text_whose_tokens_take_too_long_is_picked_for_by_load() -> None:
+    """Within the budget, whatever the client's own deadline says; the model still counts."""
+    node = SlowNode()
+    async with gateway(node, EppLimits(pick_ms=1)) as channel:
+        stream = Stream(channel)
+        await stream.headers(x_kvindexer_timeout_ms="60000")
+        await stream.body(b'{"model": "m", "prompt": "Hello"}')
+        assert destination_of(await stream.said())
+    (query,) = node.queries
+    assert ("m", b"", None, True) == (query.model, query.tokens, query.text, query.overdue)
+    assert [("text", 200)] == [(each["input"], each["code"]) for each in node.observed]
+
+
+async def test_a_text_is_picked_for_by_its_tokens() -> None:
+    """Of a chat as well."""
+    node = _fleet()
+    async with gateway(node) as channel:
+        stream = Stream(channel)
+        await stream.headers(**{":path": "/v1/chat/completions?x=1"})
+        await stream.body(b'{"model": "m", "messages": [{"role": "user", "content": "Hello"}]}')
+        assert PICKED == destination_of(await stream.said())
+    assert node.queries[0].tokens
+    assert {"prefix": 1} == node.picks
+
+
+async def test_an_observer_is_told_nothing() -> None:
+    """It would not read it; and it sends nobody anywhere."""
+    node = _fleet()
+    async with gateway(node) as channel:
+        stream = Stream(channel)
+        await stream.tell(request_headers=HttpHeaders(end_of_stream=True), observability_mode=True)
+        await stream.ended()
+    assert not node.queries
+
+
+async def test_at_the_stop_streams_end_that_nothing_is_kept_of() -> None:
+    """One whose body is here is answered first; one whose response goes through here goes on to its end."""
+    node, stop = _fleet(), asyncio.Event()
+    async with gateway(node, stop=stop) as channel:
+        idle, holding, passing = Stream(channel, BUFFERED, NONE), Stream(channel, DUPLEX, NONE), Stream(channel)
+        await idle.headers(end=True)
+        assert destination_of(await idle.said())
+        await holding.headers()
+        await holding.body(BODY, end=False)
+        await passing.headers(end=True)
+        assert destination_of(await passing.said())
+        stop.set()
+        assert None is await idle.said()
+        await holding.body(b" ")
+        assert PICKED == destination_of(await holding.said())
+        assert BODY + b" " == b"".join(await handed_back(holding))
+        assert None is await holding.said()
+        await passing.answered()
+        await passing.said()
+        await passing.answered_body(b"data", end=True)
+        assert (b"data", True) == piece_of(await passing.said())
+        assert None is await passing.said()
 
 
 async def test_what_is_no_message_ends_the_stream_in_order() -> None:
