@@ -177,10 +177,12 @@ class Scraper:
             _remark(target.sources, None)
         fresh, now = [address for address in here if address not in self._targets], self._clock.now()
         for nth, address in enumerate(fresh):
+            await slices.turn()
             target = self._targets[address] = Target(address)
             target.early_s = nth * every_s / len(fresh)
             self._put(target, now + min(nth / FIRST_A_SECOND, target.early_s))
         for address, sources in here.items():
+            await slices.turn()
             target = self._targets[address]
             target.sources, target.is_given = sources, address in given
 
@@ -193,7 +195,8 @@ class Scraper:
                 content = await self._content(target)
             await self._take(target, content, asked_at)
         except Exception as error:  # noqa: BLE001  of whatever an engine is at, the asking of others must go on
-            self._failed(target, error, asked_at)
+            if not target.is_gone:
+                self._failed(target, error, asked_at)
         finally:
             self._asking -= 1
             if target.is_gone:
@@ -210,12 +213,15 @@ class Scraper:
             try:
                 return await kept.get(PATHS[target.path])
             except OSError:
-                pass
+                if target.is_gone:
+                    raise
         target.connection = await connect(target.address, ANSWER_BYTES_MAX)
         return await target.connection.get(PATHS[target.path])
 
     async def _take(self, target: Target, content: bytes, asked_at: float) -> None:
         sources, facts_s = target.sources, self._intervals.facts_s
+        if target.is_gone:
+            return
         if self._intervals.loads_s is not None:
             ranks = (
                 await asyncio.to_thread(read_loads, content) if len(content) > AT_HOME_BYTES else read_loads(content)
@@ -281,4 +287,4 @@ def _in_words(error: Exception) -> str:
         return "no answer in time"
     if isinstance(error, ConnectionResetError | BrokenPipeError):
         return "the connection ended, or it speaks no HTTP"
-    return why_not_connected(error)
+    return why_not_connected(error) if isinstance(error, OSError | UnicodeError) else "a fault of this service"
