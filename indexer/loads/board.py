@@ -2,7 +2,8 @@
 
 A reading counts while it is young; beside it count the requests sent since. Where no engine that a question is about
 has a young one, the receipts are all that is known, and an engine without one had nothing sent to it. Where some have,
-an engine that has none is unknown: few receipts must not make one look idle that does not even tell.
+an engine that has none is unknown: few receipts must not make one look idle that does not even tell. Many, more than
+the others' mean, count.
 """
 
 from __future__ import annotations
@@ -57,9 +58,17 @@ class LoadBoard:
                 if load.kv_usage is not None:
                     usage[source] = load.kv_usage
         if requests:
+            if len(requests) < len(sources):
+                self._add_untold(requests, sources)
             return LoadView("metrics", now - oldest, requests, usage)
         counts = {source: float(self.receipts.open(source)) for source in sources}
         return LoadView("receipts", None, counts) if any(counts.values()) else LoadView("none", None, {})
+
+    def _add_untold(self, requests: dict[SourceId, float], sources: Sequence[SourceId]) -> None:
+        """Those of which no metrics tell, where more was sent to one than the others' mean: so busy it is at least."""
+        mean = sum(requests.values()) / len(requests)
+        untold = {source: float(self.receipts.open(source)) for source in sources if source not in requests}
+        requests.update((source, count) for source, count in untold.items() if count > mean)
 
     def known(self, source: SourceId, now: float) -> KnownLoad | None:
         """Of one source, whatever its age; None where its metrics were never read."""

@@ -37,7 +37,7 @@ def test_receipts_are_all_that_is_known_without_metrics() -> None:
 
 
 def test_metrics_count_with_what_came_since() -> None:
-    """The age is that of the oldest; a candidate without metrics is not told, however much was sent to it."""
+    """The age is that of the oldest; a candidate without metrics is not told."""
     loads = board()
     for source, request in ((A, "before"), (C, "elsewhere")):
         loads.sent(source, request, None, 1.0)
@@ -47,6 +47,18 @@ def test_metrics_count_with_what_came_since() -> None:
     assert LoadView("metrics", 2.0, {A: 5.0, B: 0.0}, {A: 0.5}) == loads.view([A, B, C], 4.0)
     assert KnownLoad(3, 1, 0.5, age_s=2.0, unseen=1) == loads.known(A, 4.0)
     assert loads.known(C, 4.0) is None
+
+
+def test_who_tells_nothing_is_as_busy_as_what_was_sent_there() -> None:
+    """At least: that counts from where it is more than the others' mean on, else it would look idle for not telling."""
+    loads = board()
+    loads.read(A, EngineLoad(4, 0, None), 0.0)
+    loads.read(B, EngineLoad(0, 0, None), 0.0)
+    for number in range(2):
+        loads.sent(C, str(number), None, 1.0)
+    assert {A: 4.0, B: 0.0} == loads.view([A, B, C], 1.0).requests
+    loads.sent(C, "one more", None, 1.0)
+    assert {A: 4.0, B: 0.0, C: 3.0} == loads.view([A, B, C], 1.0).requests
 
 
 def test_old_metrics_do_not_count() -> None:
