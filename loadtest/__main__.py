@@ -115,7 +115,7 @@ def main(words: Sequence[str] | None = None) -> int:
     a target of `simulate` is missed.
     """
     words = sys.argv[1:] if words is None else words
-    if words[:1] == ["simulate"]:
+    if words and words[0] == "simulate":
         return simulate.main(words[1:])
     options = _options(words)
     if options.name == "report":

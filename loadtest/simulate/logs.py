@@ -6,6 +6,7 @@ import csv
 import gzip
 from datetime import datetime
 from itertools import count
+from math import isfinite
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +15,7 @@ import msgspec
 import numpy as np
 
 from loadtest.simulate.sessions import Numbers, Sessions
+from loadtest.simulate.traces import MooncakeLine
 from loadtest.simulate.workload import Asked, Trace
 
 if TYPE_CHECKING:
@@ -46,7 +48,8 @@ TOKENS_MAX: Final = 16_000_000
 """Of one prompt."""
 BLOCKS_MAX: Final = 200_000_000
 """Named by the ids of all requests together, 8 bytes each."""
-LINE_BYTES_MAX: Final = 16 * 2**20
+CELL_CHARACTERS_MAX: Final = 16 * 2**20
+"""Of CSV."""
 _SPAN: Final = TOKENS_MAX
 """Apart are the first ids of what shares nothing."""
 
@@ -65,15 +68,6 @@ class Line(msgspec.Struct):
     block_ids: list[int | str] | str | None = None
     head: str | None = None
     head_tokens: int = 0
-
-
-class MooncakeLine(msgspec.Struct):
-    """The same by the names of the Mooncake traces."""
-
-    timestamp: float
-    input_length: int
-    hash_ids: list[int]
-    output_length: int = 0
 
 
 class _Entry(msgspec.Struct):
@@ -160,14 +154,18 @@ def _line(record: Mapping[str, Any], where: str) -> Line:
 
 
 def _seconds(timestamp: float | str, where: str) -> float:
-    try:
-        return float(timestamp)
-    except ValueError:
-        pass
-    try:
-        return datetime.fromisoformat(str(timestamp)).timestamp()
-    except ValueError:
-        raise LogError(f"{where}: timestamp is neither seconds nor ISO 8601") from None
+    for seconds in (float, _of_iso):
+        try:
+            told = seconds(timestamp)
+        except (ValueError, OverflowError):
+            continue
+        if isfinite(told):
+            return told
+    raise LogError(f"{where}: timestamp is neither seconds nor ISO 8601")
+
+
+def _of_iso(timestamp: float | str) -> float:
+    return datetime.fromisoformat(str(timestamp)).timestamp()
 
 
 def _records(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -175,7 +173,7 @@ def _records(path: Path) -> Iterator[Mapping[str, Any]]:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
             names = path.name.removesuffix(".gz")
             if names.endswith(".csv"):
-                csv.field_size_limit(LINE_BYTES_MAX)
+                csv.field_size_limit(CELL_CHARACTERS_MAX)
                 yield from csv.DictReader(lines)
             else:
                 for place, line in enumerate(filter(str.strip, lines), start=1):

@@ -42,8 +42,8 @@ class MooncakeLine(msgspec.Struct):
 
     timestamp: float
     input_length: int
-    output_length: int
     hash_ids: list[int]
+    output_length: int = 0
 
 
 class WekaRequest(msgspec.Struct, rename={"tokens": "in", "output": "out"}):

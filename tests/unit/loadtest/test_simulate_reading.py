@@ -183,6 +183,7 @@ def test_a_log_of_the_mooncake_traces(tmp_path: Path) -> None:
         ('{"timestamp": 1}\n', r"request 1: .*input_tokens"),
         ('{"timestamp": 1, "input_tokens": 5}\n{"timestamp": 1,\n', "request 2: "),
         ('{"timestamp": "soon", "input_tokens": 5}\n', "neither seconds nor ISO 8601"),
+        ('{"timestamp": "nan", "input_tokens": 5}\n', "neither seconds nor ISO 8601"),
         ('{"timestamp": 1, "input_tokens": -5}\n', "tokens must be 0 to"),
         ('{"timestamp": 1, "input_tokens": 99000000}\n', "tokens must be 0 to"),
         ('{"timestamp": 1, "input_length": 5, "hash_ids": "x"}\n', "request 1: .*hash_ids"),
