@@ -35,6 +35,7 @@ from api.rpc.listening import ListeningPlace
 from api.rpc.lookups import Lookups
 from api.rpc.pod_scores import PodScores
 from api.rpc.questions import Questions
+from api.rpc.recommending import Recommending
 from api.rpc.reports import Reports
 from api.rpc.sources import SourceLists
 from api.rpc.watching import Watching
@@ -93,6 +94,7 @@ class RpcServer:
         readying = readying or Readying(node, _shared(limits), stopping)
         self._lookups = Lookups(node, self._calls, questions, readying, limits, stopping)
         self._watching = Watching(node, self._calls, limits, stopping)
+        recommending = Recommending(node, self._calls, questions, readying)
         lists = SourceLists(node, self._calls, limits)
         reports = Reports(node, self._calls, requests, limits)
         arrivals = Arrivals(node, self._calls, limits, readying.pending)
@@ -101,6 +103,7 @@ class RpcServer:
                 "Lookup": arrivals.answered(self._lookups.lookup, "lookup"),
                 "LookupStream": grpc.stream_stream_rpc_method_handler(self._lookups.lookup_stream),
                 "LookupBatch": arrivals.answered(self._lookups.lookup_batch, "lookup"),
+                "Recommend": arrivals.answered(recommending.recommend, "lookup"),
                 "ReportRouted": arrivals.answered(reports.report_routed, "report"),
                 "ReportReuse": arrivals.answered(reports.report_reuse, "report"),
                 "ListSources": arrivals.answered(lists.list_sources, "lookup"),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import grpc
 import pytest
 
 from api.demo.engine import EngineSimulator
+from schemas.rpc.kvindexer.v1 import kvindexer_pb2 as pb
+from schemas.rpc.kvindexer.v1.kvindexer_pb2_grpc import KvIndexerStub
 from tests.support.core_events import payload, prompt, stored
 from tests.support.core_service import RunningService, applied
 
@@ -113,3 +117,22 @@ def test_a_routed_report_may_name_it(service: RunningService) -> None:
     assert 202 == taken.status_code, taken.text
     told = recommended(service)
     assert 0 < next(each for each in told["picks"] if each["pod"] == "engine-2")["terms"]["speculative"]
+
+
+def test_over_grpc_it_is_the_same(service: RunningService) -> None:
+    """Term by term."""
+    told = recommended(service, loads=BUSY, request_id="r-grpc")
+    found = re.search(r"grpc://(\S+?:\d+)", service.banner)
+    assert found is not None
+    question = pb.RecommendRequest(
+        question=pb.LookupRequest(token_ids=TOKENS, model="m", request_id="r-grpc"),
+        loads={pod: pb.PodLoad(**load) for pod, load in BUSY.items()},
+    )
+    with grpc.insecure_channel(found[1]) as channel:
+        answer = KvIndexerStub(channel).Recommend(question, timeout=20)
+
+    picks = [(each.pod, each.total, each.terms.prefix, each.terms.load) for each in answer.picks]
+    assert [
+        (each["pod"], each["total"], each["terms"]["prefix"], each["terms"]["load"]) for each in told["picks"]
+    ] == picks
+    assert told["state"] == answer.state

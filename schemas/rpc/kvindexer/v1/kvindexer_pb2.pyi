@@ -239,6 +239,101 @@ class ProblemItem(_message.Message):
     hint: str
     def __init__(self, field: _Optional[str] = ..., rule: _Optional[str] = ..., got: _Optional[str] = ..., hint: _Optional[str] = ...) -> None: ...
 
+class RecommendRequest(_message.Message):
+    __slots__ = ("question", "loads", "strategy", "weights", "session", "exclude")
+    class LoadsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: PodLoad
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[PodLoad, _Mapping]] = ...) -> None: ...
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    LOADS_FIELD_NUMBER: _ClassVar[int]
+    STRATEGY_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    EXCLUDE_FIELD_NUMBER: _ClassVar[int]
+    question: LookupRequest
+    loads: _containers.MessageMap[str, PodLoad]
+    strategy: str
+    weights: TermWeights
+    session: str
+    exclude: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, question: _Optional[_Union[LookupRequest, _Mapping]] = ..., loads: _Optional[_Mapping[str, PodLoad]] = ..., strategy: _Optional[str] = ..., weights: _Optional[_Union[TermWeights, _Mapping]] = ..., session: _Optional[str] = ..., exclude: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class PodLoad(_message.Message):
+    __slots__ = ("running", "waiting", "kv_usage")
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    KV_USAGE_FIELD_NUMBER: _ClassVar[int]
+    running: float
+    waiting: float
+    kv_usage: float
+    def __init__(self, running: _Optional[float] = ..., waiting: _Optional[float] = ..., kv_usage: _Optional[float] = ...) -> None: ...
+
+class TermWeights(_message.Message):
+    __slots__ = ("prefix", "load", "speculative")
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    SPECULATIVE_FIELD_NUMBER: _ClassVar[int]
+    prefix: float
+    load: float
+    speculative: float
+    def __init__(self, prefix: _Optional[float] = ..., load: _Optional[float] = ..., speculative: _Optional[float] = ...) -> None: ...
+
+class RecommendResponse(_message.Message):
+    __slots__ = ("request_id", "state", "picks", "load", "decode")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    PICKS_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    DECODE_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    state: str
+    picks: _containers.RepeatedCompositeFieldContainer[RecommendedPod]
+    load: LoadsUsed
+    decode: DecodePicks
+    def __init__(self, request_id: _Optional[str] = ..., state: _Optional[str] = ..., picks: _Optional[_Iterable[_Union[RecommendedPod, _Mapping]]] = ..., load: _Optional[_Union[LoadsUsed, _Mapping]] = ..., decode: _Optional[_Union[DecodePicks, _Mapping]] = ...) -> None: ...
+
+class RecommendedPod(_message.Message):
+    __slots__ = ("pod", "dp_rank", "total", "terms")
+    POD_FIELD_NUMBER: _ClassVar[int]
+    DP_RANK_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    TERMS_FIELD_NUMBER: _ClassVar[int]
+    pod: str
+    dp_rank: int
+    total: float
+    terms: PickTerms
+    def __init__(self, pod: _Optional[str] = ..., dp_rank: _Optional[int] = ..., total: _Optional[float] = ..., terms: _Optional[_Union[PickTerms, _Mapping]] = ...) -> None: ...
+
+class PickTerms(_message.Message):
+    __slots__ = ("prefix", "load", "speculative", "penalty")
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    SPECULATIVE_FIELD_NUMBER: _ClassVar[int]
+    PENALTY_FIELD_NUMBER: _ClassVar[int]
+    prefix: float
+    load: float
+    speculative: float
+    penalty: float
+    def __init__(self, prefix: _Optional[float] = ..., load: _Optional[float] = ..., speculative: _Optional[float] = ..., penalty: _Optional[float] = ...) -> None: ...
+
+class LoadsUsed(_message.Message):
+    __slots__ = ("source", "age_ms")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    age_ms: int
+    def __init__(self, source: _Optional[str] = ..., age_ms: _Optional[int] = ...) -> None: ...
+
+class DecodePicks(_message.Message):
+    __slots__ = ("picks",)
+    PICKS_FIELD_NUMBER: _ClassVar[int]
+    picks: _containers.RepeatedCompositeFieldContainer[RecommendedPod]
+    def __init__(self, picks: _Optional[_Iterable[_Union[RecommendedPod, _Mapping]]] = ...) -> None: ...
+
 class ReportRoutedRequest(_message.Message):
     __slots__ = ("items",)
     ITEMS_FIELD_NUMBER: _ClassVar[int]

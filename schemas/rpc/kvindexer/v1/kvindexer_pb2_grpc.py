@@ -54,6 +54,11 @@ class KvIndexerStub:
                 request_serializer=schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.LookupBatchRequest.SerializeToString,
                 response_deserializer=schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.LookupBatchResponse.FromString,
                 _registered_method=True)
+        self.Recommend = channel.unary_unary(
+                '/kvindexer.v1.KvIndexer/Recommend',
+                request_serializer=schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.RecommendRequest.SerializeToString,
+                response_deserializer=schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.RecommendResponse.FromString,
+                _registered_method=True)
         self.ReportRouted = channel.unary_unary(
                 '/kvindexer.v1.KvIndexer/ReportRouted',
                 request_serializer=schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.ReportRoutedRequest.SerializeToString,
@@ -100,6 +105,13 @@ class KvIndexerServicer:
 
     def LookupBatch(self, request, context):
         """Several at once, answered in their order. What is wrong with one does not fail the others.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Recommend(self, request, context):
+        """Where to send a request: prefix and load in one number, term by term.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -152,6 +164,11 @@ def add_KvIndexerServicer_to_server(servicer, server):
                     servicer.LookupBatch,
                     request_deserializer=schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.LookupBatchRequest.FromString,
                     response_serializer=schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.LookupBatchResponse.SerializeToString,
+            ),
+            'Recommend': grpc.unary_unary_rpc_method_handler(
+                    servicer.Recommend,
+                    request_deserializer=schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.RecommendRequest.FromString,
+                    response_serializer=schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.RecommendResponse.SerializeToString,
             ),
             'ReportRouted': grpc.unary_unary_rpc_method_handler(
                     servicer.ReportRouted,
@@ -260,6 +277,33 @@ class KvIndexer:
             '/kvindexer.v1.KvIndexer/LookupBatch',
             schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.LookupBatchRequest.SerializeToString,
             schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.LookupBatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Recommend(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kvindexer.v1.KvIndexer/Recommend',
+            schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.RecommendRequest.SerializeToString,
+            schemas_dot_rpc_dot_kvindexer_dot_v1_dot_kvindexer__pb2.RecommendResponse.FromString,
             options,
             channel_credentials,
             insecure,
