@@ -54,6 +54,7 @@ __all__ = [
     "DeadlinePassed",
     "FieldProblem",
     "KvindexerError",
+    "Load",
     "MmItem",
     "Options",
     "Picked",
@@ -62,6 +63,9 @@ __all__ = [
     "Prompt",
     "RankOptions",
     "Ranking",
+    "RecommendOptions",
+    "Recommendation",
+    "RecommendedPod",
     "Refused",
     "Reply",
     "Reports",
@@ -209,16 +213,39 @@ class Prompt(TypedDict, total=False):
     request_id: str | None
 
 
-class RankOptions(Prompt, total=False):
-    """The same for `rank`, whose pods are an argument of their own."""
+class Load(TypedDict, total=False):
+    """How busy a pod is: requests that it computes and that wait there, and the share of its KV cache in use, 0..1."""
+
+    running: float | None
+    waiting: float | None
+    kv_usage: float | None
+
+
+class _HowToRank(TypedDict, total=False):
+    """How to weigh prefix and load. Left out: as the service is set, with the loads that it knows itself."""
+
+    loads: Mapping[str, Load] | None
+    strategy: str | None
+    weights: Mapping[str, float] | None
+    session: str | None
+    exclude: Sequence[str] | None
+
+
+class RankOptions(Prompt, _HowToRank, total=False):
+    """The same for `rank`, whose pods are an argument of their own, and how to rank them."""
 
     block_size: int | None
 
 
-class Options(RankOptions, total=False):
+class Options(Prompt, total=False):
     """The same for a lookup."""
 
+    block_size: int | None
     pods: Sequence[str] | None
+
+
+class RecommendOptions(Options, _HowToRank, total=False):
+    """The same for a recommendation."""
 
 
 class _Call(NamedTuple):
@@ -246,8 +273,10 @@ _NOT_BESIDE_BYTES = frozenset(
         "add_special_tokens",
         "prompt_tokens",
         "scheme",
+        "session",  # may be somebody's name, and URLs are logged
     )
 )
+_HOW_TO_RANK = frozenset(_HowToRank.__annotations__)
 
 
 def _question(path: str, tokens: TokenIds | None, options: Mapping[str, Any]) -> _Call:
@@ -497,6 +526,61 @@ def _refusal(item: Json) -> Refused:
     return Refused(status if isinstance(status, int) else 0, str(item.get("title", "")), _json(item))
 
 
+class RecommendedPod(NamedTuple):
+    """One pod to send a request to. `total` is the sum of `prefix`, `load` and `speculative`, less `penalty`."""
+
+    pod: str
+    dp_rank: int
+    total: float
+    prefix: float
+    load: float
+    speculative: float
+    penalty: float
+
+
+@dataclass
+class Recommendation:
+    """Where to send a request, best first.
+
+    `loads`: which were used (`request`, `metrics`, `receipts` or `none`), `loads_age_ms` the age of the oldest.
+    `decode`: who makes the answer where that is another pod than the one that takes the prompt; None: it does all.
+    """
+
+    state: str
+    picks: list[RecommendedPod]
+    raw: Json = field(repr=False)
+    request_id: str = ""
+    loads: str = "none"
+    loads_age_ms: int | None = None
+    decode: list[RecommendedPod] | None = None
+
+
+def _recommendation(raw: Any) -> Recommendation:  # noqa: ANN401  # checked here
+    try:
+        decode, load = raw.get("decode"), raw.get("load") or {}
+        return Recommendation(
+            raw["state"],
+            _recommended(raw["picks"]),
+            raw,
+            raw.get("request_id", ""),
+            load.get("source", "none"),
+            load.get("age_ms"),
+            None if decode is None else _recommended(decode),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise BadAnswer("the answer is none of a recommendation: is this kvindexer?") from None
+
+
+def _recommended(picks: list[Json]) -> list[RecommendedPod]:
+    found = []
+    for each in picks:
+        terms = [float(each["terms"][name]) for name in RecommendedPod._fields[3:]]
+        if not isinstance(each["pod"], str):
+            raise TypeError
+        found.append(RecommendedPod(each["pod"], int(each["dp_rank"]), float(each["total"]), *terms))
+    return found
+
+
 class PickedPod(NamedTuple):
     """One line of a pick."""
 
@@ -510,7 +594,8 @@ class PickedPod(NamedTuple):
 class Picked:
     """Of a pick: at most three pods, best first; none where nothing is known, and then the `reason`.
 
-    Where nobody holds anything they are those that are about to, with score 0.
+    The service ranks them as `recommend` does. Where nothing is known of loads they are those that hold something, or,
+    where nobody does, those that are about to, with score 0.
     """
 
     pods: list[PickedPod]
@@ -544,11 +629,14 @@ class Ranking:
     pods: list[str]
     answer: Answer | None = None
     failure: str | None = None
+    recommendation: Recommendation | None = None
+    """Instead of an answer, where it was asked how to rank."""
 
     @property
     def state(self) -> str:
         """`exact`, `degraded` or `no_signal`."""
-        return "no_signal" if self.answer is None else self.answer.state
+        found = self.recommendation or self.answer
+        return "no_signal" if found is None else found.state
 
 
 # --- when to leave the index alone -----------------------------------------------------------------------------------
@@ -882,6 +970,10 @@ class AsyncClient:
         scores, 0 among them, those come first where most of it was routed lately (`speculative_tokens`). The rest is
         in your order, which is also what you get where nothing is known (`no_signal`, told in `failure`), the index is
         away, or the deadline passes.
+
+        With `loads`, or another word on how to rank (`strategy`, `weights`, `session`, `exclude`), the order is that of
+        `recommend`: prefix and load together. Pods that it does not name, those that are down, come last.
+
         Never raises. While the index rests (`Breaker`) it costs nothing.
         """
         given, problem = _named(pods)
@@ -891,8 +983,11 @@ class AsyncClient:
         if asked_at is None:
             return self._resting(given)
         try:
-            answer = await self.lookup(tokens, timeout_s=timeout_s, **_candidates(given, options))
-            ranking = _ranking(given, answer)
+            asked = _candidates(given, options)
+            if _HOW_TO_RANK.isdisjoint(name for name, value in options.items() if value is not None):
+                ranking = _ranking(given, await self.lookup(tokens, timeout_s=timeout_s, **asked))
+            else:
+                ranking = _ranking_by(given, await self.recommend(tokens, timeout_s=timeout_s, **asked))
         except Exception as error:  # noqa: BLE001  # the promise
             if _is_its_failure(error):
                 self._last_failure = _said(error)
@@ -912,6 +1007,16 @@ class AsyncClient:
     ) -> Answer:
         """Who holds how much of a prompt. Token ids go as bare bytes, which is the cheapest form for both sides."""
         return _answer((await self._ask(_question("/v1/lookup", tokens, options), timeout_s)).json())
+
+    async def recommend(
+        self, tokens: TokenIds | None = None, *, timeout_s: float | None = None, **options: Unpack[RecommendOptions]
+    ) -> Recommendation:
+        """Where to send a request: prefix and load in one number, term by term.
+
+        `loads`: how busy pods are, as you know it, `{"10.0.0.1:8000": {"running": 3, "waiting": 1}}`; without, what the
+        service knows. Report where it went (`routed`), or the service will not count it.
+        """
+        return _recommendation((await self._ask(_question("/v1/recommend", tokens, options), timeout_s)).json())
 
     async def batch(
         self, items: Iterable[Mapping[str, Any]], *, timeout_s: float | None = None
@@ -1063,6 +1168,14 @@ def _ranking(pods: list[str], answer: Answer) -> Ranking:
     return Ranking([pod for pod in answer.pods_or(pods) if pod in known], answer)
 
 
+def _ranking_by(pods: list[str], found: Recommendation) -> Ranking:
+    if not found.picks:
+        return Ranking(pods, failure=f"{found.state}: nobody is recommended", recommendation=found)
+    known = set(pods)
+    named = dict.fromkeys(pick.pod for pick in found.picks if pick.pod in known)
+    return Ranking([*named, *(pod for pod in pods if pod not in named)], recommendation=found)
+
+
 def _said(error: BaseException) -> str:
     return str(error) if isinstance(error, (KvindexerError, ValueError)) else type(error).__name__
 
@@ -1155,6 +1268,12 @@ class Client:
     ) -> Answer:
         """As `AsyncClient.lookup`."""
         return self._run(self._current().lookup(tokens, timeout_s=timeout_s, **options), timeout_s)
+
+    def recommend(
+        self, tokens: TokenIds | None = None, *, timeout_s: float | None = None, **options: Unpack[RecommendOptions]
+    ) -> Recommendation:
+        """As `AsyncClient.recommend`."""
+        return self._run(self._current().recommend(tokens, timeout_s=timeout_s, **options), timeout_s)
 
     def batch(self, items: Iterable[Mapping[str, Any]], *, timeout_s: float | None = None) -> list[Answer | Refused]:
         """As `AsyncClient.batch`."""

@@ -141,3 +141,16 @@ def test_while_the_index_rests_its_last_failure_is_told(fleet: ServedFleet) -> N
         assert "404" in why
         assert [why] * REST_AFTER == failures[:REST_AFTER]
         assert [f"the index is left alone for a while, after: {why}"] * 2 == failures[REST_AFTER:]
+
+
+def test_with_loads_the_order_is_the_recommended_one(fleet: ServedFleet, rank: Callable[..., Ranking]) -> None:
+    """Who is busiest comes behind the idle where nobody holds anything; who holds a prompt whole stays first."""
+    busy = {pod: {"running": 10 * number} for number, pod in enumerate(reversed(PODS))}
+    unknown = rank(fleet.url, PODS, [7] * 64, model=MODEL, loads=busy)
+    tokens, cached = next((tokens, cached) for tokens, cached in fleet.probed(20) if any(cached.values()))
+    held = rank(fleet.url, PODS, tokens, model=MODEL, loads={pod: {"waiting": 1} for pod in PODS})
+
+    assert (None, list(reversed(PODS))) == (unknown.failure, unknown.pods)
+    assert unknown.recommendation is not None
+    assert "request" == unknown.recommendation.loads
+    assert cached[held.pods[0]] == max(cached.values())

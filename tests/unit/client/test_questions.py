@@ -15,7 +15,16 @@ import numpy as np
 import pytest
 
 import kvindexer_client
-from kvindexer_client import Answer, Client, PodEntry, _question, token_bytes
+from kvindexer_client import (
+    Answer,
+    BadAnswer,
+    Client,
+    PodEntry,
+    _question,
+    _ranking_by,
+    _recommendation,
+    token_bytes,
+)
 
 IDS = [0, 1, 65_536, 2**32 - 1]
 IMAGE = struct.pack("<4I", *IDS)
@@ -75,6 +84,68 @@ def test_token_ids_go_as_bytes_and_the_rest_beside_them() -> None:
         "/v1/lookup?model=a+b&pods=10.0.0.1%3A8000&pods=b&partial=true&limit=0&min_sequence=%7B%22b%22%3A3%7D"
         "&mm_items=%7B%22hash%22%3A%22f%22%2C%22offset%22%3A0%2C%22length%22%3A2%7D"
     )
+
+
+def test_loads_go_beside_bare_ids_and_a_session_does_not() -> None:
+    """It may be somebody's name, and URLs are logged: then ids go as JSON."""
+    beside = _question("/v1/recommend", [1], {"loads": {"a": {"running": 3}}, "exclude": ["b"], "strategy": None})
+    session = _question("/v1/recommend", [1], {"session": "s"})
+
+    assert "/v1/recommend?loads=%7B%22a%22%3A%7B%22running%22%3A3%7D%7D&exclude=b" == beside.path
+    assert (4, "/v1/recommend") == (len(beside.body or b""), session.path)
+    assert {"session": "s", "token_ids": [1]} == json.loads(session.body or b"")
+
+
+TERMS = {"prefix": 0.5, "load": 0.25, "speculative": 0.0, "penalty": 0.0}
+PICK = {"pod": "b", "dp_rank": 1, "total": 0.75, "terms": TERMS}
+RECOMMENDED = {
+    "request_id": "r",
+    "state": "exact",
+    "picks": [PICK],
+    "load": {"source": "metrics", "age_ms": 7},
+    "decode": None,
+}
+
+
+def test_a_recommendation_is_read_term_by_term() -> None:
+    """And what is none of one is told apart."""
+    found = _recommendation(RECOMMENDED)
+
+    assert [("b", 1, 0.75, 0.5, 0.25, 0.0, 0.0)] == found.picks
+    assert ("exact", "r", "metrics", 7, None) == (
+        found.state,
+        found.request_id,
+        found.loads,
+        found.loads_age_ms,
+        found.decode,
+    )
+    assert [] == (_recommendation({**RECOMMENDED, "decode": []}).decode)
+    wrong: tuple[Any, ...] = (
+        None,
+        [],
+        {},
+        {"state": "exact", "pods": []},
+        {**RECOMMENDED, "picks": [{}]},
+        {**RECOMMENDED, "picks": [{**PICK, "total": "best"}]},
+        {**RECOMMENDED, "picks": [{**PICK, "pod": 1}]},
+        {**RECOMMENDED, "load": "none"},
+    )
+    for each in wrong:
+        with pytest.raises(BadAnswer):
+            _recommendation(each)
+
+
+def test_pods_that_are_not_recommended_come_last() -> None:
+    """In the order given; who was not given is not named, and without picks nothing is changed."""
+    found = _recommendation({**RECOMMENDED, "picks": [PICK, {**PICK, "pod": "x"}, {**PICK, "dp_rank": 0}]})
+    nobody = _ranking_by(["a", "b"], _recommendation({**RECOMMENDED, "state": "no_signal", "picks": []}))
+
+    assert (["b", "a", "c"], None, "exact") == (
+        (ranked := _ranking_by(["a", "b", "c"], found)).pods,
+        ranked.failure,
+        ranked.state,
+    )
+    assert (["a", "b"], "no_signal: nobody is recommended") == (nobody.pods, nobody.failure)
 
 
 def test_a_salt_is_never_in_a_url() -> None:
