@@ -44,6 +44,8 @@ examples:
     kvindexer serve --redis-url redis://redis.example:6379 --port 8082 --source ...
   a further replica that only answers: it subscribes to no engine and follows what the others write:
     kvindexer serve --roles lookup --redis-url redis://redis.example:6379
+  the same and the endpoint picker for Envoy, at port 9002:
+    kvindexer serve --roles collect,lookup,epp --source 10.0.0.1:8000=tcp://10.0.0.1:5557,model=llama
   beside a gateway, on a Unix socket alone, with the engines of one model:
     kvindexer serve --roles lookup --follow llama --uds /run/kvindexer/index.sock --port off --grpc-port off
   addresses of a store: rediss:// is TLS (?ca=FILE), unix:///PATH a socket, redis+cluster://HOST:PORT,HOST:PORT a
