@@ -5,6 +5,7 @@
     replicas takeover idle-sources      several replicas beside one store
     sidecar                             a replica beside a gateway: memory, time to be ready, what it passes over
     doors                               every way to ask, over REST and gRPC, against null routes
+    gateways                            what asking before each request adds, in a real Envoy
     dynamo                              lookups beside Dynamo's own indexer, from its wheel
     trust                               whether answers can be trusted while parts fail; fails where they cannot
     simulate                            what routing by prefix wins on public traces, or your own log, in a model; fails
@@ -33,6 +34,7 @@ from loadtest import (
     constants,
     doors,
     dynamo,
+    gateways,
     idle_sources,
     ingest,
     lookups,
@@ -76,6 +78,7 @@ SCENARIOS: Final[Mapping[str, Callable[..., Result]]] = {
     "idle-sources": idle_sources.run,
     "sidecar": sidecar.run,
     "doors": doors.run,
+    "gateways": gateways.run,
     "dynamo": dynamo.run,
     "trust": trust.run,
     "bench": bench.run,
@@ -102,6 +105,7 @@ QUICK: Final[Mapping[str, Mapping[str, Any]]] = {
     "idle-sources": {"sources": 100, "rest_s": 1.0},
     "sidecar": {"pairs": 50_000, "rounds": 1, "passed": 20_000},
     "doors": {"connections": (16,)},
+    "gateways": {"seconds": 1.0, "rounds": 1},
     "dynamo": {"rounds": 1},
     "trust": {"names": ("clear",), "rates": (0.0, 0.05), "last_lost": 1, "brief": True},
     "bench": {"lengths": (512, 8_192)},

@@ -234,6 +234,18 @@ def _doors(result: Result) -> list[str]:
     return [intro, table(shown), *result.remarks]
 
 
+def _gateways(result: Result) -> list[str]:
+    intro = (
+        f"**Behind Envoy**, with the configurations of `k8s/envoy`: prompts of {result.sizes['tokens']:,} token ids, "
+        "three engines that answer at once; the service on a core of its own, Envoy, engines and generator together on "
+        "another. `added`: to the median of Envoy alone; `a core of the service carries`: by its CPU time a request:"
+    )
+    parts = [intro]
+    for title, rows in result.tables.items():
+        parts += [f"{title}:", table(rows)]
+    return parts
+
+
 def _dynamo(result: Result) -> list[str]:
     intro = (
         "**Beside Dynamo's own indexer** (1.6.1, from its wheel): the same events, prompts, client and core, in turns; "
@@ -343,6 +355,7 @@ def _without(rows: Sequence[Row], column: str) -> list[Row]:
 _PARTS: Final[Mapping[str, Callable[[Result], list[str]]]] = {
     "lookups": _lookups,
     "doors": _doors,
+    "gateways": _gateways,
     "dynamo": _dynamo,
     "ingest": _ingest,
     "stall": _stall,
@@ -359,7 +372,7 @@ _PARTS: Final[Mapping[str, Callable[[Result], list[str]]]] = {
     "trust": _trust,
     "simulate": _simulate,
 }
-_CHOSEN: Final = ("lookups", "doors", "dynamo")
+_CHOSEN: Final = ("lookups", "doors", "gateways", "dynamo")
 MAIN_FAULTS: Final = frozenset(
     {
         "nothing lost",

@@ -36,11 +36,19 @@ class Served:
             env=inherited | {"KVINDEXER_SERVER__GRPC_PORT": "0"} | chosen,
         )
         self.url = ""
+        self.banner = ""
+        """Its first line, with all addresses."""
+
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._process.pid
 
     def __enter__(self) -> Self:
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], START_MAX_S)
-        found = re.search(r"http://[0-9.:]+", self._process.stdout.readline()) if ready else None
+        self.banner = self._process.stdout.readline() if ready else ""
+        found = re.search(r"http://[0-9.:]+", self.banner)
         if found is None:
             self._process.kill()
             self._process.wait(END_MAX_S)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 FOLDER: Final = Path(__file__).parents[1] / "e2e" / "gateways"
 DEADLINE_S: Final = 30.0
 PAUSE_S: Final = 0.01
+_WAITS: Final = {"timeout: 0.25s": "timeout: 20s", "timeout: 0.5s": "timeout: 20s", ", 250)": ", 20000)"}
+"""Of Envoy's for the index, and what is long enough."""
 _NGINX_SCRIPTS: Final = Path("/usr/lib/nginx/modules/ngx_http_js_module.so")
 
 
@@ -34,15 +36,27 @@ def file_of(kind: str) -> Path:
 class Gateway:
     """One that listens, asks at the port `asked` and sends to the engines at these ports. A context manager.
 
-    `token`: in its environment, for an index that wants one. `text`: in the place of the file of that kind.
+    `token`: in its environment, for an index that wants one. `added`: to the end of the file. `patient`: it
+    waits for the index as long as a busy machine takes, for tests of what comes of an answer.
     """
 
-    def __init__(self, kind: str, asked: int, engines: Sequence[int], token: str | None = None, text: str = "") -> None:
+    def __init__(
+        self,
+        kind: str,
+        asked: int,
+        engines: Sequence[int],
+        token: str | None = None,
+        *,
+        added: str = "",
+        patient: bool = False,
+    ) -> None:
         self._work = tempfile.TemporaryDirectory()
         self.port = free_port()
-        text = text or file_of(kind).read_text()
+        text = file_of(kind).read_text() + added
         if kind in ENVOYS:
             text = placed(text, self.port, asked, engines)
+            for wait in _WAITS if patient else ():
+                text = text.replace(wait, _WAITS[wait])
         told = {"LISTEN": self.port, "INDEX": asked, "FOLDER": FOLDER, "WORK": self._work.name}
         told |= {f"ENGINE_{i}": port for i, port in enumerate(engines, 1)}
         for name, value in told.items():

@@ -51,10 +51,10 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @contextlib.contextmanager
-def _client_of(kind: str, fleet: Fleet, token: str | None = None) -> Iterator[httpx.Client]:
+def _client_of(kind: str, fleet: Fleet, token: str | None = None, *, patient: bool = True) -> Iterator[httpx.Client]:
     """Of such a gateway before that fleet."""
     with (
-        Gateway(kind, fleet.asked_by(kind), fleet.ports, token) as gateway,
+        Gateway(kind, fleet.asked_by(kind), fleet.ports, token, patient=patient) as gateway,
         httpx.Client(base_url=f"http://127.0.0.1:{gateway.port}", timeout=60) as made,
     ):
         yield made
@@ -133,7 +133,7 @@ def test_a_large_body_passes_and_is_understood(client: httpx.Client, fleet: Flee
 def test_where_the_first_pod_is_gone_the_next_is_sent_to(kind: str, fleet: Fleet) -> None:
     """In the order that was told: the one that holds half of the prompt, each time, and never the one beside."""
     with (
-        Gateway(kind, fleet.asked_by(kind), [fleet.gone, fleet.ports[1], fleet.ports[2]]) as gateway,
+        Gateway(kind, fleet.asked_by(kind), [fleet.gone, fleet.ports[1], fleet.ports[2]], patient=True) as gateway,
         httpx.Client(base_url=f"http://127.0.0.1:{gateway.port}", timeout=60) as client,
     ):
         _until_sent_to(client, fleet.prompt(GONE), fleet.ports[1])
@@ -151,16 +151,18 @@ def test_a_killed_index_fails_no_request() -> None:
         assert {kind: set(fleet.ports) for kind in SAFE} == spread
 
 
-@pytest.mark.parametrize("kind", SAFE, scope="module")
-def test_a_frozen_index_fails_no_request(client: httpx.Client, fleet: Fleet) -> None:
+@pytest.mark.parametrize("kind", SAFE)
+def test_a_frozen_index_fails_no_request(kind: str, fleet: Fleet) -> None:
     """Each waits as long as the gateway was told to, no longer; when the index goes on, it is asked again."""
-    fleet.service.send_signal(signal.SIGSTOP)
-    try:
-        assert set(fleet.ports) == _spread(client, fleet.prompt(0))
-    finally:
-        fleet.service.send_signal(signal.SIGCONT)
+    with _client_of(kind, fleet, patient=False) as client:
+        _until_sent_to(client, fleet.prompt(0), fleet.ports[0])
+        fleet.service.send_signal(signal.SIGSTOP)
+        try:
+            assert set(fleet.ports) == _spread(client, fleet.prompt(0))
+        finally:
+            fleet.service.send_signal(signal.SIGCONT)
 
-    _until_sent_to(client, fleet.prompt(0), fleet.ports[0])
+        _until_sent_to(client, fleet.prompt(0), fleet.ports[0])
 
 
 def test_beside_a_tokens_file_the_token_of_the_environment_is_shown(tmp_path: Path) -> None:

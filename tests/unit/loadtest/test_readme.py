@@ -76,6 +76,17 @@ def test_every_way_to_ask_and_the_peer_beside() -> None:
     assert "8,192 tokens:\n\n| service | asked by | CPU us |" in text
 
 
+def test_behind_a_gateway() -> None:
+    """In the README, too: what asking adds, and what a core of the service carries."""
+    gateways = begin("gateways", {"tokens": 1_024})
+    gateways.tables["1 connection"] = [{"way": "Lua", "added us": 600, "a core of the service carries": 2_000}]
+    text = choice([gateways])
+
+    assert "prompts of 1,024 token ids" in text
+    assert "1 connection:\n\n| way | added us | a core of the service carries |" in text
+    assert "| Lua | 600 | 2,000 |" in text
+
+
 def test_answers_while_parts_fail() -> None:
     """The README shows the main ones in few columns, RESULTS.md all."""
     trust = begin("trust", {"recordings": "basic, clear"})
