@@ -109,8 +109,10 @@ class Candidates:
 
         Without entries: what left none.
         """
+        if self.resolved.elsewhere:
+            return "other_model"  # also where pods are named, of which those that serve it are not known here
         if not self.resolved.known and len(of_entries) != 1:
-            return "other_model" if self.resolved.elsewhere else "model_unknown"
+            return "model_unknown"
         for reasons in (of_entries, of_entries - _NO_CANDIDATE):
             if len(reasons) == 1:
                 return next(iter(reasons)) or "no_match"

@@ -433,7 +433,8 @@ Progress = int | float | str | bool | None
 class Readiness(msgspec.Struct, kw_only=True):
     """Answer of `GET /readyz`: 200 when `ready`, else 503.
 
-    `detail` is the progress: sources by state, and with a store `redis` and `partitions`, one level deeper.
+    `detail` is the progress: sources by state, and with a store `redis` and `partitions`, one level deeper. Where
+    chosen models are followed, `models_followed` has the sources of each, `sources_passed_over` the number of others.
     """
 
     ready: bool

@@ -33,7 +33,8 @@ def fed(*models: str) -> Fed:
 def reason(registry: Registry, model: str, pods: tuple[str, ...] | None = None) -> str:
     """Why nobody holds anything of a prompt of that model."""
     candidates = gather(registry, LookupQuery(model=model, pods=pods))
-    return candidates.common_reason({listed.excluded for listed in candidates.listed})
+    unknown = {"pod_unknown"} if candidates.unknown_names else set()
+    return candidates.common_reason({*(listed.excluded for listed in candidates.listed), *unknown})
 
 
 def test_sources_of_other_models_are_neither_loaded_nor_kept() -> None:
@@ -134,6 +135,7 @@ def test_a_named_pod_serves_another_model_than_the_one_followed_elsewhere() -> N
     follower = fed("m")
 
     assert "other_model" == reason(follower.registry, "n", (POD.pod,))
+    assert "other_model" == reason(follower.registry, "n", (OTHER.pod,))
     assert descriptor_of(POD).model == follower.registry.sources[POD].descriptor.model
 
 
