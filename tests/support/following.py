@@ -147,7 +147,8 @@ class Follow:
     async def until_shows(self, owner: HandOwner) -> None:
         """Until the journal is followed to its end and everything is whole; then it must be right."""
         await self._until(lambda: self.is_at(owner), "the mirror to follow", owner)
-        for source, truth in owner.truth.items():
+        for source in self._wanted(owner):
+            truth = owner.truth[source]
             assert truth.presence == self.shown(source)
             facts = self.source(source).facts
             assert (truth.where.generation, truth.sequence) == (facts.generation, facts.sequence)
@@ -182,8 +183,13 @@ class Follow:
             progress.state == "following"
             and progress.position == str(owner.journal.position)
             and progress.loaded == progress.sources
-            and set(self.registry.sources) == set(owner.truth)
+            and set(self.registry.sources) == self._wanted(owner)
         )
+
+    def _wanted(self, owner: HandOwner) -> set[SourceId]:
+        """All that it has, of the models that are followed."""
+        models = self.followers.models
+        return {each for each in owner.truth if models is None or owner.models.get(each, "m") in models}
 
     def tries(self, source: SourceId) -> int:
         """Readings of its map, one after the other, that came to nothing."""

@@ -6,6 +6,8 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from indexer.index.mirror import Mirror
 from indexer.index.source import SourceIndex
 from indexer.model import Descriptor, GroupInfo, SourceId, Tier
@@ -84,6 +86,8 @@ class HandOwner:
         self.client = client
         self.keys = keys
         self.truth: dict[SourceId, Truth] = {}
+        self.models: dict[SourceId, str] = {}
+        """Of sources that serve another one than m."""
         self.silent_ms = 0
         self._chance = random.Random(seed)
         self._journal: Journal | None = None
@@ -99,9 +103,9 @@ class HandOwner:
         held = await self.client.string(self.keys.owner) or b""
         self._journal = await owning(self.client, self.keys, nonce=f"n{self._chance.getrandbits(60)}", held=held)
 
-    async def command(self, verb: Verb, source: SourceId, *, cordoned: bool = False, model: str | None = "m") -> int:
+    async def command(self, verb: Verb, source: SourceId, *, cordoned: bool = False) -> int:
         """Give a command; the generation that stands since."""
-        descriptor = Descriptor(pod=source.pod, dp_rank=source.dp_rank, endpoint="tcp://127.0.0.1:5557", model=model)
+        descriptor = msgspec.structs.replace(descriptor_of(source), model=self.models.get(source, "m"))
         command = Command(
             verb=verb,
             source=source,

@@ -37,11 +37,15 @@ Moment = tuple[SourceId, int, int | None]
 
 
 class History(RuleBasedStateMachine):
-    """`cleared` are sources whose generation a command raised and whose owner does not know yet."""
+    """`cleared` are sources whose generation a command raised and whose owner does not know yet.
 
-    def __init__(self, store: Store) -> None:
+    `models`: those whose sources are followed; None: all.
+    """
+
+    def __init__(self, store: Store, models: frozenset[str] | None = None) -> None:
         super().__init__()
         store.empty()
+        self.options = msgspec.structs.replace(SMALL_STEPS, models=models)
         self.store = store
         self.keys = PartitionKeys("kvi", tags(16)[3])
         self.cleared: dict[SourceId, int] = {}
@@ -63,7 +67,7 @@ class History(RuleBasedStateMachine):
         await self._follow()
 
     async def _follow(self) -> None:
-        self.follow = await self.open.enter_async_context(following(self.store.url, self.keys, SMALL_STEPS))
+        self.follow = await self.open.enter_async_context(following(self.store.url, self.keys, self.options))
 
     def teardown(self) -> None:
         """Everything is put right, and then followed."""
@@ -199,6 +203,16 @@ class History(RuleBasedStateMachine):
 
         self.do(source, act)
 
+    @rule(source=SOURCE, model=st.sampled_from(["m", "n"]))
+    def serve_a_model(self, source: SourceId, model: str) -> None:
+        async def act() -> None:
+            if self.owner.models.get(source, "m") != model:  # else it is registered so, and nothing begins
+                self.owner.models[source] = model
+                await self.owner.put(source)
+                self.snapshot = None  # a store that loses this brings the model of before back
+
+        self.do(source, act)
+
     @rule(source=SOURCE, cordoned=st.booleans())
     def cordon(self, source: SourceId, cordoned: bool) -> None:
         self.do(source, lambda: self.owner.command("edit", source, cordoned=cordoned))
@@ -271,7 +285,9 @@ class History(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_shown_that_no_moment_had(self) -> None:
+        models = self.options.models
         for source in self.follow.registry.sources:
+            assert models is None or self.follow.source(source).descriptor.model in models
             facts, shown = self.follow.source(source).facts, self.follow.shown(source)
             ever = self.ever.get((source, facts.generation), {})
             assert {token: lanes for token, lanes in shown.items() if lanes & ~ever.get(token, 0)} == {}
@@ -279,14 +295,23 @@ class History(RuleBasedStateMachine):
                 assert self.moments.get((source, facts.generation, facts.sequence), {}) == shown
 
 
-def test_random_histories(store: Store) -> None:
-    """Whatever happens, in whatever order."""
+def _try(store: Store, examples: int, models: frozenset[str] | None = None) -> None:
     run_state_machine_as_test(
-        lambda: History(store),
+        lambda: History(store, models),
         settings=settings(
             settings.default,
-            max_examples=max(30, settings.default.max_examples // 10),
+            max_examples=max(examples, settings.default.max_examples // 10),
             stateful_step_count=30,
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+def test_random_histories(store: Store) -> None:
+    """Whatever happens, in whatever order."""
+    _try(store, 30)
+
+
+def test_random_histories_of_chosen_models(store: Store) -> None:
+    """The same where sources come and go as they change their models."""
+    _try(store, 10, frozenset({"m"}))
