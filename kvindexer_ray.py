@@ -24,6 +24,7 @@ replicas are full the answer is kept. Where a request was sent is told the index
 
 from __future__ import annotations
 
+import array
 import asyncio
 import collections
 import contextlib
@@ -31,10 +32,11 @@ import json
 import logging
 import random
 import ssl
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+from urllib.parse import urlencode, urlsplit
 
 try:
     from ray.serve.request_router import RequestRouter
@@ -58,6 +60,8 @@ CONNECTIONS_MAX = 64
 """Serve chooses for 50 requests at once at most. With more of them a request goes without an answer."""
 IDLE_S = 30.0
 """Unused connections are closed before the service closes them, which it does after 75 s."""
+URL_MAX = 4_096
+"""Bytes of options behind a URL; with more of them the question goes as JSON."""
 BODY_BYTES_MAX = 4 * 1024 * 1024
 """Of a longer prompt nothing is asked."""
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
@@ -142,6 +146,49 @@ def _json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=_plain).encode()
 
 
+class _Asked(NamedTuple):
+    """What is sent. `salt`: of a prompt whose ids are all of the body; it is never in a URL, which is logged."""
+
+    path: str
+    body: bytes
+    content_type: str = _JSON
+    salt: str = ""
+
+
+def _asked(path: str, question: Mapping[str, Any]) -> _Asked:
+    """In the cheapest form: token ids as bare bytes, and the rest behind the URL; else all as JSON.
+
+    Raises `_Failed` for what has no such form. Its text says nothing of what was asked.
+    """
+    try:
+        if "token_ids" not in question:
+            return _Asked(path, _json(question))
+        beside = {name: value for name, value in question.items() if value is not None}
+        image, salt = _image(beside.pop("token_ids")), str(beside.pop("cache_salt", ""))
+        query = urlencode([(name, _text(each)) for name, value in beside.items() for each in _each(value)])
+        if len(query) <= URL_MAX and salt.isascii() and salt.isprintable() and " " not in salt:
+            return _Asked(f"{path}?{query}", image, "application/octet-stream", salt)
+        return _Asked(path, _json({**question, "token_ids": memoryview(image).cast("I").tolist()}))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise _Failed(f"no form for a request: {type(error).__name__}", "nobody") from None
+
+
+def _each(value: object) -> Iterable[object]:
+    return value if isinstance(value, (list, tuple)) else (value,)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else _json(value).decode()
+
+
+def _image(ids: Any) -> bytes:  # noqa: ANN401
+    """Little-endian u32."""
+    image = array.array("I", ids.tolist() if hasattr(ids, "tolist") else ids)
+    if sys.byteorder == "big":
+        image.byteswap()
+    return image.tobytes()
+
+
 # --- what is answered ------------------------------------------------------------------------------------------------
 
 
@@ -159,11 +206,13 @@ NOTHING = Ranked([])
 
 
 class _Failed(Exception):
-    """No answer. `its_own`: the next question will fare the same; else it was this one."""
+    """No answer: because of the index, so that the next question will fare the same, or of the question, or unasked."""
 
-    def __init__(self, reason: str, *, its_own: bool = True, retry_after_s: float = 0.0) -> None:
+    def __init__(
+        self, reason: str, because_of: Literal["index", "question", "nobody"] = "index", retry_after_s: float = 0.0
+    ) -> None:
         super().__init__(reason)
-        self.its_own = its_own
+        self.because_of = because_of
         self.retry_after_s = retry_after_s
 
 
@@ -349,7 +398,7 @@ class _Links:
                 return link
             self._drop(link)
         if self._count >= CONNECTIONS_MAX:
-            raise _Failed(f"more than {CONNECTIONS_MAX} requests at once", its_own=False)
+            raise _Failed(f"more than {CONNECTIONS_MAX} requests at once", "nobody")
         opening = self._open()
         try:
             return await asyncio.shield(opening)
@@ -486,13 +535,11 @@ class Index:
             self.counts["rested"] += 1
             return NOTHING
         try:
-            ranked, known = _ranked(await self._answer("/v1/recommend", question, self._timeout_s))
+            ranked, known = _ranked(await self._answer(_asked("/v1/recommend", question), self._timeout_s))
         except _LATE:
             self._failed(asked_at, _Failed("no answer in time"), "late")
         except _Failed as failed:
             self._failed(asked_at, failed, "failed")
-        except (TypeError, ValueError, RecursionError) as error:  # its text could show what was asked
-            self._failed(asked_at, _Failed(f"no JSON of a request: {type(error).__name__}", its_own=False), "failed")
         else:
             self._succeeded()
             self.counts["ranked" if known else "unknown"] += 1
@@ -516,7 +563,7 @@ class Index:
                 reports = list(self._reports)
                 self._reports.clear()
                 try:
-                    await self._answer("/v1/routed", reports, TELL_S)
+                    await self._answer(_Asked("/v1/routed", _json(reports)), TELL_S)
                     self.counts["reports_sent"] += len(reports)
                 except (*_LATE, _Failed) as error:
                     self.counts["reports_lost"] += len(reports)
@@ -531,9 +578,10 @@ class Index:
 
     def _failed(self, asked_at: float, failed: _Failed, kind: str) -> None:
         self.counts[kind] += 1
-        if not failed.its_own:
-            self.breaker.succeeded()
-            self.say(f"kvindexer at {self._url} was not asked, or took it amiss: {failed}")
+        if failed.because_of != "index":
+            self.say(f"kvindexer at {self._url} was not asked, or refused a question: {failed}")
+            if failed.because_of == "question":
+                self.breaker.succeeded()
         elif self.breaker.failed(asked_at, failed.retry_after_s):
             self.say(f"kvindexer at {self._url} is left alone for a while, after: {failed}")
 
@@ -547,12 +595,11 @@ class Index:
             self._said[words] = now
             _LOG.warning(words)
 
-    async def _answer(self, path: str, asked: object, timeout_s: float) -> Any:  # noqa: ANN401  # whatever it is
+    async def _answer(self, asked: _Asked, timeout_s: float) -> Any:  # noqa: ANN401  # whatever it is
         """What it answers. Raises `_Failed`, or of `_LATE`."""
-        body = _json(asked)
-        if len(body) > BODY_BYTES_MAX:
-            raise _Failed(f"a prompt of more than {BODY_BYTES_MAX} bytes", its_own=False)
-        request = self._head(path, len(body), timeout_s) + body
+        if len(asked.body) > BODY_BYTES_MAX:
+            raise _Failed(f"a prompt of more than {BODY_BYTES_MAX} bytes", "nobody")
+        request = self._head(asked, timeout_s) + asked.body
         try:
             status, fields, content = await asyncio.wait_for(self._exchanged(request), timeout_s)
         except _LATE:
@@ -560,8 +607,9 @@ class Index:
         except (*_CUT, asyncio.LimitOverrunError):
             raise _Failed("it hung up without a whole answer") from None
         if not 200 <= status < 300:  # noqa: PLR2004
-            its_own = status in {401, 403, 404, 429} or not 400 <= status < 500  # noqa: PLR2004
-            raise _Failed(f"HTTP status {status}", its_own=its_own, retry_after_s=_seconds(fields.get("retry-after")))
+            of_index = status in {401, 403, 404, 429} or not 400 <= status < 500  # noqa: PLR2004
+            said = f"HTTP status {status}"
+            raise _Failed(said, "index" if of_index else "question", _seconds(fields.get("retry-after")))
         try:
             return json.loads(content)
         except (ValueError, RecursionError):
@@ -580,13 +628,14 @@ class Index:
             finally:
                 self._links.give_back(link)
 
-    def _head(self, path: str, length: int, timeout_s: float) -> bytes:
+    def _head(self, asked: _Asked, timeout_s: float) -> bytes:
         told_ms = max(1, int(timeout_s * 1000 * (1 - FOR_THE_WAY)))
         place = self._place
+        salt = f"x-kvindexer-cache-salt: {asked.salt}\r\n" if asked.salt else ""
         return (
-            f"POST {place.prefix}{path} HTTP/1.1\r\nhost: {place.authority}\r\naccept: {_JSON}\r\n"
-            f"content-type: {_JSON}\r\ncontent-length: {length}\r\nx-kvindexer-timeout-ms: {told_ms}\r\n"
-            f"{self._authorization}\r\n"
+            f"POST {place.prefix}{asked.path} HTTP/1.1\r\nhost: {place.authority}\r\naccept: {_JSON}\r\n"
+            f"content-type: {asked.content_type}\r\ncontent-length: {len(asked.body)}\r\n"
+            f"x-kvindexer-timeout-ms: {told_ms}\r\n{salt}{self._authorization}\r\n"
         ).encode("latin-1")
 
 

@@ -27,6 +27,8 @@ _FOR_RAY = {
     "RAY_agent_register_timeout_ms": "200000",
     "RAY_worker_register_timeout_seconds": "200",
     "RAY_health_check_timeout_ms": "60000",
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "100",
+    "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "100",
 }
 _COMPLAINTS = ("Traceback", "Task was destroyed", "Unexpected error", "never retrieved")
 

@@ -284,6 +284,19 @@ def test_an_index_that_says_when_is_left_alone_at_once() -> None:
         assert {"failed": 1, "rested": 9, "reports_dropped": 1} == _left_alone(url)
 
 
+def test_what_was_not_asked_says_nothing_of_the_index() -> None:
+    """Its failures before and after are in a row."""
+
+    async def ask(url: str) -> bool:
+        async with contextlib.aclosing(Index(url, timeout_s=DEADLINE_S)) as index:
+            for question in ({}, {}, {"messages": [object()]}, {}):
+                assert NOTHING == await index.ranked(question)
+            return index.breaker.rests()
+
+    with answering(saying(b"")) as url:
+        assert asyncio.run(ask(url))
+
+
 def test_a_question_that_is_refused_is_no_failure_of_the_index() -> None:
     """The next one is asked."""
     said = b"HTTP/1.1 422 Unprocessable Content\r\ncontent-length: 0\r\n\r\n"
@@ -404,7 +417,7 @@ def test_a_token_is_shown_and_never_told(caplog: pytest.LogCaptureFixture) -> No
         asyncio.run(ask(url))
     assert [True] * len(heard) == [b"\r\nauthorization: Bearer kvi_secret\r\n" in each for each in heard]
     assert heard
-    assert "no JSON of a request" in caplog.text
+    assert "no form for a request" in caplog.text
     assert "eheim" not in caplog.text
     assert "secret" not in caplog.text
 

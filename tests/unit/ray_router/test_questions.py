@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import array
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kvindexer_ray import Ranked, _Failed, _json, _place, _ranked, question_of
+from kvindexer_ray import URL_MAX, Ranked, _asked, _Failed, _json, _place, _ranked, question_of
 
 MESSAGES = [{"role": "user", "content": "Once"}]
 
@@ -88,6 +90,37 @@ def test_fields_and_arrays_become_json_and_nothing_is_read_up() -> None:
     assert MESSAGES == list(once)
 
 
+@pytest.mark.parametrize("ids", [[1, 70_000], (1, 70_000), np.array([1, 70_000]), array.array("I", [1, 70_000])])
+def test_token_ids_go_as_bytes_and_the_rest_behind_the_url(ids: Any) -> None:  # noqa: ANN401 - any container
+    """The salt is in no URL."""
+    question = {"model": "a b", "token_ids": ids, "pods": ["a", "b"], "loads": {"a": {"running": 1}}, "limit": 4}
+    asked = _asked("/p", {**question, "cache_salt": "s", "tenant": None})
+
+    assert b"\x01\0\0\0\x70\x11\x01\0" == asked.body
+    assert ("application/octet-stream", "s") == (asked.content_type, asked.salt)
+    assert "/p?model=a+b&pods=a&pods=b&loads=%7B%22a%22%3A%7B%22running%22%3A1%7D%7D&limit=4" == asked.path
+
+
+@pytest.mark.parametrize(
+    "beside", [{"pods": ["a" * 100] * (URL_MAX // 100)}, {"cache_salt": "a b"}, {"cache_salt": "ß"}]
+)
+def test_what_fits_no_url_or_header_goes_as_json(beside: dict[str, Any]) -> None:
+    """Many replicas, and salts that no header can carry."""
+    asked = _asked("/p", {"token_ids": np.array([1, 2]), **beside})
+
+    assert ("/p", "application/json", "") == (asked.path, asked.content_type, asked.salt)
+    assert {"token_ids": [1, 2], **beside} == json.loads(asked.body)
+
+
+@pytest.mark.parametrize("question", [{"token_ids": [-1]}, {"token_ids": ["Geheim"]}, {"prompt": "Geheim\ud800"}])
+def test_what_has_no_form_is_not_sent(question: dict[str, Any]) -> None:
+    """And nothing of it is told."""
+    with pytest.raises(_Failed, match="no form for a request") as caught:
+        _asked("/p", question)
+    assert "nobody" == caught.value.because_of
+    assert "eheim" not in str(caught.value)
+
+
 def _answer(*pods: str, state: str = "exact", **members: object) -> dict[str, Any]:
     return {"request_id": "r", "state": state, "picks": [{"pod": pod, "total": 0.5} for pod in pods], **members}
 
@@ -122,7 +155,7 @@ def test_what_is_no_answer_is_a_failure(raw: Any) -> None:  # noqa: ANN401 - any
     """Of the index: the next question would fare the same."""
     with pytest.raises(_Failed) as caught:
         _ranked(raw)
-    assert caught.value.its_own
+    assert "index" == caught.value.because_of
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:8080", "ftp://a", "http://", "http://u:p@a:1", "unix:relative"])
