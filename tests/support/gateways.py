@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Self
 from loadtest.envoy import SHIPPED, free_port, placed, program
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 FOLDER: Final = Path(__file__).parents[1] / "e2e" / "gateways"
 DEADLINE_S: Final = 30.0
@@ -36,7 +36,7 @@ def file_of(kind: str) -> Path:
 class Gateway:
     """One that listens, asks at the port `asked` and sends to the engines at these ports. A context manager.
 
-    `token`: in its environment, for an index that wants one. `added`: to the end of the file. `patient`: it
+    `token`: in its environment, for an index that wants one. `edited`: what a test changes. `patient`: it
     waits for the index as long as a busy machine takes, for tests of what comes of an answer.
     """
 
@@ -47,12 +47,12 @@ class Gateway:
         engines: Sequence[int],
         token: str | None = None,
         *,
-        added: str = "",
+        edited: Callable[[str], str] = str,
         patient: bool = False,
     ) -> None:
         self._work = tempfile.TemporaryDirectory()
         self.port = free_port()
-        text = file_of(kind).read_text() + added
+        text = edited(file_of(kind).read_text())
         if kind in ENVOYS:
             text = placed(text, self.port, asked, engines)
             for wait in _WAITS if patient else ():

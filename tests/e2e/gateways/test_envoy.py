@@ -159,7 +159,7 @@ def test_in_full_duplex_what_was_handed_over_fails_until_the_picker_is_known_to_
     body = json.dumps({"model": MODEL, "prompt": list(range(20_000)), "max_tokens": 1}).encode()
     with (
         running_fleet() as fleet,
-        Gateway(kind, fleet.picker, fleet.ports, added=f"admin: {at}") as gateway,
+        Gateway(kind, fleet.picker, fleet.ports, edited=lambda text: f"{text}admin: {at}") as gateway,
     ):
         with _half_sent(gateway.port, body) as half:
             _wait_stat(admin, "ext_proc.stream_msgs_sent", lambda sent: sent >= HEADERS_AND_SOME)
