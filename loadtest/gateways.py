@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import tempfile
 import time
@@ -47,6 +48,7 @@ BLOCKS: Final = 64
 """Of a prompt: 1,024 tokens, some 7 kB as JSON."""
 CONNECTIONS: Final = (1, 16)
 READY_S: Final = 30.0
+BUSY: Final = 2.0
 _KIND: Final = 1_500
 _TARGET: Final = "/v1/completions"
 _ALONE: Final = "Envoy alone"
@@ -82,6 +84,11 @@ def run(*, seconds: float = 3.0, rounds: int = 3, connections: Sequence[int] = C
         "gateways",
         {"generator": generator.name(), "seconds a run": seconds, "rounds": rounds, "tokens": BLOCKS * 16},
     )
+    busy, _, _ = os.getloadavg()
+    if busy > BUSY:
+        result.remarks.append(
+            f"Other work kept the machine busy (load average {busy:.1f}): take CPU times; latencies are of the queue."
+        )
     with ExitStack() as opened:
         pin(places.engines)
         ports = opened.enter_context(Child(Backends, ENGINES, core=places.engines)).call(Backends.ports)

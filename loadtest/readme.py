@@ -243,7 +243,7 @@ def _gateways(result: Result) -> list[str]:
     parts = [intro]
     for title, rows in result.tables.items():
         parts += [f"{title}:", table(rows)]
-    return parts
+    return [*parts, *result.remarks]
 
 
 def _dynamo(result: Result) -> list[str]:
