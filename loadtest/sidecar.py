@@ -110,7 +110,7 @@ class Sidecar:
         return Path(f"/proc/{self._process.pid}/{name}").read_text()
 
 
-def run(*, pairs: int = 400_000, rounds: int = 3, passed: int = 200_000) -> Result:
+def run(*, pairs: int = 1_000_000, rounds: int = 3, passed: int = 200_000) -> Result:
     """Measure. `pairs`: over all engines; `passed`: blocks of the other model that are then announced."""
     places = cores()
     pin(places.generator)
@@ -155,11 +155,13 @@ def _started(url: str, sources: int, pairs: int, rounds: int, places: Cores) -> 
     """One that follows nothing, and one that follows half of all; both from before the process is there."""
     sizes: list[Size] = []
     for model, count in (("of nobody", 0), (MODEL, sources)):
-        listens, ready = [], []
+        listens, ready, cpu_s = [], [], []
         for _ in range(rounds):
             with Sidecar(url, model, places.service) as sidecar:
                 listens.append(sidecar.listens_s)
+                before = sidecar.cpu_s()
                 ready.append(sidecar.ready_s(count))
+                cpu_s.append(sidecar.cpu_s() - before)
                 time.sleep(1)  # housekeeping gives back what loading took
                 sizes.append(sidecar.size())
         size = min(sizes[-rounds:])
@@ -169,6 +171,7 @@ def _started(url: str, sources: int, pairs: int, rounds: int, places: Cores) -> 
             "own MiB": size.own / _MIB,
             "until it listens s": median(listens),
             "ready s": median(ready),
+            "ready CPU s": median(cpu_s),
         }
         if count:
             row |= {"pairs": pairs, "bytes a pair": (size.own - min(sizes[:rounds]).own) / pairs}

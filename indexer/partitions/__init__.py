@@ -39,6 +39,7 @@ Following, in the order of what happens:
     followers           which partitions are followed: reads registries, maps, journals and commands
     followed_partition  one of them: entries, commands and readings in their order
     followed_sources    its sources, as the registry and commands say
+    passed_over         those whose model is not followed here
     followed            one source: what the journal tells of it, and when it may answer
     reading             its map being read beside what answers
     shelves, on_roster  where sources stand in this process
