@@ -51,12 +51,21 @@ def _open_doors(settings: Settings) -> list[str]:
     said = []
     if settings.compat.anonymous:
         said.append("compat.anonymous does nothing while there is no auth.tokens_file: everybody may ask anyway")
-    if not _is_loopback(settings.server.host) and settings.auth.tls.client_ca is None:
+    if settings.auth.uds == "anonymous":
+        said.append("auth.uds does nothing while there is no auth.tokens_file: who may open the socket may call anyway")
+    if _is_reached(settings) and settings.auth.tls.client_ca is None:
         said.append(
             f"server.host {settings.server.host} is reached from other machines and there is no access control: "
             "whoever reaches it may ask; only callers on this machine may change sources"
         )
     return said + _open_sockets(settings)
+
+
+def _is_reached(settings: Settings) -> bool:
+    """Whether other machines reach REST, gRPC or the endpoint picker."""
+    server = settings.server
+    ports = server.port, server.grpc_port, server.epp_port if "epp" in server.roles else None
+    return any(port is not None for port in ports) and not _is_loopback(server.host)
 
 
 def _closed_doors(settings: Settings) -> list[str]:
@@ -80,7 +89,7 @@ def _open_sockets(settings: Settings) -> list[str]:
 def _open_beside_tokens(settings: Settings) -> list[str]:
     """Where callers are asked who they are, and something is open all the same."""
     said = _open_sockets(settings)
-    if _is_loopback(settings.server.host):
+    if not _is_reached(settings):
         return said
     if settings.auth.tls.certificate is None:
         said.append(

@@ -70,6 +70,14 @@ _OPEN = {"KVINDEXER_SERVER__HOST": "10.0.0.1"}
 _CALLERS = {"KVINDEXER_AUTH__TLS__CLIENT_CA": "a"}
 
 
+_SOCKET = {"KVINDEXER_SERVER__UDS": "/s", "KVINDEXER_AUTH__UDS": "anonymous"}
+_NO_PORT = {
+    "KVINDEXER_SERVER__UDS": "/s",
+    "KVINDEXER_SERVER__PORT": "off",
+    "KVINDEXER_SERVER__GRPC_PORT": "off",
+}
+
+
 @pytest.mark.parametrize(
     ("environment", "told"),
     [
@@ -82,6 +90,11 @@ _CALLERS = {"KVINDEXER_AUTH__TLS__CLIENT_CA": "a"}
         (_TOKENS | _OPEN, ["auth.tls.certificate is not set"]),
         (_TOKENS | _TLS | _OPEN | {"KVINDEXER_COMPAT__ANONYMOUS": "true"}, ["without a token"]),
         ({"KVINDEXER_COMPAT__ANONYMOUS": "true"}, ["compat.anonymous does nothing"]),
+        (_SOCKET, ["auth.uds does nothing"]),
+        (_TOKENS | _SOCKET, []),
+        (_OPEN | {"KVINDEXER_SERVER__UDS": "/s", "KVINDEXER_SERVER__PORT": "off"}, ["there is no access control"]),
+        (_OPEN | _NO_PORT, []),
+        (_TOKENS | _OPEN | _NO_PORT, []),
         (_TOKENS | {"KVINDEXER_ROLES": "collect,lookup,epp"}, ["there is no endpoint picker"]),
         (_TOKENS | {"KVINDEXER_EVENTS__SOURCE_BIND": "['tcp://*:5557']"}, ["engines show no token"]),
     ],
