@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -35,7 +36,7 @@ What routing by prefix would win: requests of a trace over pods with LRU caches 
                                                      which weight of load does best on it
 """
 STRATEGIES: Final = """\
-Strategies:
+Strategies, for --strategy with hyphens (round-robin, blend-no-loads):
   round robin       in turns
   session           each session where its hash says
   load              the fewest requests under way
@@ -143,29 +144,43 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     which.add_argument("--trace", choices=list(TRACES), help="a public one, or the questions of recorded engines")
     which.add_argument("--log", type=Path, metavar="FILE", help="your own, see below; .jsonl or .csv, also .gz")
     fleet = parser.add_argument_group("with --trace or --log")
-    fleet.add_argument("--pods", type=_pods, default=8, help="how many (8)")
-    fleet.add_argument("--blocks", type=_blocks, default=2_000, help="in each one's cache (2000), or unlimited")
+    fleet.add_argument("--pods", type=_pods, default=8, metavar="N", help="how many (8)")
+    fleet.add_argument(
+        "--blocks", type=_blocks, default=2_000, metavar="N", help="in each one's cache (2000), or unlimited"
+    )
     fleet.add_argument("--block-size", type=_count, default=16, metavar="TOKENS", help="of a log's blocks (16)")
-    fleet.add_argument("--strategy", action="append", choices=NAMES, help="only this one; may be given again")
+    fleet.add_argument(
+        "--strategy", action="append", type=_name, metavar="NAME", help="only this one, see below; may be given again"
+    )
     fleet.add_argument("--sweep", action="append", type=_sweep, metavar="NAME=FROM..TO", help=f"of {', '.join(KNOBS)}")
     fleet.add_argument("--set", action="append", type=_sweep, metavar="NAME=VALUE", help="of the same, for all of it")
     fleet.add_argument(
-        "--prefill-tokens-s", type=_positive, default=8_000.0, help="that a pod computes a second (8000)"
+        "--prefill-tokens-s", type=_positive, default=8_000.0, metavar="N", help="that a pod computes a second (8000)"
     )
-    fleet.add_argument("--ms-per-token", type=_positive, default=20.0, help="that is said (20)")
+    fleet.add_argument("--ms-per-token", type=_positive, default=20.0, metavar="MS", help="that is said (20)")
     fleet.add_argument(
-        "--scrape-s", type=_zero_or_more, default=0.0, help="loads from metrics this far apart (0: told)"
+        "--scrape-s", type=_zero_or_more, default=0.0, metavar="S", help="loads from metrics this far apart (0: told)"
     )
     fleet.add_argument(
         "--utilisation",
         type=_positive,
+        metavar="SHARE",
         help="stretch times until this share of the fleet were busy without any hit (a log: as it was; a trace: 0.65)",
     )
-    fleet.add_argument("--requests", type=_count, help="of a trace, from its beginning (all)")
+    fleet.add_argument("--requests", type=_count, metavar="N", help="of a trace, from its beginning (all)")
     options = parser.parse_args(words)
     if not (options.trace or options.log) and (options.sweep or options.set or options.strategy):
         parser.error("--sweep, --set and --strategy go with --trace or --log")
     return options
+
+
+def _name(text: str) -> str:
+    """Also with hyphens for what a shell would part."""
+    named = {re.sub(r"\W+", "-", name): name for name in NAMES}
+    told = re.sub(r"\W+", "-", text)
+    if told not in named:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(named)}")
+    return named[told]
 
 
 def _count(text: str) -> int:

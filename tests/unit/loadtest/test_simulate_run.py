@@ -95,6 +95,8 @@ def test_every_strategy_beside_the_others(capsys: pytest.CaptureFixture[str]) ->
     """Of one trace over one fleet."""
     words = ["--trace", "synthetic", "--requests", str(REQUESTS), "--pods", "3", "--blocks", "500"]
 
+    assert 0 == command.main([*words, "--strategy", "blend-no-loads", "--strategy", "round robin"])
+    assert ["blend, no loads", "round robin"] == [line.strip() for line in capsys.readouterr().err.splitlines()[1:]]
     assert 0 == command.main(words)
     told = capsys.readouterr()
     assert "synthetic: 300 requests" in told.out
