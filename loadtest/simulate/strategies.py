@@ -22,7 +22,8 @@ class Seen(NamedTuple):
     """What a router knows when a request comes, by pod.
 
     `loads`: requests under way there. `matched`: blocks of the prompt that the engine has announced; `expected`: those
-    that it will have once it has done what was sent to it. Empty where the strategy does not ask for them.
+    that it will have once it has done what was sent to it, which may be fewer: what goes for it nobody can know. Empty
+    where the strategy does not ask for them.
     """
 
     at_s: float
@@ -104,7 +105,8 @@ def ideal() -> Strategy:
 def _shares(seen: Seen) -> list[tuple[float, float]]:
     """Of the prompt that each pod has, and that is on its way there beyond that."""
     blocks = max(seen.blocks, 1)
-    return [(held / blocks, (later - held) / blocks) for held, later in zip(seen.matched, seen.expected, strict=True)]
+    pairs = zip(seen.matched, seen.expected, strict=True)
+    return [(held / blocks, max(later - held, 0) / blocks) for held, later in pairs]
 
 
 def _most(values: Sequence[float], seen: Seen) -> int:

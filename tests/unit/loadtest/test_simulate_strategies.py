@@ -72,6 +72,13 @@ def test_what_is_on_its_way_counts_for_less() -> None:
     assert 0 == choose(seen(matched=(5, 0, 0))._replace(expected=(5, 5, 0)))
 
 
+def test_what_will_go_for_what_is_on_its_way_is_not_known() -> None:
+    """A pod is worth what it has announced."""
+    choose = blended().choose
+    assert choose is not None
+    assert 0 == choose(seen(matched=(5, 4, 0))._replace(expected=(0, 4, 0)))
+
+
 def test_without_loads_a_hot_prefix_is_spread() -> None:
     """Of thirty requests in three seconds that one pod has a block of, it gets twice its share, and others the rest."""
     choose = without_loads(3).choose
