@@ -69,8 +69,10 @@ class Standing(NamedTuple):
     """Of these nothing was heard for a while."""
     ids: tuple[SourceId, ...]
     """Of all listed, in their order."""
+    names: tuple[str, ...]
+    """Under which an answer tells them."""
     called: Mapping[str, tuple[SourceId, ...]]
-    """The same by the name under which an answer tells them."""
+    """All ids of a name."""
 
 
 @dataclass(slots=True)
@@ -342,16 +344,18 @@ def _standing_of(candidates: Candidates, prepared: Sequence[Prepared]) -> Standi
         if candidate.excluded in _MAY_BE_SENT and view.state != "down" and view.reason != "cordoned"
     )
     split = any(descriptors[index].role == "prefill" for index in ready)
+    ids = tuple(descriptor.id for descriptor in descriptors)
+    names = tuple(candidate.name or source.pod for candidate, source in zip(candidates.listed, ids, strict=True))
     called: dict[str, tuple[SourceId, ...]] = {}
-    for candidate, descriptor in zip(candidates.listed, descriptors, strict=True):
-        name = candidate.name or descriptor.pod
-        called[name] = (*called.get(name, ()), descriptor.id)
+    for name, source in zip(names, ids, strict=True):
+        called[name] = (*called.get(name, ()), source)
     return Standing(
         ready,
         tuple(index for index in ready if descriptors[index].role != "decode") if split else (),
         tuple(index for index in ready if descriptors[index].role != "prefill"),
         frozenset(index for index in ready if prepared[index].state == "stale"),
-        tuple(descriptor.id for descriptor in descriptors),
+        ids,
+        names,
         called,
     )
 

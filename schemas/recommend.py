@@ -60,7 +60,7 @@ class RecommendQuery(msgspec.Struct, kw_only=True):
     detailed: bool = False
 
 
-class PickTerms(msgspec.Struct, frozen=True):
+class PickTerms(msgspec.Struct, frozen=True, gc=False):
     """What a pick's total is made of: the first three, less the last. Each is weighted already."""
 
     prefix: float
@@ -69,7 +69,7 @@ class PickTerms(msgspec.Struct, frozen=True):
     penalty: float
 
 
-class RecommendedPod(msgspec.Struct, frozen=True):
+class RecommendedPod(msgspec.Struct, frozen=True, gc=False):
     """One pod to send a request to, and why it stands where it stands."""
 
     pod: str
@@ -78,7 +78,7 @@ class RecommendedPod(msgspec.Struct, frozen=True):
     terms: PickTerms
 
 
-class DetailedPod(RecommendedPod, frozen=True):
+class DetailedPod(RecommendedPod, frozen=True, gc=False):
     """And what it holds, for faces that say so."""
 
     score: float

@@ -11,19 +11,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
+import numpy as np
 from xxhash import xxh3_64_intdigest
 
 from indexer.candidates import of_tenant
 from indexer.loads.nothing import NothingKnown
 from indexer.model import DEFAULT_TENANT, SourceId
 from indexer.recommend.blend import BLEND, LOAD_FLOOR, BlendWeights
+from indexer.recommend.columns import Columns, Sums, sums
 from indexer.recommend.hot import HotPrefixes
 from indexer.recommend.named import Names
-from indexer.recommend.ranking import Known, Worth, best_first, worths
+from indexer.recommend.ranking import FULL_FROM
 from schemas.recommend import DetailedPod, LoadsUsed, PickTerms, RecommendAnswer, RecommendedPod
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from indexer.index.registry import Registry
     from indexer.loads.known import Loads, LoadView
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from schemas.recommend import GivenWeights, RecommendQuery, Strategy
 
 NON_CACHED_TOKENS: Final = 512
+NAN: Final = float("nan")
 
 
 class Ways(NamedTuple):
@@ -48,10 +53,10 @@ DEFAULTS: Final = Ways()
 
 
 class _Ranked(NamedTuple):
-    """Places of candidates, best first, and what each of them is worth."""
+    """Places of candidates, best first, and what each of them is worth, in that order."""
 
     places: list[int]
-    worth: dict[int, Worth]
+    sums: Sums
 
 
 class _Field:
@@ -62,7 +67,6 @@ class _Field:
 
     def __init__(self, weighed: Weighed, loads: LoadView, weights: BlendWeights, asked: RecommendQuery) -> None:
         self.weighed = weighed
-        self.loads = loads
         self.weights = weights
         self.spreads = False
         """Whether it is counted who was recommended: nothing else is known of loads."""
@@ -70,21 +74,44 @@ class _Field:
         self._tenant = asked.query.tenant or DEFAULT_TENANT
         session = asked.session
         self._session = None if session is None else xxh3_64_intdigest(session.encode("utf-8", "surrogatepass"))
-        candidates, prompt = weighed.scene.candidates, weighed.prompt
-        self.ids = (*weighed.scene.standing.ids, *(SourceId(name, 0) for name in candidates.unknown_names))
+        candidates, prompt, standing = weighed.scene.candidates, weighed.prompt, weighed.scene.standing
+        unknown = candidates.unknown_names
+        self.ids = (*standing.ids, *(SourceId(name, 0) for name in unknown)) if unknown else standing.ids
+        self.names = (*standing.names, *unknown) if unknown else standing.names
         self.held = {candidates.by_slot[slot]: match for slot, match in prompt.matches.items()}
-        self._expected: dict[int, float] = {}
-        for slot, expected in prompt.expected.items():
+        expected: dict[int, float] = {}
+        for slot, (blocks, _) in prompt.expected.items():
             index = candidates.by_slot[slot]
             size = candidates.listed[index].source.asking_size or 1
-            self._expected[index] = expected.blocks * size / prompt.tokens if prompt.tokens else 0.0
+            expected[index] = blocks * size / prompt.tokens if prompt.tokens else 0.0
+        self._known = Columns(
+            score=self._spread(weighed.scores),
+            expected=self._spread(expected) if expected else None,
+            requests=self._told(loads.requests, 0.0 if loads.source == "receipts" else NAN) if loads.requests else None,
+            kv_usage=self._told(loads.kv_usage, NAN) if max(loads.kv_usage.values(), default=0) > FULL_FROM else None,
+            silent=self._spread(dict.fromkeys(standing.stale, 1.0)) > 0 if standing.stale else None,
+        )
+
+    def _spread(self, by_place: Mapping[int, float]) -> NDArray[np.float64]:
+        column = np.zeros(len(self.ids))
+        if by_place:
+            column[list(by_place)] = list(by_place.values())
+        return column
+
+    def _told(self, by_source: Mapping[SourceId, float], otherwise: float) -> NDArray[np.float64]:
+        get = by_source.get
+        return np.array([get(source, otherwise) for source in self.ids], np.float64)
 
     def ranked(self, places: Sequence[int], floor: float) -> _Ranked:
         """These, best first."""
-        found = worths([self._known(place) for place in places], self.weights, floor)
-        worth = dict(zip(places, found, strict=True))
-        totals = {place: each.total for place, each in worth.items()}
-        return _Ranked(best_first(totals, self._turns(places)), worth)
+        turns = np.array(self._turns(places), np.intp)
+        known = self._known.at(turns)
+        if self.crowded:
+            crowded = np.array([self.ids[place] in self.crowded for place in turns.tolist()], np.bool_)
+            known = known._replace(crowded=crowded)
+        found = sums(known, self.weights, floor)
+        order = np.argsort(-found.total, kind="stable")
+        return _Ranked(turns[order].tolist(), Sums(*(column[order] for column in found)))
 
     def deciding_prefix(self, places: Sequence[int]) -> tuple[str, str | None, int]:
         """What is matched of the prompt by whoever holds most; where nobody holds any, its beginning.
@@ -108,28 +135,6 @@ class _Field:
         prepared = self.weighed.scene.prepared
         state = prepared[place].state if place < len(prepared) else "new"
         return self.weighed.scores.get(place, 0.0), self.matched(place), state
-
-    def name(self, place: int) -> str:
-        """As the caller called it, else its own."""
-        candidates = self.weighed.scene.candidates
-        listed = len(candidates.listed)
-        if place >= listed:
-            return candidates.unknown_names[place - listed]
-        return candidates.listed[place].name or self.ids[place].pod
-
-    def _known(self, place: int) -> Known:
-        source, loads = self.ids[place], self.loads
-        requests = loads.requests.get(source)
-        if requests is None and loads.source == "receipts":
-            requests = 0.0
-        return Known(
-            self.weighed.scores.get(place, 0.0),
-            self._expected.get(place, 0.0),
-            requests,
-            loads.kv_usage.get(source),
-            place in self.weighed.scene.standing.stale,
-            source in self.crowded,
-        )
 
     def _turns(self, places: Sequence[int]) -> list[int]:
         """The same in the order of those whose totals are equal: by the session, else as a lookup lists them."""
@@ -246,20 +251,15 @@ class Recommender:
 
 def _shown(field: _Field, ranked: _Ranked, asked: RecommendQuery) -> list[RecommendedPod]:
     """As the answer has them."""
-    out: list[RecommendedPod] = []
-    named: set[str] = set()
-    grouped, limit, detailed = asked.query.group == "pod", asked.query.limit, asked.detailed
-    for place in ranked.places:
-        name = field.name(place)
-        if grouped and name in named:
-            continue
-        named.add(name)
-        total, *terms = ranked.worth[place]
-        rank = field.ids[place].dp_rank
-        if detailed:
-            out.append(DetailedPod(name, rank, total, PickTerms(*terms), *field.details(place)))
-        else:
-            out.append(RecommendedPod(name, rank, total, PickTerms(*terms)))
-        if len(out) == limit:
-            break
-    return out
+    limit, places = asked.query.limit, ranked.places
+    rows = list(range(len(places)))
+    if asked.query.group == "pod":  # the first row of each pod
+        rows = sorted({field.names[places[row]]: row for row in reversed(rows)}.values())
+    shown = rows[:limit] if limit else rows
+    here = [places[row] for row in shown]
+    total, *columns = [column[shown].tolist() for column in ranked.sums]
+    names, ids = field.names, field.ids
+    told = zip(here, total, map(PickTerms, *columns), strict=True)
+    if asked.detailed:
+        return [DetailedPod(names[at], ids[at].dp_rank, sum_, terms, *field.details(at)) for at, sum_, terms in told]
+    return [RecommendedPod(names[at], ids[at].dp_rank, sum_, terms) for at, sum_, terms in told]
