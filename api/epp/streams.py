@@ -61,6 +61,7 @@ class Streams:
         talk, told = stream.talk, False
         try:
             async with asyncio.timeout(None) as stream.patience:
+                await stream.begin()
                 while (message := await self._next(stream)) is not None:
                     await stream.say(talk.hear(message))
                     if talk.wanted is not None:
@@ -107,6 +108,10 @@ class _Stream:
     def end_if_it_may(self) -> None:
         if self.talk.may_end:
             self.patience.reschedule(asyncio.get_running_loop().time())
+
+    async def begin(self) -> None:
+        """Else a write that is given up leaves gRPC no way to end the stream."""
+        await self._context.send_initial_metadata(())
 
     async def next(self) -> ProcessingRequest | None:
         data = cast("object", await self._context.read())  # or the mark of the end, which the stubs do not know
