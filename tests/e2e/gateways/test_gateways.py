@@ -141,13 +141,14 @@ def test_where_the_first_pod_is_gone_the_next_is_sent_to(kind: str, fleet: Fleet
 
 
 def test_a_killed_index_fails_no_request() -> None:
-    """They are balanced as without it."""
+    """They are balanced as without it, and still not as a client says."""
     with running_fleet() as fleet, _clients_of(fleet, SAFE) as clients:
         for client in clients.values():
             _until_sent_to(client, fleet.prompt(0), fleet.ports[0])
         fleet.service.send_signal(signal.SIGKILL)
 
-        spread = {kind: _spread(client, fleet.prompt(0)) for kind, client in clients.items()}
+        named = {"x-gateway-destination-endpoint": fleet.pods[1]}
+        spread = {kind: _spread(client, fleet.prompt(0), **named) for kind, client in clients.items()}
         assert {kind: set(fleet.ports) for kind in SAFE} == spread
 
 
