@@ -9,9 +9,12 @@ import socket
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
 from api.demo.engine import EngineSimulator
 from tests.support.core_events import BLOCK, payload, stored
-from tests.support.core_service import RunningService, applied
+from tests.support.core_service import DEADLINE_S, RunningService, applied
 from tests.support.openai_engines import MODEL, OpenAiEngines
 
 if TYPE_CHECKING:
@@ -52,6 +55,17 @@ class Fleet:
                 lambda pod=pod, sequence=sequence: applied(self.service, pod, sequence),  # type: ignore[misc]
                 "the engines to be heard",
             )
+
+        self.service.wait_for(self._is_ready, "the picker to be ready")
+
+    def _is_ready(self) -> bool:
+        """As gateways are told over gRPC, where there is a picker."""
+        if not self.picker:
+            return True
+        with grpc.insecure_channel(f"127.0.0.1:{self.picker}") as channel:
+            asked = health_pb2.HealthCheckRequest(service="readiness")
+            told = health_pb2_grpc.HealthStub(channel).Check(asked, timeout=DEADLINE_S)
+        return bool(told.status == health_pb2.HealthCheckResponse.SERVING)
 
     def asked_by(self, kind: str) -> int:
         """The port at which a gateway of that kind asks."""

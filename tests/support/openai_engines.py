@@ -84,14 +84,14 @@ class _Handler(BaseHTTPRequestHandler):
             refusal = {"error": {"message": "not a request", "type": "BadRequestError", "code": 400}}
             self._say(HTTPStatus.BAD_REQUEST, refusal, body)
             return
-        self.server.running += 1
+        self.server.begin()
         try:
             if asked.get("stream"):
                 self._stream(chunks, body)
             else:
                 self._say(HTTPStatus.OK, whole, body)
         finally:
-            self.server.running -= 1
+            self.server.end()
 
     def _body(self) -> Iterator[bytes]:
         if "chunked" not in self.headers.get("transfer-encoding", ""):
@@ -146,6 +146,16 @@ class _Server(ThreadingHTTPServer):
         self.requests: Counter[str] = Counter()
         self.headers: dict[str, dict[str, str]] = {}
         self._lock = threading.Lock()
+
+    def begin(self) -> None:
+        """One more is being answered."""
+        with self._lock:
+            self.running += 1
+
+    def end(self) -> None:
+        """One is over."""
+        with self._lock:
+            self.running -= 1
 
     def answered(self, request_id: str, headers: dict[str, str]) -> None:
         """Note that this request was answered here."""

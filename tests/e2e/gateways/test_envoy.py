@@ -161,6 +161,7 @@ def test_in_full_duplex_what_was_handed_over_fails_until_the_picker_is_known_to_
         running_fleet() as fleet,
         Gateway(kind, fleet.picker, fleet.ports, edited=lambda text: f"{text}admin: {at}") as gateway,
     ):
+        _wait_stat(admin, "cluster.kvindexer.membership_healthy", bool)
         with _half_sent(gateway.port, body) as half:
             _wait_stat(admin, "ext_proc.stream_msgs_sent", lambda sent: sent >= HEADERS_AND_SOME)
             fleet.service.send_signal(signal.SIGKILL)

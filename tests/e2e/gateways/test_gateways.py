@@ -92,8 +92,8 @@ def _spread(client: httpx.Client, prompt: list[int], **headers: str) -> set[int]
 def _until_sent_to(client: httpx.Client, prompt: list[int], engine: int) -> None:
     """Return when a request comes to that engine; fail at the deadline. On a busy machine a gateway may not wait."""
     ends_at = time.monotonic() + DEADLINE_S
-    while _sent_to(client, prompt) != engine:
-        assert time.monotonic() < ends_at, "the index is not asked, or not in time"
+    while (got := _sent_to(client, prompt)) != engine:
+        assert time.monotonic() < ends_at, f"{got} gets it: the index is not asked, or not in time"
 
 
 def test_each_configuration_is_one(kind: str) -> None:
