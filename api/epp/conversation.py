@@ -20,7 +20,7 @@ from api.epp.said import PASSED_ON, destination, handed_back, refusal
 from api.epp.usage import UsageTail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from api.epp.said import Phase, Place
     from schemas.rpc.envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest
@@ -53,7 +53,7 @@ class Wanted(NamedTuple):
     """A request that is to be sent somewhere. `cut`: more of its body may follow, or may have been left out."""
 
     headers: Mapping[bytes, bytes]
-    body: Iterable[bytes]
+    body: Sequence[bytes]
     cut: bool
     subset: tuple[str, ...] | None
 
@@ -67,7 +67,6 @@ class Conversation:
     def __init__(self, hold: Callable[[int], bool] = lambda _: True, *, reads_usage: bool = False) -> None:
         self.wanted: Wanted | None = None
         self.refused = False
-        self.headers: dict[bytes, bytes] = {}
         self.served: str | None = None
         self.status: int | None = None
         """Of the response."""
@@ -79,6 +78,7 @@ class Conversation:
         self._place: Place = "headers"
         self._decided = False
         self._held: list[bytes] = []
+        self._headers: dict[bytes, bytes] = {}
         self._subset: tuple[str, ...] | None = None
         self._is_whole = False
         """The last of the request was heard."""
@@ -110,7 +110,7 @@ class Conversation:
     def decide(self, decision: Decision) -> Iterator[bytes]:
         """What to answer, now that it is known where to send it."""
         self.wanted, held = None, self._held
-        self._held, self._decided = [], True
+        self._held, self._headers, self._decided = [], {}, True
         if isinstance(decision, Refused):
             self.refused = True
             yield refusal(*decision)
@@ -125,7 +125,7 @@ class Conversation:
 
     def _request_headers(self, message: ProcessingRequest) -> Iterable[bytes]:
         told, mode = message.request_headers, self._mode("request")
-        self.headers, self._subset = headers_of(told.headers), subset_of(message)
+        self._headers, self._subset = headers_of(told.headers), subset_of(message)
         self._is_whole = told.end_of_stream
         if told.end_of_stream or mode not in {FULL_DUPLEX, *_WHOLE}:
             self._want("headers", cut=not told.end_of_stream)
@@ -162,7 +162,7 @@ class Conversation:
 
     def _want(self, place: Place, *, cut: bool) -> None:
         self._place, self._waits = place, None
-        self.wanted = Wanted(self.headers, tuple(self._held), cut, self._subset)
+        self.wanted = Wanted(self._headers, tuple(self._held), cut, self._subset)
 
     # -- the response --------------------------------------------------------------------------------------------------
 

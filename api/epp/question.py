@@ -5,23 +5,26 @@ Only what OpenAI's clients send to complete a text is read. Of anything else the
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from api.pick.openai_body import CUT_BYTES_MAX, question
-from api.rest.header_options import SALT_HEADER, add_header_options
+from api.rest.header_options import add_header_options
 from indexer.errors import BadRequestError
 from schemas.lookup import LookupQuery
 from schemas.rest import TEXT_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from api.epp.conversation import Wanted
 
 COMPLETIONS: Final = b"/completions"
 """How the paths of both kinds end, whatever a gateway puts before them."""
+WHOLE_BYTES_MAX: Final = 2 * 2**20
+"""A longer body is read up to `CUT_BYTES_MAX`: either takes some milliseconds of the loop."""
 MODEL_HEADERS: Final = (b"x-gateway-model-name-rewrite", b"x-gateway-model-name")
 """Where gateways that read bodies themselves put a model."""
 
@@ -47,16 +50,17 @@ def is_about_load(asked: LookupQuery) -> bool:
     return asked.text is None and not asked.tokens
 
 
-def _beginning(parts: Iterable[bytes]) -> tuple[bytes, bool]:
+def _beginning(parts: Sequence[bytes]) -> tuple[bytes, bool]:
     """As much of a body as is read, in one step, and whether there is more."""
-    kept, size = [], 0
+    if sum(map(len, parts)) <= WHOLE_BYTES_MAX:
+        return b"".join(parts), False
+    kept, left = [], CUT_BYTES_MAX
     for part in parts:
-        if size + len(part) > CUT_BYTES_MAX:
-            kept.append(part[: CUT_BYTES_MAX - size])
-            return b"".join(kept), True
-        kept.append(part)
-        size += len(part)
-    return b"".join(kept), False
+        kept.append(part[:left])
+        left -= len(kept[-1])
+        if not left:
+            break
+    return b"".join(kept), True
 
 
 class _Model(msgspec.Struct):
@@ -79,8 +83,6 @@ def _model_told(headers: Mapping[bytes, bytes]) -> str | None:
 
 
 def _add_options(asked: LookupQuery, headers: Mapping[bytes, bytes]) -> None:
-    """What headers say beside the body; nothing where they make no sense."""
-    try:
+    """What headers say beside the body; where they contradict it, the body counts: engines read that."""
+    with contextlib.suppress(BadRequestError):
         add_header_options(asked, headers)
-    except BadRequestError:
-        asked.cache_salt = asked.cache_salt if SALT_HEADER not in headers else None

@@ -14,7 +14,6 @@ from google.protobuf.message import DecodeError
 from api.admission import Shares
 from api.epp.conversation import Conversation
 from api.epp.outcome import Outcomes
-from api.problems import log_fault
 from schemas.rpc.envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest
 
 if TYPE_CHECKING:
@@ -119,8 +118,7 @@ class _Stream:
             return None
         try:
             return ProcessingRequest.FromString(data)
-        except DecodeError as error:
-            log_fault(error)
+        except DecodeError:
             return None
 
     async def say(self, answers: Iterable[bytes]) -> None:
