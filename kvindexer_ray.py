@@ -167,7 +167,7 @@ def _asked(path: str, question: Mapping[str, Any]) -> _Asked:
         image, salt = _image(beside.pop("token_ids")), str(beside.pop("cache_salt", ""))
         query = urlencode([(name, _text(each)) for name, value in beside.items() for each in _each(value)])
         if len(query) <= URL_MAX and salt.isascii() and salt.isprintable() and " " not in salt:
-            return _Asked(f"{path}?{query}", image, "application/octet-stream", salt)
+            return _Asked(f"{path}?{query}" if query else path, image, "application/octet-stream", salt)
         return _Asked(path, _json({**question, "token_ids": memoryview(image).cast("I").tolist()}))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise _Failed(f"no form for a request: {type(error).__name__}", "nobody") from None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from kvindexer_ray import CONNECTIONS_MAX, REPORTS_MAX, REST_AFTER, Index, KvindexerRouter, Ranked
+from kvindexer_ray import BODY_BYTES_MAX, CONNECTIONS_MAX, REPORTS_MAX, REST_AFTER, Index, KvindexerRouter, Ranked
 from tests.support.answering import answering, ok, saying, trickling, trickling_body
 from tests.support.certificates import Authority
 from tests.support.served_fleet import DEADLINE_S, MODEL, PODS, ServedFleet
@@ -214,14 +214,20 @@ def test_reports_that_find_no_room_are_counted() -> None:
         assert {"reports_dropped": 7, "reports_lost": REPORTS_MAX} == asyncio.run(tell(url))
 
 
+def _standing() -> float:
+    """A clock of which no rest ever ends."""
+    return 100.0
+
+
 def _left_alone(url: str, timeout_s: float = DEADLINE_S) -> dict[str, int]:
     """All questions are without an answer, and after the first few nobody asks; then what they were counted as."""
 
     async def ask() -> dict[str, int]:
-        async with contextlib.aclosing(Index(url, timeout_s=timeout_s)) as index:
+        async with contextlib.aclosing(Index(url, timeout_s=timeout_s, clock=_standing)) as index:
             for _ in range(10):
                 assert NOTHING == await index.ranked({"token_ids": [1]})
             assert index.breaker.rests()
+            assert index._links._count == len(index._links._idle)
             index.tell({"pod": "a", "of": "r"})
             return index.counts
 
@@ -296,7 +302,7 @@ def test_what_was_not_asked_says_nothing_of_the_index() -> None:
     """Its failures before and after are in a row."""
 
     async def ask(url: str) -> bool:
-        async with contextlib.aclosing(Index(url, timeout_s=DEADLINE_S)) as index:
+        async with contextlib.aclosing(Index(url, timeout_s=DEADLINE_S, clock=_standing)) as index:
             for question in ({}, {}, {"messages": [object()]}, {}):
                 assert NOTHING == await index.ranked(question)
             return index.breaker.rests()
@@ -305,8 +311,8 @@ def test_what_was_not_asked_says_nothing_of_the_index() -> None:
         assert asyncio.run(ask(url))
 
 
-def test_a_question_that_is_refused_is_no_failure_of_the_index() -> None:
-    """The next one is asked."""
+def test_a_question_that_is_refused_is_no_failure_of_the_index(caplog: pytest.LogCaptureFixture) -> None:
+    """The next one is asked, and the log says so once."""
     said = b"HTTP/1.1 422 Unprocessable Content\r\ncontent-length: 0\r\n\r\n"
 
     async def ask(url: str) -> dict[str, int]:
@@ -317,6 +323,7 @@ def test_a_question_that_is_refused_is_no_failure_of_the_index() -> None:
 
     with answering(saying(said)) as url:
         assert {"failed": 10} == asyncio.run(ask(url))
+    assert [1] == [record.getMessage().count("HTTP status 422") for record in caplog.records]
 
 
 def _turns(connection: socket.socket, _over: threading.Event) -> None:
@@ -328,17 +335,28 @@ def _turns(connection: socket.socket, _over: threading.Event) -> None:
         if not connection.recv(65_536):
             return
         connection.sendall(said)
+    connection.recv(65_536)
     connection.shutdown(socket.SHUT_RDWR)
 
 
-def test_a_kept_connection_that_was_closed_costs_no_answer() -> None:
+def _once(connection: socket.socket, over: threading.Event) -> None:
+    """One answer, and word that it is the last; what comes after is not read."""
+    connection.recv(65_536)
+    connection.sendall(KNOWN.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))
+    over.wait(DEADLINE_S)
+
+
+@pytest.mark.parametrize("answer", [_turns, _once])
+def test_a_kept_connection_that_was_closed_costs_no_answer(
+    answer: Callable[[socket.socket, threading.Event], None],
+) -> None:
     """It is asked again, on another; answers may come in chunks."""
 
     async def ask(url: str) -> list[Ranked]:
         async with contextlib.aclosing(Index(url, timeout_s=DEADLINE_S)) as index:
             return [await index.ranked({}) for _ in range(10)]
 
-    with answering(_turns) as url:
+    with answering(answer) as url:
         assert [RANKED] * 10 == asyncio.run(ask(url))
 
 
@@ -405,6 +423,36 @@ def test_connections_are_bounded_and_closed() -> None:
         answers, held = asyncio.run(ask(url))
     assert [RANKED] * (CONNECTIONS_MAX - 1) + [NOTHING] * 3 == answers
     assert CONNECTIONS_MAX - 1 == held
+
+
+def test_a_prompt_that_is_too_long_is_not_sent(caplog: pytest.LogCaptureFixture) -> None:
+    """It would keep the loop that carries all requests."""
+
+    async def ask(url: str) -> tuple[Ranked, bool]:
+        async with contextlib.aclosing(Index(url, timeout_s=DEADLINE_S)) as index:
+            return await index.ranked({"prompt": "x" * BODY_BYTES_MAX}), index._links._count > 0
+
+    with answering(saying(KNOWN)) as url:
+        assert (NOTHING, False) == asyncio.run(ask(url))
+    assert "a prompt of more than" in caplog.text
+
+
+def test_a_salt_goes_in_no_url() -> None:
+    """Which is logged."""
+    heard: list[bytes] = []
+
+    def answer(connection: socket.socket, _over: threading.Event) -> None:
+        heard.append(connection.recv(65_536))
+        connection.sendall(KNOWN)
+
+    async def ask(url: str) -> Ranked:
+        async with contextlib.aclosing(Index(url, timeout_s=DEADLINE_S)) as index:
+            return await index.ranked({"token_ids": [1], "cache_salt": "salz"})
+
+    with answering(answer) as url:
+        assert RANKED == asyncio.run(ask(url))
+    assert heard[0].startswith(b"POST /v1/recommend HTTP/1.1\r\n")
+    assert b"\r\nx-kvindexer-cache-salt: salz\r\n" in heard[0]
 
 
 def test_a_token_is_shown_and_never_told(caplog: pytest.LogCaptureFixture) -> None:
