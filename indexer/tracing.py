@@ -30,7 +30,7 @@ from opentelemetry.trace import (
 
 from indexer.trace_context import caller_of, header_text
 from schemas.lookup import Holdings, LookupAnswer, PodEntry
-from schemas.recommend import RecommendAnswer
+from schemas.recommend import DetailedPod, RecommendAnswer
 from schemas.rpc.kvindexer.v1.kvindexer_pb2 import LookupResponse
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def _found(answer: LookupAnswer | Holdings | RecommendAnswer) -> dict[str, str |
         matched = max((each.storage for each in answer.held), default=0)
         return {"state": answer.state, "holders": len(answer.held), "matched_tokens": matched}
     if isinstance(answer, RecommendAnswer):
-        return {"state": answer.state, "picks": len(answer.picks), "loads": answer.load.source}
+        return _recommended(answer)
     told: dict[str, str | int] = {
         "state": answer.state,
         "prompt_tokens": answer.prompt_tokens,
@@ -171,6 +171,13 @@ def _found(answer: LookupAnswer | Holdings | RecommendAnswer) -> dict[str, str |
     if answer.model is not None and answer.resolved_by not in _BY_NOBODY:
         told["model"] = answer.model[:TEXT_MAX]
     return told
+
+
+def _recommended(answer: RecommendAnswer) -> dict[str, str | int]:
+    """What is matched is told of picks that say so."""
+    told: dict[str, str | int] = {"state": answer.state, "picks": len(answer.picks), "loads": answer.load.source}
+    matched = [each.matched_tokens for each in answer.picks if isinstance(each, DetailedPod)]
+    return told | {"matched_tokens": max(matched)} if matched else told
 
 
 def _most_matched(answer: LookupAnswer) -> int:

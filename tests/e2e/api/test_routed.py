@@ -105,7 +105,8 @@ def test_an_engine_that_announces_nothing_is_known_by_what_is_routed_there(servi
         ranked = router.rank(["less loaded", "quiet"], PROMPT, model="old", timeout_s=20.0)
     assert (["quiet", "less loaded"], None) == (ranked.pods, ranked.failure)
     assert 200 == service.post("/v1/sources/quiet/clear")
-    assert 204 == service.call("POST", "/v1/pick", {"model": "old", "prompt": PROMPT}).status_code
+    by_load = service.call("POST", "/v1/pick", {"model": "old", "prompt": PROMPT})
+    assert "quiet 0 0 live\n" == by_load.text, "the prompt routed there is gone, the request still counts"
     assert 0 == speculative(service, PROMPT, "quiet", model="old")
     assert "live" == service.ask(PROMPT, model="old")["quiet"].state
     assert 200 == service.call("DELETE", "/v1/sources/quiet").status_code

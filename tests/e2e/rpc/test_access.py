@@ -26,6 +26,7 @@ def _methods(stub: object, names: set[str], **shown: object) -> dict[str, object
     asked = {
         "Lookup": QUESTION,
         "LookupBatch": pb.LookupBatchRequest(items=[QUESTION]),
+        "Recommend": pb.RecommendRequest(question=QUESTION),
         "ReportRouted": pb.ReportRoutedRequest(items=[pb.RoutedReport(pod="a", of="r")]),
         "ListSources": pb.ListSourcesRequest(),
         "ReportReuse": pb.ReportReuseRequest(),

@@ -87,7 +87,7 @@ async def test_bodies_of_rest_share_it_too() -> None:
 _METHODS = {
     f"/{service}/{name}"
     for service, names in {
-        SERVICE: ["Lookup", "LookupBatch", "ListSources", "WatchSources", "ReportRouted"],
+        SERVICE: ["Lookup", "LookupBatch", "Recommend", "ListSources", "WatchSources", "ReportRouted"],
         POD_SCORES_SERVICE: ["GetPodScores"],
         "grpc.health.v1.Health": ["Check", "List", "Watch"],
         "grpc.reflection.v1alpha.ServerReflection": ["ServerReflectionInfo"],
