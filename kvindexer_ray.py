@@ -698,7 +698,7 @@ class KvindexerRouter(RequestRouter):  # type: ignore[misc]  # of no known type 
             if kwargs:
                 raise ValueError(f"there is no {', '.join(sorted(kwargs))}")  # noqa: TRY301  # said as the others
             self.index: Index | None = Index(url, token=token, ca=ca, timeout_s=timeout_s)
-        except (OSError, TypeError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001
             # Serve would have no router, and its requests would wait for one for ever.
             _LOG.error("request_router_kwargs of KvindexerRouter: %s. Nothing is asked of kvindexer", error)
             self.index = None
@@ -712,12 +712,13 @@ class KvindexerRouter(RequestRouter):  # type: ignore[misc]  # of no known type 
 
     async def choose_replicas(self, candidate_replicas: list[Any], pending_request: Any = None) -> list[list[Any]]:  # noqa: ANN401
         """Groups of replicas, the best first, all of them last."""
-        index = self.index
-        if index is None or pending_request is None or not candidate_replicas:
+        if pending_request is None:
             return [candidate_replicas]
         # Else Serve would ask again at once where all are full, and again.
         pending_request.routing_context.should_backoff = True
-        in_any_order = random.sample(candidate_replicas, len(candidate_replicas))
+        index, in_any_order = self.index, random.sample(candidate_replicas, len(candidate_replicas))
+        if index is None:
+            return [in_any_order]
         try:
             by_name: dict[str, list[Any]] = {}
             for replica in in_any_order:

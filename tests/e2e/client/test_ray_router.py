@@ -484,6 +484,7 @@ def test_a_token_is_shown_and_never_told(caplog: pytest.LogCaptureFixture) -> No
         ({"url": "http://127.0.0.1:1", "timeout_ms": 5}, "there is no timeout_ms"),
         ({"url": "127.0.0.1:1"}, "http://HOST:PORT, https://HOST:PORT or unix:/PATH wanted"),
         ({}, "http://HOST:PORT, https://HOST:PORT or unix:/PATH wanted"),
+        ({"url": 8080}, "request_router_kwargs"),
         ({"url": "http://127.0.0.1:1", "token": "a\nb"}, "a token is printable ASCII"),
         ({"url": "https://127.0.0.1:1", "ca": "nowhere.pem"}, "No such file"),
     ],
@@ -496,7 +497,9 @@ def test_a_wrong_configuration_is_told_and_routes_without(
     router.initialize_state(**options)
 
     assert said in caplog.text
-    assert [[Replica("a")]] == asyncio.run(router.choose_replicas([Replica("a")], _pending(token_ids=[1])))
+    pending = _pending(token_ids=[1])
+    assert [[Replica("a")]] == asyncio.run(router.choose_replicas([Replica("a")], pending))
+    assert pending.routing_context.should_backoff
 
 
 def test_json_is_asked_under_the_deadline(fleet: ServedFleet) -> None:
