@@ -10,7 +10,9 @@ import grpc
 import pytest
 
 from api.epp.limits import EppLimits
+from schemas.feedback import FeedbackReport, FeedbackResult
 from schemas.lookup import LookupQuery, PodEntry, PrefixTokens, TierTokens
+from schemas.receipts import RoutedReport, RoutedResult
 from schemas.recommend import LoadsUsed, PickTerms, RecommendedPod
 from schemas.rpc.envoy.service.ext_proc.v3.external_processor_pb2 import HttpHeaders
 from tests.support.ext_proc import (
@@ -222,6 +224,33 @@ async def test_a_fault_of_ours_costs_the_destination_and_nothing_else() -> None:
             await stream.ended()
     assert {"fault": 2} == node.picks
     assert {500} == {each["code"] for each in node.observed}
+
+
+class FaultyNode(FakeNode):
+    """Whatever is told of requests is a fault."""
+
+    async def report_routed(self, report: RoutedReport) -> RoutedResult:
+        raise ZeroDivisionError(report)
+
+    def take_feedback(self, report: FeedbackReport) -> FeedbackResult:
+        raise ZeroDivisionError(report)
+
+
+async def test_a_fault_in_what_is_reported_costs_nothing() -> None:
+    """Neither the response that passes, nor the load that ends."""
+    node = FaultyNode()
+    async with gateway(node, EppLimits(reads_usage=True)) as channel:
+        stream = Stream(channel)
+        await stream.headers(x_request_id="r")
+        await stream.body(BODY)
+        assert destination_of(await stream.said())
+        await handed_back(stream)
+        await stream.answered(503, metadata={"envoy.lb": {SERVED: "10.0.0.7:1"}})
+        await stream.said()
+        await stream.answered_body(b"gone", end=True)
+        assert (b"gone", True) == piece_of(await stream.said())
+        await stream.ended()
+    assert [("r", None)] == node.endings
 
 
 async def _refused(node: FakeNode) -> tuple[int, dict[str, str], bytes]:
