@@ -1,4 +1,4 @@
-"""From what is known of each candidate to its total, term by term, and to their order. Pure.
+"""From what is known of each candidate to its total, term by term. Pure. For few; columns.py is the same for many.
 
 Penalties, all there are:
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from indexer.recommend.blend import BLEND, LOAD_FLOOR, BlendWeights, headrooms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 FULL_FROM: Final = 0.9
 """Share of a KV cache taken by requests under way, from which on new ones soon wait, or push others out."""
@@ -56,8 +56,3 @@ def worths(known: Sequence[Known], weights: BlendWeights = BLEND, floor: float =
             penalty += weights.load * max(0.0, (kv_usage or 0.0) - FULL_FROM) / (1 - FULL_FROM)
         out.append(Worth(prefix + load + speculative - penalty, prefix, load, speculative, penalty))
     return out
-
-
-def best_first(totals: Mapping[int, float], turns: Sequence[int]) -> list[int]:
-    """Places by total; of equal ones the first in `turns` is first."""
-    return sorted(turns, key=totals.__getitem__, reverse=True)  # which keeps the order of equal ones, too
