@@ -6,7 +6,7 @@ import contextlib
 import re
 import signal
 import socket
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import grpc
@@ -25,10 +25,12 @@ BLOCKS: Final = 40
 PICKER: Final = {"server__roles": "[collect, lookup, epp]", "server__epp_port": "0"}
 GONE: Final = ENGINES
 """The number of an engine that announced its blocks, and at whose address nobody listens."""
+OF_GONE: Final = 4
+"""Prompts that it holds: of this number, and the next ones."""
 
 
 class Fleet:
-    """Engines that hold a prompt each, and one that is gone, of whose prompt the second holds half, the third less."""
+    """Engines that hold a prompt each, and one that is gone, of whose prompts the second holds half, the third less."""
 
     def __init__(self, token: str | None = None, **settings: str) -> None:
         self._open = contextlib.ExitStack()
@@ -45,18 +47,24 @@ class Fleet:
         told = re.search(r"epp://[0-9.]+:(\d+)", self.service.banner)
         self.picker = int(told[1]) if told else 0
         """Where Envoy's ext_proc asks."""
-        for i, engine in enumerate(events):
+        for engine, batch in zip(events, self._held(), strict=True):
             engine.wait_subscribers(1)
-            engine.publish(payload(stored(range(1, BLOCKS + 1), self.prompt(i))))
-        for i, blocks in ((1, BLOCKS // 2), (2, BLOCKS // 4)):
-            events[i].publish(payload(stored(range(1_001, 1_001 + blocks), self.prompt(GONE)[: blocks * BLOCK])))
-        for pod, sequence in zip(self.pods, (0, 1, 1, 0), strict=True):
-            self.service.wait_for(
-                lambda pod=pod, sequence=sequence: applied(self.service, pod, sequence),  # type: ignore[misc]
-                "the engines to be heard",
-            )
-
+            engine.publish(batch)
+        for pod in self.pods:
+            self.service.wait_for(lambda pod=pod: applied(self.service, pod, 0), "the engines to be heard")  # type: ignore[misc]
         self.service.wait_for(self._is_ready, "the picker to be ready")
+
+    def _held(self) -> Iterator[bytes]:
+        """What each engine announces."""
+        for engine, share in ((0, 0), (1, BLOCKS // 2), (2, BLOCKS // 4)):
+            own = [stored(range(1, BLOCKS + 1), self.prompt(engine))]
+            yield payload(*own, *(self._gone(number, share) for number in range(OF_GONE) if share))
+        yield payload(*(self._gone(number, BLOCKS) for number in range(OF_GONE)))
+
+    def _gone(self, number: int, blocks: int) -> dict[str, Any]:
+        """The beginning of a prompt of the engine that is gone."""
+        first = 1_000 * (number + 1)
+        return stored(range(first, first + blocks), self.prompt(GONE + number)[: blocks * BLOCK])
 
     def _is_ready(self) -> bool:
         """As gateways are told over gRPC, where there is a picker."""
