@@ -328,7 +328,8 @@ class _Link:
         return self.is_whole and not self._reader.at_eof() and not self._writer.is_closing()
 
     def close(self) -> None:
-        self._writer.close()
+        """At once, without the goodbye of TLS, which could take as long as the other side likes."""
+        self._writer.transport.abort()
 
     async def exchange(self, request: bytes) -> tuple[int, Mapping[str, str], bytes]:
         """Status, header fields and content of the answer."""
@@ -465,7 +466,8 @@ class _Links:
             opening.cancel()
         if self._opening:
             await asyncio.wait(self._opening)
-        await asyncio.sleep(0)
+        for _ in range(3):  # of TLS the connection ends a step after its user's
+            await asyncio.sleep(0)
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
