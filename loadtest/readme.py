@@ -322,7 +322,7 @@ def _routed(result: Result) -> list[str]:
     intro = f"Simulated: {name}. {_pace(result)}"
     outro = (
         f"Over all traces, fleets and caches {met} of {len(result.targets)} targets are met: the blend hits no less "
-        "than round robin does, and nobody waits longer for it. All cells: `loadtest/RESULTS.md`."
+        "than round robin does, and nobody waits longer for it. All cells, and what is missed: `loadtest/RESULTS.md`."
     )
     return [intro, table(rows), outro]
 
