@@ -304,6 +304,10 @@ class NodePort(Protocol):
         """Those by which a source of that tenant goes."""
         ...
 
+    def follows_all(self, tenant: str | None) -> bool:
+        """Whether every source of that tenant is known here: not at a replica that follows chosen models."""
+        ...
+
     def requests_at(self, pod: str, dp_rank: int, tenant: str | None) -> float | None:
         """How many are there, running, waiting and on their way; None where it is not known."""
         ...

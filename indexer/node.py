@@ -603,6 +603,10 @@ class Node:
         """Those by which a source of that tenant goes."""
         return tuple(name for name in names if of_tenant(self.registry, name, tenant or DEFAULT_TENANT))
 
+    def follows_all(self, tenant: str | None) -> bool:
+        """Whether every source of that tenant is known here."""
+        return self.registry.follows_all(tenant or DEFAULT_TENANT)
+
     def requests_at(self, pod: str, dp_rank: int, tenant: str | None) -> float | None:
         """How many are there."""
         named = of_tenant(self.registry, pod, tenant or DEFAULT_TENANT)

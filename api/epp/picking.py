@@ -85,6 +85,8 @@ class Picker:
         by_load = asked.overdue
         found = self._recommended(asked, told)
         if not found.places and asked.model is not None:  # nobody is of that model: the whole pool, as for none at all
+            if not self._node.follows_all(asked.tenant):  # it may be of a model that is followed elsewhere
+                return Pick(Picked(), "nobody", told.request_id)
             asked = msgspec.structs.replace(_without_prompt(asked), model=None, lora_name=None)
             by_load, found = True, self._recommended(asked, told)
         if not found.places:
@@ -142,8 +144,9 @@ class Picker:
         return lambda pod: self._node.address_of(pod, asked.tenant)
 
     def _nobody(self, wanted: Wanted, told: _Told) -> Pick:
-        """Refused, as the protocol has it, but not by a replica that does not know the pool yet."""
-        if wanted.subset != () and not self._node.readiness().ready:
+        """Refused, as the protocol has it, but not by a replica that does not know the pool, or not yet."""
+        knows_pool = self._node.readiness().ready and self._node.follows_all(None)
+        if wanted.subset != () and not knows_pool:
             return Pick(Picked(), "nobody", told.request_id)
         return Pick(Refused(503, NO_ENDPOINT), "no_endpoint", told.request_id)
 

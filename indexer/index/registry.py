@@ -188,6 +188,10 @@ class Registry:
             del self._elsewhere[tenant, model]
         self.version += 1
 
+    def follows_all(self, tenant: str) -> bool:
+        """Whether this replica follows every source of the tenant that is registered."""
+        return not any(of == tenant for of, _ in self._elsewhere)
+
     def has_models(self, tenant: str) -> bool:
         """Whether any source of the tenant has a model: those without answer for none then."""
         return self._modelled[tenant] > 0

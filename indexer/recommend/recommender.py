@@ -199,11 +199,15 @@ class Recommender:
                 self.loads.sent(source.descriptor.id, request_id, tenant, self._clock.now())
 
     def _weighed(self, asked: RecommendQuery) -> Weighed:
-        """What the lookup knows. Of an unknown model nothing, but it may be another name of the only one."""
+        """What the lookup knows. Of an unknown model nothing, but it may be another name of the only one.
+
+        Where other models are followed elsewhere it may be one of theirs: those who are known here would refuse it.
+        """
         query = asked.query
         if not asked.blind:
             weighed = self._lookup.weighed(query)
-            if weighed.scene.candidates.resolved.known or query.pods is not None:
+            resolved, follows_all = weighed.scene.candidates.resolved, self._registry.follows_all
+            if resolved.known or query.pods is not None or not follows_all(query.tenant or DEFAULT_TENANT):
                 return weighed
         return self._without_prompt(query)
 

@@ -81,6 +81,9 @@ def _recommended(entry: PodEntry) -> tuple[str, int, float, float, int, str]:
 
 
 class FakeNode:
+    follows = True
+    """Whether it follows all models."""
+
     def __init__(self) -> None:
         self.texts = TextMemo()
         self.tracing: Tracing | None = None
@@ -455,6 +458,9 @@ class FakeNode:
 
     def known_names(self, names: Sequence[str], tenant: str | None) -> tuple[str, ...]:  # noqa: ARG002 - of nobody
         return tuple(names)
+
+    def follows_all(self, tenant: str | None) -> bool:  # noqa: ARG002 - of nobody
+        return self.follows
 
     def requests_at(self, pod: str, dp_rank: int, tenant: str | None) -> float | None:  # noqa: ARG002 - of each rank
         return self.requests.get(pod)

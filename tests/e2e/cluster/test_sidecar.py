@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -10,10 +11,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import grpc
 import pytest
 
 from kvindexer_client import Refused
 from tests.support.core_service import RunningService
+from tests.support.ext_proc import BUFFERED, NONE, Stream, destination_of
 from tests.support.in_trouble import TIMES, Engine, tokens_of
 from tests.support.moved import OF_CHOSEN_MODELS, check_moved
 from tests.support.redis_servers import own_server
@@ -25,6 +28,10 @@ if TYPE_CHECKING:
     from tests.support.redis_servers import Server
 
 LLAMA, OTHER = "pod-a", "pod-b"
+ENDPOINT: Final = "127.0.0.1:1"
+"""Of llama's engine, as gateways know it."""
+MODELS: Final = ("llama", "other", "third")
+"""Followed, followed elsewhere, and heard of by nobody."""
 LISTENS: Final = "0A"
 """A socket's state in /proc/net/tcp."""
 GATEWAY: Final = """
@@ -59,7 +66,10 @@ class Beside:
         self.path = folder / "kv.sock"
         settings = {**TIMES, "auth__tokens_file": str(tokens), "auth__uds": "anonymous"}
         self.sidecar = stack.enter_context(Sidecar(self.path, server.url, "--follow", "llama", **settings))
-        flags = [f"{self.engines[LLAMA].flag},model=llama", f"{self.engines[OTHER].flag},model=other"]
+        flags = [
+            f"{self.engines[LLAMA].flag},model=llama,address={ENDPOINT}",
+            f"{self.engines[OTHER].flag},model=other",
+        ]
         self.owner = stack.enter_context(RunningService(flags, **TIMES, redis__url=server.url, redis__replica="owner"))
         self.banner = self.sidecar.wait_listening()
 
@@ -154,6 +164,37 @@ def test_a_gateway_without_any_network(beside: Beside) -> None:
     network, matched, ranked, picked = json.loads(done.stdout)
     assert ("reached" if way is None else "none") == network
     assert (len(tokens_of(0)), [LLAMA, "elsewhere"], [LLAMA]) == (matched, ranked, picked)
+
+
+async def _picked(channel: grpc.aio.Channel, body: bytes, *subset: str) -> list[str] | None:
+    """The destination of that request; None: the gateway decides."""
+    stream = Stream(channel, BUFFERED, NONE)
+    hint = {"envoy.lb.subset_hint": {"x-gateway-destination-endpoint-subset": list(subset)}}
+    await stream.headers(metadata=hint if subset else None)
+    await stream.said()
+    await stream.body(body)
+    answer = await stream.said()
+    assert answer is not None
+    assert not answer.HasField("immediate_response")
+    return destination_of(answer)
+
+
+def test_a_sidecar_that_picks_for_envoy(beside: Beside) -> None:
+    """Of the chosen model, its engine; of others the gateway decides, as it does by `/v1/pick`: ours would refuse."""
+    settings = {"models__follow": "[llama]", "server__epp_port": "0", "redis__url": beside.server.url}
+    with RunningService([], roles="lookup,epp", redis__replica="picker", **TIMES, **settings) as picker:
+        picker.wait_for(lambda: picker.ask(tokens_of(0), model="llama").state == "exact", "the first prompt")
+
+        async def ask() -> list[list[str] | None]:
+            async with grpc.aio.insecure_channel(picker.banner.split("epp://")[1].split(";")[0]) as channel:
+                bodies = [json.dumps({"model": model, "prompt": tokens_of(0)}).encode() for model in MODELS]
+                told = [await _picked(channel, body) for body in bodies]
+                return [*told, await _picked(channel, b"no request", "10.9.9.9:1")]
+
+        assert [[ENDPOINT], None, None, None] == asyncio.run(ask())
+        for model, status in zip(MODELS, (200, 204, 204), strict=True):
+            body = {"model": model, "prompt": tokens_of(0)}
+            assert status == picker.call("POST", "/v1/pick", body).status_code
 
 
 def test_it_answers_while_the_store_and_every_other_replica_are_away(beside: Beside) -> None:

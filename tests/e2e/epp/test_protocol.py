@@ -294,14 +294,17 @@ async def test_where_all_are_too_busy_the_client_is_told_if_that_is_set(
     assert ("overload" in node.picks) == bool(status)
 
 
-async def test_a_replica_that_does_not_know_the_pool_yet_refuses_nobody() -> None:
-    """The gateway decides until it is ready."""
+@pytest.mark.parametrize("body", [BODY, b"no request"])
+@pytest.mark.parametrize("lacks", ["ready", "follows"])
+async def test_a_replica_that_does_not_know_the_pool_refuses_nobody(lacks: str, body: bytes) -> None:
+    """The gateway decides: until it is ready, and beside models that it does not follow."""
     node = FakeNode()
-    node.entries, node.ready = [_entry("nowhere", 0)], False
+    node.entries = [_entry("nowhere", 0)]
+    setattr(node, lacks, False)
     async with gateway(node) as channel:
         stream = Stream(channel)
         await stream.headers()
-        await stream.body(BODY)
+        await stream.body(body)
         assert None is destination_of(await stream.said())
     assert {"nobody": 1} == node.picks
 

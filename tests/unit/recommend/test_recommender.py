@@ -206,6 +206,20 @@ def test_an_unknown_model_of_a_fleet_that_serves_several() -> None:
     assert "b c" == pods(asked.ask(TOKENS, model="unknown", pods=("c", "b"), loads={"b": 0, "c": 1}).picks)
 
 
+def test_an_unknown_model_where_others_are_followed_elsewhere() -> None:
+    """It may be one of theirs, which whoever is known here would refuse: nobody is recommended but who is named."""
+    core = fleet(4, 0, model="m")
+    core.registry.note_elsewhere("default", "n", 1)
+    asked = Asked(core)
+
+    for model in ("n", "unknown"):
+        assert ("no_signal", []) == (asked.ask(TOKENS, model=model).state, asked.ask(TOKENS, model=model).picks)
+    assert "c" == pods(asked.ask(TOKENS, model="n", pods=("a", "c"), loads={"a": 0}).picks)
+    assert 2 == len(asked.ask(TOKENS, model="m").picks)
+    core.registry.note_elsewhere("default", "n", -1)
+    assert 2 == len(asked.ask(TOKENS, model="unknown").picks)
+
+
 def test_a_question_of_which_nothing_is_understood() -> None:
     """Load alone decides; the requests spread where none is known."""
     asked = Asked(fleet(4, 0, 0, 0))
