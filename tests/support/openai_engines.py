@@ -201,3 +201,8 @@ class OpenAiEngines:
         """Have this done before each event of a stream: it may wait."""
         for server in self._servers:
             server.before_chunk = call
+
+    def reuse(self, cached: Callable[[dict[str, Any]], int]) -> None:
+        """So many tokens of a request come from the cache, by what all of them say from now on."""
+        for server in self._servers:
+            server.cached = cached
