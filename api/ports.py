@@ -308,6 +308,13 @@ class NodePort(Protocol):
         """Whether every source of that tenant is known here: not at a replica that follows chosen models."""
         ...
 
+    def knows_pool(self, tenant: str | None) -> bool:
+        """Whether who is not known here is not there: for this an instance has to be ready and to follow all models.
+
+        Where engines make themselves known by their first events, one that was never sent anything is not known.
+        """
+        ...
+
     def requests_at(self, pod: str, dp_rank: int, tenant: str | None) -> float | None:
         """How many are there, running, waiting and on their way; None where it is not known."""
         ...

@@ -607,6 +607,10 @@ class Node:
         """Whether every source of that tenant is known here."""
         return self.registry.follows_all(tenant or DEFAULT_TENANT)
 
+    def knows_pool(self, tenant: str | None) -> bool:
+        """Whether who is not known here is not there."""
+        return not self.settings.events.source_bind and self.follows_all(tenant) and self.readiness().ready
+
     def requests_at(self, pod: str, dp_rank: int, tenant: str | None) -> float | None:
         """How many are there."""
         named = of_tenant(self.registry, pod, tenant or DEFAULT_TENANT)

@@ -145,8 +145,7 @@ class Picker:
 
     def _nobody(self, wanted: Wanted, told: _Told) -> Pick:
         """Refused, as the protocol has it, but not by a replica that does not know the pool, or not yet."""
-        knows_pool = self._node.readiness().ready and self._node.follows_all(None)
-        if wanted.subset != () and not knows_pool:
+        if wanted.subset != () and not self._node.knows_pool(None):
             return Pick(Picked(), "nobody", told.request_id)
         return Pick(Refused(503, NO_ENDPOINT), "no_endpoint", told.request_id)
 

@@ -462,6 +462,9 @@ class FakeNode:
     def follows_all(self, tenant: str | None) -> bool:  # noqa: ARG002 - of nobody
         return self.follows
 
+    def knows_pool(self, tenant: str | None) -> bool:
+        return self.ready and self.follows_all(tenant)
+
     def requests_at(self, pod: str, dp_rank: int, tenant: str | None) -> float | None:  # noqa: ARG002 - of each rank
         return self.requests.get(pod)
 

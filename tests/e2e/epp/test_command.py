@@ -187,3 +187,22 @@ async def test_a_stop_lets_streams_end_in_order() -> None:
             service.send_signal(signal.SIGTERM)
             assert None is await stream.said()
         assert 0 == await asyncio.to_thread(service.wait_ended)
+
+
+async def test_where_engines_make_themselves_known_nobody_is_refused() -> None:
+    """One that was never sent anything has said nothing yet: were clients refused, it would stay so."""
+    bound = {"events__source_bind": '["tcp://127.0.0.1:*"]', "server__epp_port": "0"}
+    with RunningService([], roles="collect,lookup,epp", **bound) as service:
+        found = re.search(r"epp://([0-9.:]+)", service.banner)
+        assert found is not None
+        async with grpc.aio.insecure_channel(found[1]) as channel:
+            for subset, told in ((None, None), ([PODS[0]], None), ([], 503)):
+                hint = {"envoy.lb.subset_hint": {"x-gateway-destination-endpoint-subset": subset}}
+                stream = Stream(channel, BUFFERED, NONE)
+                await stream.headers(metadata=None if subset is None else hint)
+                await stream.said()
+                await stream.body(b"{}")
+                answer = await stream.said()
+                assert answer is not None
+                assert told == (answer.immediate_response.status.code or None)
+                assert told or destination_of(answer) is None
