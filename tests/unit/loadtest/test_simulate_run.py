@@ -126,7 +126,18 @@ def test_weights_are_tried_out_on_ones_own_log(tmp_path: Path, capsys: pytest.Ca
     assert ["round robin", "blend", "blend, w_load 0", "blend, w_load 0.3"] == re.findall(
         r"^\| ([a-z][a-z_0-9 ,.]*?) \| [\d.]+ \| [\d.]+ \|", told, re.MULTILINE
     )
-    assert re.search(r"^Least mean time to the first token: blend, w_load 0(\.3)?\.$", told, re.MULTILINE)
+    assert re.search(
+        r"^Least mean time to the first token of these weights: blend, w_load 0(\.3)?\.", told, re.MULTILINE
+    )
+
+
+def test_weights_that_are_worse_than_others_are_not_called_the_best() -> None:
+    """Of what was beside them, that which is better is named."""
+    told = "Least mean time to the first token of these weights: blend, w_load 1."
+    tried = [(0.3, "blend, w_load 2"), (0.2, "blend, w_load 1")]
+
+    assert told == command.best_of(tried, [(0.4, "round robin"), (0.2, "blend")])
+    assert f"{told} Less than that: round robin." == command.best_of(tried, [(0.1, "round robin"), (0.2, "blend")])
 
 
 @pytest.mark.parametrize(
