@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 _SAMPLE: Final = re.compile(
     r"(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)(?:\s+-?\d+)?\s*"
 )
-_LABEL: Final = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"')
+_LABEL: Final = re.compile(r'(?<![A-Za-z0-9_])([A-Za-z_][A-Za-z0-9_]*+)="((?:[^"\\]|\\.)*+)"')
+"""A name begins where none goes on, and is tried once: what is no label costs a look at each character."""
 _ESCAPES: Final = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
 LINE_MAX: Final = 65_536
 """Characters; longer lines are passed over."""

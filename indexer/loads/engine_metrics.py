@@ -120,10 +120,18 @@ def _read(family: Family, content: bytes) -> dict[str, EngineLoad]:
     found = list(samples(_lines_of(content, family.names), family.names))
     running, waiting = _sums(found, family.running), _sums(found, family.waiting)
     usage = next(filter(None, (_largest(found, each) for each in family.usage)), {})
+    odd = {
+        _rank(each) for each in found if (family.running.is_of(each) or family.waiting.is_of(each)) and _is_odd(each)
+    }
     return {
         rank: EngineLoad(running.get(rank, 0.0), waiting.get(rank, 0.0), usage.get(rank))
-        for rank in running.keys() | waiting.keys()
+        for rank in (running.keys() | waiting.keys()) - odd
     }
+
+
+def _is_odd(sample: Sample) -> bool:
+    """No number of requests: how busy its rank is nobody knows, and least of all that it is idle."""
+    return not 0 <= sample.value < REQUESTS_MAX
 
 
 def _lines_of(content: bytes, names: Iterable[str]) -> str:
@@ -150,7 +158,7 @@ def _sums(found: Iterable[Sample], series: Series) -> dict[str, float]:
     for sample in found:
         # SGLang that schedules by priority tells those of each beside all: the label of all is empty.
         is_part = bool(sample.labels.get("priority"))
-        if series.is_of(sample) and not is_part and 0 <= sample.value < REQUESTS_MAX:
+        if series.is_of(sample) and not is_part and not _is_odd(sample):
             key = _rank(sample), sample.labels.get("model_name", "")
             of_models[key] = max(of_models.get(key, 0.0), sample.value)
     sums: dict[str, float] = {}

@@ -123,6 +123,8 @@ def test_models_of_one_server_are_added_up() -> None:
         "vllm:num_requests_running_total 3\n",
         "vllm:num_requests_running\n",
         "vllm:num_requests_running NaN\nvllm:num_requests_waiting +Inf\n",
+        "vllm:num_requests_running NaN\nvllm:num_requests_waiting 0\n",
+        "vllm:num_requests_running 0\nvllm:num_requests_waiting -1\n",
         "vllm:num_requests_running -1\n",
         "vllm:num_requests_running 1e300\n",
         'vllm:num_requests_running{engine="0 4.0\n',
@@ -140,6 +142,13 @@ def test_a_number_that_is_none_costs_no_other() -> None:
     """The lines beside it count."""
     assert EngineLoad(0, 12, 0.35) == load(OLD_VLLM.replace(" 5.0", " five"))
     assert EngineLoad(5, 12, None) == load(OLD_VLLM.replace("0.35", "NaN"))
+
+
+def test_labels_of_any_length_are_looked_through_once() -> None:
+    """One that never comes to its value is tried at its beginning alone; the time of tests is the bound."""
+    assert EngineLoad(1, 0, None) == load("".join(f"vllm:num_requests_running{{{'a' * 65_000}}} 1\n" for _ in "1234"))
+    odd = '{1a="x",b="y\\"",engine="2",_="1"} 4\n'
+    assert EngineLoad(4, 0, None) == read_loads(f"vllm:num_requests_running{odd}".encode()).of(2)
 
 
 def test_lines_are_bounded() -> None:
