@@ -31,7 +31,8 @@ _CHANGES_PROMPT: Final = ("chat_template", "prompt_embeds", "truncate_prompt_tok
 """What makes another prompt of it than the model's own template and tokenizer would."""
 CUT_BYTES_MAX: Final = 512 * 2**10
 """Of a body that was cut: more is cut off here, too, for it is read in one step. A prompt of 100,000 tokens."""
-_TEXT_PARTS: Final = frozenset({"text", "input_text"})
+_TEXT_PARTS: Final = ("text", "input_text")
+"""Compared, not hashed: what a client says there may be anything."""
 
 
 class _Unclear(Exception):

@@ -43,8 +43,13 @@ CUT_HEADERS: Final = (b"x-kvindexer-truncated", b"x-envoy-auth-partial-body")
 REASON_HEADER: Final = "x-kvindexer-reason"
 """Why nobody is named: the answer's reason, `not_scored` of matches that do not count, `not_understood` of a body, or
 the code of the problem that another path would have told."""
-METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-"""Of clients, below `/v1/pick/`."""
+METHODS: Final = (
+    *("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "QUERY", "SEARCH", "PURGE", "SOURCE"),
+    *("COPY", "MOVE", "LOCK", "UNLOCK", "MKCOL", "PROPFIND", "PROPPATCH", "BIND", "REBIND", "UNBIND", "ACL"),
+    *("REPORT", "MKACTIVITY", "CHECKOUT", "MERGE", "MKCALENDAR", "LINK", "UNLINK"),
+    *("M-SEARCH", "NOTIFY", "SUBSCRIBE", "UNSUBSCRIBE"),
+)
+"""Of clients, below `/v1/pick/`: all that gateways let through, for 405 would be a refusal of the client's request."""
 
 _TOLD: Final = frozenset({401, 403, 413, 429})
 

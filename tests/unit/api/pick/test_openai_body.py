@@ -90,6 +90,8 @@ def test_a_chat_is_its_messages_and_what_the_template_is_given() -> None:
         {"messages": [HELLO], "chat_template": "{{ x }}"},
         {"messages": [HELLO], "tools": 5},
         {"messages": [IMAGE]},
+        {"messages": [{"role": "user", "content": [{"type": {}, "text": "a"}]}]},
+        {"messages": [{"role": "user", "content": [{"type": ["text"], "text": "a"}]}]},
     ],
 )
 def test_what_is_not_understood_is_no_question(members: dict[str, Any]) -> None:
@@ -173,3 +175,22 @@ def test_the_text_of_every_cut_is_a_beginning_of_the_whole_text(contents: list[A
 def _told(message: dict[str, Any]) -> str:
     content = message["content"]
     return content if isinstance(content, str) else "\n".join(part["text"] for part in content)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["text", "image_url", "a", ""]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["type", "text", "a"]), inner),
+    max_leaves=4,
+)
+
+
+@given(
+    parts=st.lists(JSON | st.fixed_dictionaries({"type": JSON, "text": JSON}), max_size=3),
+    beside=JSON,
+    cut=st.booleans(),
+)
+def test_whatever_a_message_holds_is_a_question_or_none(parts: list[Any], beside: object, cut: bool) -> None:
+    """Whole, and cut at its end."""
+    body = json.dumps({"messages": [{"role": "user", "content": parts, "name": beside}, beside]}).encode()
+    for end in {len(body), body.rfind(b"]"), body.rfind(b"}"), body.rfind(b", ")}:
+        assert isinstance(question(body[:end], cut=cut, tokens_max=TOKENS_MAX), LookupQuery | None)
