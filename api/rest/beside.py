@@ -10,6 +10,7 @@ import msgspec
 from api.rest.explain import UNKNOWN_FIELD, explain, nearest
 from api.rest.media import BodyForm
 from api.rest.query_options import options_from_query
+from api.rest.why_not import why_not
 from indexer.errors import BadRequestError
 
 Options = TypeVar("Options", bound=msgspec.Struct)
@@ -77,7 +78,10 @@ class Beside(Generic[Options]):
         if not mine:
             return self._options(), body
         read = msgspec.json.decode if form == "json" else msgspec.msgpack.decode
-        values: dict[str, object] = {name: read(bytes(raw)) for name, raw in mine.items()}
+        try:  # a member that nobody looked into yet
+            values: dict[str, object] = {name: read(bytes(raw)) for name, raw in mine.items()}
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+            raise why_not(self._options, form, body, error) from None
         try:
             return msgspec.convert(values, self._options), encode(members)
         except msgspec.ValidationError as error:

@@ -147,3 +147,20 @@ def test_a_fault_of_ours_is_one() -> None:
 
     assert (500, 500) == (answered.status_code, node.observed[-1]["code"])
     assert "secret" not in answered.text
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b'"loads": {"a": {"running": 1e999}}',
+        b'"loads": {"a": {"waiting": -1e999}}',
+        b'"weights": {"prefix": 1%b}' % (b"0" * 400),
+        b'"exclude": [1e999]',
+        b'"session": 1e999',
+    ],
+)
+def test_numbers_beyond_all_are_refused(said: bytes) -> None:
+    """Also where nothing else of the question is looked into."""
+    answered = asked(FakeNode(), b'{"token_ids": [1], %b}' % said)
+
+    assert 422 == answered.status_code, answered.text
