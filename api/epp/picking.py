@@ -15,7 +15,7 @@ import msgspec
 
 from api.epp.conversation import Decision, Picked, Refused
 from api.epp.question import is_about_load, question_of
-from api.epp.ranking import Ranked, last_resort, ranked
+from api.epp.ranking import Ranked, has_no_place, last_resort, ranked
 from api.problems import log_fault
 from indexer.errors import IndexerError
 from indexer.trace_context import asked_by
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from api.ports import NodePort
     from api.rest.readying import Readying
     from api.rest.request_ids import RequestIds
+    from schemas.lookup import LookupAnswer
     from schemas.recommend import RecommendAnswer
 
 API: Final = "epp"
@@ -92,7 +93,7 @@ class Picker:
         if not found.places:
             found = self._last_resort(asked)
         if not found.places:
-            return self._nobody(wanted, told)
+            return self._nobody(wanted, asked, told)
         if self._is_too_busy(asked, told):
             return Pick(Refused(429, OVERLOAD, RETRY_AFTER_S), "overload", told.request_id)
         decision = Picked(tuple(place.endpoint for place in found.places), found.prefill and found.prefill.endpoint)
@@ -136,18 +137,25 @@ class Picker:
         return any(load is not None and load > above for load in loads)
 
     def _last_resort(self, asked: LookupQuery) -> Ranked:
+        return last_resort(self._all(asked), self._address_of(asked), self._limits.endpoints)
+
+    def _all(self, asked: LookupQuery) -> LookupAnswer:
+        """Whoever is there of those that are asked about, recommended or not."""
         asked = msgspec.structs.replace(_without_prompt(asked), request_id="", limit=0)
-        answer = self._node.lookup(asked, encoding="json")
-        return last_resort(answer, self._address_of(asked), self._limits.endpoints)
+        return self._node.lookup(asked, encoding="json")
 
     def _address_of(self, asked: LookupQuery) -> Callable[[str], str | None]:
         return lambda pod: self._node.address_of(pod, asked.tenant)
 
-    def _nobody(self, wanted: Wanted, told: _Told) -> Pick:
-        """Refused, as the protocol has it, but not by a replica that does not know the pool, or not yet."""
-        if wanted.subset != () and not self._node.knows_pool(None):
+    def _nobody(self, wanted: Wanted, asked: LookupQuery, told: _Told) -> Pick:
+        """Refused, as the protocol has it, but not by a replica that does not know the pool, or not all, or not yet."""
+        if wanted.subset != () and not self._knows_the_pool(asked):
             return Pick(Picked(), "nobody", told.request_id)
         return Pick(Refused(503, NO_ENDPOINT), "no_endpoint", told.request_id)
+
+    def _knows_the_pool(self, asked: LookupQuery) -> bool:
+        everybody = msgspec.structs.replace(asked, pods=None)
+        return self._node.knows_pool(None) and not has_no_place(self._all(everybody), self._address_of(asked))
 
     def _observe(self, pick: Pick, told: _Told, headers: Mapping[bytes, bytes], seconds: float) -> None:
         code: int = pick.decision.status if isinstance(pick.decision, Refused) else _OK

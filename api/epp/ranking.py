@@ -62,14 +62,21 @@ def ranked(answer: RecommendAnswer, address_of: AddressOf, most: int) -> Ranked:
 
 def last_resort(answer: LookupAnswer, address_of: AddressOf, most: int) -> Ranked:
     """Whoever is there and was not recommended, those behind of whom nothing is heard."""
-    entries = [each if isinstance(each, PodEntry) else _decode(each) for each in answer.pods[:LOOKED_AT_MAX]]
-    usable = [entry for entry in entries if entry.reason not in _NONE]
-    usable.sort(key=lambda entry: entry.state == "down")
     found: dict[str, Place] = {}
-    for entry in usable:
+    for entry in sorted(_usable(answer), key=lambda entry: entry.state == "down"):
         if (endpoint := _endpoint(entry.pod, address_of)) is not None:
             found.setdefault(endpoint, Place(endpoint, entry.pod, entry.dp_rank))
     return Ranked(tuple(found.values())[:most])
+
+
+def has_no_place(answer: LookupAnswer, address_of: AddressOf) -> bool:
+    """Whether somebody is there who is reached where nobody here knows."""
+    return any(_endpoint(entry.pod, address_of) is None for entry in _usable(answer))
+
+
+def _usable(answer: LookupAnswer) -> list[PodEntry]:
+    entries = [each if isinstance(each, PodEntry) else _decode(each) for each in answer.pods[:LOOKED_AT_MAX]]
+    return [entry for entry in entries if entry.reason not in _NONE]
 
 
 def _places(picks: Sequence[RecommendedPod], address_of: AddressOf, most: int) -> list[Place]:

@@ -63,6 +63,7 @@ class Streams:
                 await stream.begin()
                 while (message := await self._next(stream)) is not None:
                     await stream.say(talk.hear(message))
+                    message = None  # a body that came at once is not kept until the engine answers
                     if talk.wanted is not None:
                         pick = await self._picker.pick(talk.wanted, stream.sharer)
                         await stream.say(talk.decide(pick.decision))

@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from schemas.rest import Position
+
 KEPT_BYTES: Final = 16 * 1024
 _USAGE: Final = re.compile(rb'"usage"\s*:\s*(?=\{)')
 """Inside a string quotation marks are escaped: no text of an answer looks like this."""
@@ -25,11 +27,11 @@ class Usage(NamedTuple):
 
 
 class _Details(msgspec.Struct):
-    cached_tokens: int | None = None
+    cached_tokens: Position | None = None
 
 
 class _Told(msgspec.Struct):
-    prompt_tokens: int
+    prompt_tokens: Position
     prompt_tokens_details: _Details | None = None
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 import grpc
@@ -67,6 +69,8 @@ def _fleet() -> FakeNode:
 
 
 PICKED = [V6, HERE, THERE]
+KEPT_OPEN: Final = 64
+"""Streams, of a megabyte each."""
 
 
 async def test_a_body_that_is_streamed_both_ways_is_picked_for_when_it_is_whole() -> None:
@@ -268,7 +272,7 @@ async def _refused(node: FakeNode) -> tuple[int, dict[str, str], bytes]:
 async def test_where_no_endpoint_is_ready_the_client_is_told() -> None:
     """503, in the form that OpenAI's clients read."""
     node = FakeNode()
-    node.entries = [_entry(HERE, 0, "live", "cordoned"), _entry("nowhere", 0)]
+    node.entries = [_entry(HERE, 0, "live", "cordoned"), _entry("nowhere", 0, "live", "not_ready")]
     status, headers, body = await _refused(node)
     assert (503, "no_endpoint", "application/json") == (status, headers["x-kvindexer-reason"], headers["content-type"])
     assert 503 == json.loads(body)["error"]["code"]
@@ -307,6 +311,46 @@ async def test_a_replica_that_does_not_know_the_pool_refuses_nobody(lacks: str, 
         await stream.body(body)
         assert None is destination_of(await stream.said())
     assert {"nobody": 1} == node.picks
+
+
+async def test_where_a_pod_is_whose_address_nobody_told_nobody_is_refused() -> None:
+    """The gateway may know the way: it decides, unless it says itself that there is none to choose from."""
+    node = FakeNode()
+    node.entries = [_entry("nowhere", 16)]
+    for subset, result in ((None, "nobody"), (THERE, "nobody"), ([], "no_endpoint")):
+        async with gateway(node) as channel:
+            stream = Stream(channel)
+            told = {} if subset is None else {"x-gateway-destination-endpoint-subset": subset}
+            await stream.headers(metadata={"envoy.lb.subset_hint": told})
+            await stream.body(BODY)
+            answer = await stream.said()
+            assert answer is not None
+            assert (503 if result == "no_endpoint" else 0) == answer.immediate_response.status.code
+            stream.cut()
+        assert 1 == node.picks.pop(result)
+
+
+async def test_nothing_is_kept_of_a_body_that_its_engine_has() -> None:
+    """However long that takes to answer, and however many do."""
+    body = json.dumps({"model": "m", "prompt": [1], "user": "x" * 2**20}).encode()
+    streams: list[Stream] = []
+    before = 0
+    async with gateway(_fleet()) as channel:
+        for _ in range(1 + KEPT_OPEN):
+            stream = Stream(channel, BUFFERED, NONE)
+            await stream.headers()
+            await stream.said()
+            await stream.body(body)
+            assert PICKED == destination_of(await stream.said())
+            streams.append(stream)
+            before = before or _resident_bytes()
+        assert KEPT_OPEN * len(body) / 2 > _resident_bytes() - before
+        for stream in streams:
+            stream.cut()
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 async def test_a_pod_of_which_nothing_is_heard_any_more_is_the_last_resort() -> None:

@@ -56,6 +56,7 @@ def test_only_the_end_is_kept() -> None:
         b'{"usage": {"prompt_tokens": 40}}',
         b'{"usage": {"prompt_tokens": 40, "prompt_tokens_details": null}}',
         b'{"usage": {"prompt_tokens": 40, "prompt_tokens_details": {"cached_tokens": 41}}}',
+        b'{"usage": {"prompt_tokens": %b, "prompt_tokens_details": {"cached_tokens": 1}}}' % (b"9" * 30),
         b'{"usage": {"prompt_tokens": "40", "prompt_tokens_details": {"cached_tokens": 1}}}',
         b'{"usage": {"prompt_tokens": 40, "prompt_tokens_details": {"cached_tok',
         b'{"usage": ' + b'{"a":' * 3_000,
