@@ -87,7 +87,10 @@ class DetailedPod(RecommendedPod, frozen=True, gc=False):
 
 
 class LoadsUsed(msgspec.Struct, frozen=True):
-    """Which loads an answer was made with, and the age of the oldest of them."""
+    """Which loads an answer was made with, and the age of the oldest of them.
+
+    Null where none were read: what was sent is counted up to now.
+    """
 
     source: Literal["request", "metrics", "receipts", "none"]
     age_ms: int | None
