@@ -103,8 +103,8 @@ ADVICE: Final[dict[str, Advice]] = {
         {"result": "expected, held (all of it, already), repeated (its request id), not_placed, refused"},
     ),
     "kvindexer_epp_picks_total": Advice(
-        "`no_endpoint`: no pod may serve it, or none of the subset. `nobody`: whoever could serve it is not known here, or "
-        "not its address, or this is not ready. `fault`: the log says why.",
+        "`no_endpoint`: no pod may serve it, or none of the subset. `nobody`: whoever could serve it is not known "
+        "here, or not its address, or this is not ready. `fault`: the log says why.",
         {"result": "prefix, load, nobody, no_endpoint (503), overload (429), fault"},
     ),
     "kvindexer_epp_served_total": Advice(
