@@ -52,7 +52,7 @@ RECOMMEND_TEXTS: Final[dict[str, dict[str, str]]] = {
     },
     "LoadsUsed": {
         "source": f"Who told them.{listed(LOAD_SOURCES)}",
-        "age_ms": "Of the oldest reading of metrics that was used; 0 for loads of the question, null for what is counted "
-        "here, which is of now, and where there were none.",
+        "age_ms": "Of the oldest reading of metrics that was used; 0 for loads of the question, null for what is "
+        "counted here, which is of now, and where there were none.",
     },
 }
