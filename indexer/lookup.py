@@ -258,7 +258,7 @@ class Lookup:
             query = msgspec.structs.replace(query, lora_name=lora_name)
         matches: dict[int, Match] = {}
         expected: dict[int, Expected] = {}
-        seed = 0
+        seed = apart = 0
         for variant, mask in candidates.variants.items():
             start = mask & usable
             hashes = self.hashes_of(query, variant, start)
@@ -266,11 +266,14 @@ class Lookup:
                 continue
             seed = seed or hashes.item(0)  # of the smallest variant: they are sorted
             found = walk(self._mirror, hashes, start)
+            longest = 0
             for slot, held in found.held.items():
                 matches[slot] = Match(held, found.runs, hashes.item(held.matched - 1))
+                longest = max(longest, held.matched)
+            apart = apart or hashes.item(min(longest, len(hashes) - 1))
             if self._speculation.slots & start:
                 expected |= self._expected(hashes, start, found.held)
-        return Prompt(prompt_tokens(query), matches, seed or xxh3_64_intdigest(whole_image(query)), expected)
+        return Prompt(prompt_tokens(query), matches, seed or xxh3_64_intdigest(whole_image(query)), expected, apart)
 
     def _expected(self, hashes: NDArray[np.uint64], start: int, held: dict[int, Held]) -> dict[int, Expected]:
         """What is about to be held, by slot."""

@@ -280,3 +280,5 @@ class Prompt(NamedTuple):
     seed: int
     expected: Mapping[int, Expected] = _NOTHING
     """By slot; none where nothing was said to be routed."""
+    apart: int = 0
+    """Hash of the first block that nobody holds, or of the last one: prompts that begin alike differ in it. 0: none."""

@@ -21,8 +21,8 @@ from schemas import recommend
 
 _RECOMMEND: Final = (
     "Takes what a lookup takes; `limit` and `group` are of the picks. A pick's total is the sum of its terms, less the "
-    "penalty. Of equal totals the first is the same at every replica: by `session` where one is given, else by what is "
-    "matched. Pods that are down or cordoned are no picks; one that is named and not registered is, and holds nothing. "
+    "penalty. Of equal totals the first is the same at every replica: by `session` where one is given, else by the "
+    "prompt. Pods that are down or cordoned are no picks; one that is named and not registered is, and holds nothing. "
     "`no_signal` says that nothing is known of prefixes: loads alone decide. What goes to a pod is to be reported "
     "(`/v1/routed`): a recommendation by itself counts to no load."
 )

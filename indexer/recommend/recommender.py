@@ -70,6 +70,7 @@ class _Field:
         self.weights = weights
         self.spreads = False
         """Whether it is counted who was recommended: nothing else is known of loads."""
+        self.loads_count = False
         self.crowded: frozenset[SourceId] = frozenset()
         self._tenant = asked.query.tenant or DEFAULT_TENANT
         session = asked.session
@@ -137,15 +138,23 @@ class _Field:
         return self.weighed.scores.get(place, 0.0), self.matched(place), state
 
     def _turns(self, places: Sequence[int]) -> list[int]:
-        """The same in the order of those whose totals are equal: by the session, else as a lookup lists them."""
+        """The same in the order of those whose totals are equal: by the session, else by the prompt.
+
+        Where loads count that is the block where it parts from what went before: by what they have in common all
+        prompts that begin alike would prefer the same idle pod (decisions/0039). Where none do, as a lookup lists them.
+        """
         if self._session is not None:
             session = self._session
             return sorted(places, key=lambda place: -xxh3_64_intdigest(self._rendezvous_name(place), session))
         held, prompt, candidates = self.held, self.weighed.prompt, self.weighed.scene.candidates
-        there = set(places)
-        holding = [place for place in held if place in there]
-        holding.sort(key=lambda place: -xxh3_64_intdigest(self._rendezvous_name(place), held[place].last_hash))
-        rest = [place for place in candidates.order(prompt.seed) if place in there and place not in held]
+        there, holding, seed = set(places), list[int](), prompt.seed
+        if self.loads_count:
+            seed = prompt.apart or seed
+        else:
+            holding = [place for place in held if place in there]
+            holding.sort(key=lambda place: -xxh3_64_intdigest(self._rendezvous_name(place), held[place].last_hash))
+            there.difference_update(holding)
+        rest = [place for place in candidates.order(seed) if place in there]
         return [*holding, *rest, *(place for place in places if place >= len(candidates.listed))]
 
     def _rendezvous_name(self, place: int) -> bytes:
@@ -180,6 +189,7 @@ class Recommender:
         loads = names.loads(asked.loads) if asked.loads else self.loads.view(weighed.scene.standing.ids, now)
         field = _Field(weighed, loads, self._weights(strategy, asked.weights), asked)
         field.spreads = loads.source == "none" and strategy != "prefix"
+        field.loads_count = loads.source != "none" and strategy != "prefix"
         picks, decode = self._ranked(field, query, {each for name in asked.exclude for each in names.meant(name)}, now)
         if field.spreads and picks.places:
             self._hot.note(field.deciding_prefix(picks.places), field.ids[picks.places[0]], now)

@@ -53,7 +53,7 @@ def blended(weights: BlendWeights = BLEND, floor: float = LOAD_FLOOR) -> Strateg
             Known(score, expected, float(load))
             for (score, expected), load in zip(_shares(seen), seen.loads, strict=True)
         ]
-        return _most([worth.total for worth in worths(known, weights, floor)], seen)
+        return _most([worth.total for worth in worths(known, weights, floor)], seen, _parting(seen))
 
     return Strategy("blend", choose, prefix=True, loads=True)
 
@@ -64,7 +64,7 @@ def without_loads(pods: int, weights: BlendWeights = BLEND, floor: float = LOAD_
     names = [SourceId(str(place), 0) for place in range(pods)]
 
     def choose(seen: Seen) -> int:
-        prefix = _seed(seen)
+        prefix = _common(seen)
         crowded = hot.crowded(prefix, pods, floor, seen.at_s)
         known = [
             Known(score, expected, crowded=name in crowded)
@@ -109,24 +109,34 @@ def _shares(seen: Seen) -> list[tuple[float, float]]:
     return [(held / blocks, max(later - held, 0) / blocks) for held, later in pairs]
 
 
-def _most(values: Sequence[float], seen: Seen) -> int:
-    """Equals are ordered as lookups order them: by rendezvous of the last block that anybody has and the pod.
+def _most(values: Sequence[float], seen: Seen, seed: int | None = None) -> int:
+    """Equals are ordered by rendezvous of that seed and the pod.
 
-    So prompts that have the same blocks in common go to the same one of those that have them; others are spread.
+    Without one as lookups order them, by the last block that anybody has. So prompts that have the same blocks in
+    common go to the same one of those that have them; others are spread.
     """
     most = max(values)
     places = [place for place, value in enumerate(values) if value == most]
     if len(places) == 1:
         return places[0]
-    seed = _seed(seen)
+    if seed is None:
+        seed = _common(seen)
     return max(places, key=lambda place: xxh3_64_intdigest(place.to_bytes(4, "little"), seed))
 
 
-def _seed(seen: Seen) -> int:
+def _common(seen: Seen) -> int:
+    """Stands for all of the prompt that anybody has."""
     depth = max(seen.matched, default=0)
-    if not depth:
-        return seen.number
-    for run, length in seen.path:
+    return _block(seen.path, depth) if depth else seen.number
+
+
+def _parting(seen: Seen) -> int:
+    """Stands for that and the block behind it, as recommendations order equals where loads count."""
+    return _block(seen.path, min(max(seen.matched, default=0) + 1, seen.blocks)) if seen.blocks else seen.number
+
+
+def _block(path: Path, depth: int) -> int:
+    for run, length in path:
         if depth <= length:
             return xxh3_64_intdigest(run.to_bytes(8, "little"), depth)
         depth -= length

@@ -233,14 +233,25 @@ def test_a_question_of_which_nothing_is_understood() -> None:
 
 
 def test_equal_ones_stand_as_in_a_lookup() -> None:
-    """Held alike or not at all: by the same rendezvous, at every replica."""
+    """Where no loads count, held alike or not at all: by the same rendezvous, at every replica."""
     core = fleet(2, 2, 0, 2, 0, 0)
-    asked = Asked(core)
+    asked = Asked(core, Ways(strategy="prefix"))
     asked.loads.tell("metrics", 1.0, a=1)
     for start in range(0, 4_000, 100):
         tokens = [*prompt(2), *prompt(2, start)]
 
         assert [each.pod for each in core.ask(tokens).pods] == [each.pod for each in asked.ask(tokens).picks]
+
+
+def test_equally_busy_ones_stand_by_where_the_prompt_parts_from_the_others() -> None:
+    """Prompts that have all in common that anybody holds prefer different ones; the same prompt the same ones."""
+    core = fleet(2, 2, 0, 2)
+    asked = Asked(core)
+    asked.loads.tell("metrics", 1.0, a=1, b=1, c=1, d=1)
+    firsts = [pods(asked.ask([*prompt(2), *prompt(2, start)]).picks)[0] for start in range(0, 4_000, 100)]
+
+    assert {"a", "b", "d"} == set(firsts)
+    assert firsts == [pods(asked.ask([*prompt(2), *prompt(2, start)]).picks)[0] for start in range(0, 4_000, 100)]
 
 
 def test_equal_ones_stand_by_the_session() -> None:
