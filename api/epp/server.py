@@ -28,6 +28,7 @@ from api.rest.readying import Readying
 from api.rest.request_ids import RequestIds
 from api.rpc.arrivals import Arrivals
 from api.rpc.calls import Calls
+from api.rpc.draining import drained
 from api.rpc.foreign import Foreign
 from api.rpc.gone import tell_no_more_of_callers_gone
 from api.rpc.health import Health
@@ -46,8 +47,6 @@ LIVENESS: Final = "liveness"
 READINESS: Final = "readiness"
 CONNECTION_TIMES: Final = 2
 """As many streams at once of one connection: those beyond ours end in order, which no waiting one does."""
-SEND_S: Final = 0.1
-"""At the end of a stop, for what is answered and not yet sent."""
 
 
 class EppSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,20 +106,11 @@ class EppServer:
             self._health.tell(ready=False)
             await asyncio.sleep(self._settings.lame_duck_s)
             self._streams.end()
-            await self._drained(tasks)
+            await drained(self._server, self._calls, self._settings.drain_s)
 
     async def close(self) -> None:
         """Cut what is left."""
         await self._server.stop(None)
-
-    async def _drained(self, tasks: asyncio.TaskGroup) -> None:
-        """No new streams from now on; return when none is left, or `drain_s` is over."""
-        refusing = tasks.create_task(self._server.stop(self._settings.drain_s), name="epp-stop")
-        quiet = tasks.create_task(self._calls.quiet(), name="epp-quiet")
-        await asyncio.wait([refusing, quiet], return_when=asyncio.FIRST_COMPLETED)
-        quiet.cancel()
-        await self._server.stop(SEND_S)
-        await refusing
 
 
 @contextlib.asynccontextmanager

@@ -27,6 +27,7 @@ from api.rest.readying import Readying
 from api.rest.request_ids import RequestIds
 from api.rpc.arrivals import Arrivals
 from api.rpc.calls import Calls
+from api.rpc.draining import drained
 from api.rpc.foreign import Foreign
 from api.rpc.gone import tell_no_more_of_callers_gone
 from api.rpc.health import Health
@@ -54,8 +55,6 @@ UNREAD_BYTES: Final = 256 * 2**10
 PENDING_TIMES: Final = 4
 """As many calls of one method as may be here at once may come while the loop is at something else: refused by us, they
 are told why."""
-SEND_S: Final = 0.1
-"""At the end of a stop, for what is answered and not yet sent; who only listens is cut then."""
 
 
 class RpcSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,20 +144,11 @@ class RpcServer:
             watching.cancel()
             self._watching.end()
             self._lookups.end_idle_streams()
-            await self._drained(tasks)
+            await drained(self._server, self._calls, self._settings.drain_s)
 
     async def close(self) -> None:
         """Cut what is left."""
         await self._server.stop(None)
-
-    async def _drained(self, tasks: asyncio.TaskGroup) -> None:
-        """No new calls from now on; return when the last question is answered, or `drain_s` is over."""
-        refusing = tasks.create_task(self._server.stop(self._settings.drain_s), name="rpc-stop")
-        quiet = tasks.create_task(self._calls.quiet(), name="rpc-quiet")
-        await asyncio.wait([refusing, quiet], return_when=asyncio.FIRST_COMPLETED)
-        quiet.cancel()
-        await self._server.stop(SEND_S)
-        await refusing
 
 
 @contextlib.asynccontextmanager
