@@ -43,6 +43,17 @@ class RecommendOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     session: Text | None = None
     exclude: Annotated[list[Text], msgspec.Meta(max_length=4_096)] | None = None
 
+    def about(self, query: LookupQuery) -> RecommendQuery:
+        """The question that both make together."""
+        return RecommendQuery(
+            query=query,
+            loads=self.loads,
+            strategy=self.strategy,
+            weights=self.weights,
+            session=self.session,
+            exclude=tuple(self.exclude or ()),
+        )
+
 
 class RecommendQuery(msgspec.Struct, kw_only=True):
     """One question: the lookup's, and how to rank who is asked about.

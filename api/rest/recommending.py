@@ -23,11 +23,11 @@ from api.rest.media import body_form
 from api.rest.readying import Readying, in_time_left, overload, while_there
 from indexer.errors import BadRequestError
 from indexer.trace_context import asked_by
-from schemas.recommend import RecommendOptions, RecommendQuery
+from schemas.recommend import RecommendOptions
 
 if TYPE_CHECKING:
     from schemas.lookup import LookupQuery
-    from schemas.recommend import RecommendAnswer
+    from schemas.recommend import RecommendAnswer, RecommendQuery
 
 API: Final = "recommend"
 _BESIDE: Final = Beside(RecommendOptions)
@@ -73,14 +73,7 @@ class RecommendRoute:
         if self._readying.has_to_wait(query):
             ready = self._readying.ready(in_time_left(query, question.began), sharer)
             query = await while_there(request.receive, ready)
-        return RecommendQuery(
-            query=query,
-            loads=options.loads,
-            strategy=options.strategy,
-            weights=options.weights,
-            session=options.session,
-            exclude=tuple(options.exclude or ()),
-        )
+        return options.about(query)
 
     async def _read(self, request: Request, body: bytes, question: _Question) -> tuple[LookupQuery, RecommendOptions]:
         headers = dict(request.headers.raw)

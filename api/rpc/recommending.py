@@ -13,7 +13,7 @@ from api.rest.explain import explain
 from api.rest.readying import in_time_left
 from api.rpc.calls import asked_in, deadline_ms
 from api.rpc.questions import parsed
-from schemas.recommend import RecommendOptions, RecommendQuery
+from schemas.recommend import RecommendOptions
 from schemas.rpc.kvindexer.v1 import kvindexer_pb2 as pb
 
 if TYPE_CHECKING:
@@ -53,16 +53,7 @@ class Recommending:
             if self._readying.has_to_wait(query):
                 query.timeout_ms = deadline_ms(context, query.timeout_ms)
                 query = await self._readying.ready(in_time_left(query, began), self._calls.sharer(context))
-            answer = self._node.recommend(
-                RecommendQuery(
-                    query=query,
-                    loads=options.loads,
-                    strategy=options.strategy,
-                    weights=options.weights,
-                    session=options.session,
-                    exclude=tuple(options.exclude or ()),
-                )
-            )
+            answer = self._node.recommend(options.about(query))
             return _response(answer)
         except Exception as error:  # noqa: BLE001 - answers for a fault of ours, too
             refusal = refusal_of(error)
