@@ -1,4 +1,4 @@
-"""What a candidate is worth: what it holds of the prompt, and how much less busy it is than the others. Pure.
+"""How much each term of a recommendation counts, and the term for load. Pure; ranking.py adds them up.
 
     total = weights.prefix · score + weights.load · headroom + weights.speculative · expected - penalty
 
@@ -42,17 +42,3 @@ def headrooms(loads: Sequence[float | None], floor: float = LOAD_FLOOR) -> list[
     least, most = min(known), max(known)
     span, mean = max(most - least, floor), sum(known) / len(known)
     return [1.0 - ((mean if load is None else load) - least) / span for load in loads]
-
-
-def blend(
-    scores: Sequence[float],
-    loads: Sequence[float | None] | None,
-    *,
-    weights: BlendWeights = BLEND,
-    floor: float = LOAD_FLOOR,
-) -> list[float]:
-    """The totals of candidates that hold these shares of a prompt and have so many requests; None: not known."""
-    if loads is None:
-        return [weights.prefix * score for score in scores]
-    free = headrooms(loads, floor)
-    return [weights.prefix * score + weights.load * each for score, each in zip(scores, free, strict=True)]

@@ -1,10 +1,8 @@
-"""What a candidate is worth, beside the others."""
+"""How much room each has, beside the others."""
 
 from __future__ import annotations
 
-import pytest
-
-from indexer.recommend.blend import BlendWeights, blend, headrooms
+from indexer.recommend.blend import headrooms
 
 
 def test_headroom_spans_the_candidates() -> None:
@@ -25,17 +23,3 @@ def test_of_whom_nothing_is_known_stands_at_the_mean() -> None:
     assert [1.0, 0.5, 0.0] == headrooms([0, None, 8])
     assert [0.0, 0.0] == headrooms([None, None])
     assert [] == headrooms([])
-
-
-def test_prefix_outweighs_load_by_the_defaults() -> None:
-    """Half of a prompt is worth more than all the headroom, a tenth is not."""
-    assert [0.5, 0.3] == blend([0.5, 0.0], [20, 0])
-    assert [0.1, 0.3] == blend([0.1, 0.0], [20, 0])
-    assert [0.1, 0.0] == blend([0.1, 0.0], None)
-
-
-def test_weights_and_floor_are_the_callers() -> None:
-    """Both terms are weighted, and the floor sets what a request is worth."""
-    totals = blend([0.5, 0.0], [1, 0], weights=BlendWeights(prefix=2, load=10), floor=10)
-
-    assert pytest.approx([1.0 + 9.0, 10.0]) == totals

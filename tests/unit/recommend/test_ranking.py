@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from indexer.recommend.blend import BLEND, BlendWeights, blend
+from indexer.recommend.blend import BLEND, LOAD_FLOOR, BlendWeights
 from indexer.recommend.ranking import Known, worths
 
 
@@ -44,11 +44,19 @@ def test_a_crowded_pod_comes_behind_all_others() -> None:
     assert [2, 0, 1] == sorted(range(3), key=lambda place: -found[place].total)
 
 
-def test_the_plain_sum_is_the_same() -> None:
-    """Simulations blend by the short function."""
-    scores, loads = [0.1, 0.0, 0.9], [3.0, None, 11.0]
-    known = [Known(score, 0.0, load) for score, load in zip(scores, loads, strict=True)]
-    for weights in (BLEND, BlendWeights(2.0, 0.1, 0.7)):
-        expected = blend(scores, loads, weights=weights, floor=2)
+def test_prefix_outweighs_load_by_the_defaults() -> None:
+    """Half of a prompt is worth more than all the headroom, a tenth is not."""
+    assert [0.5, 0.3] == _totals(Known(0.5, requests=20), Known(requests=0))
+    assert [0.1, 0.3] == _totals(Known(0.1, requests=20), Known(requests=0))
+    assert [0.1, 0.0] == _totals(Known(0.1), Known())
 
-        assert pytest.approx(expected) == [each.total for each in worths(known, weights, 2)]
+
+def test_weights_and_floor_are_the_callers() -> None:
+    """Both terms are weighted, and the floor sets what a request is worth."""
+    totals = _totals(Known(0.5, requests=1), Known(requests=0), weights=BlendWeights(prefix=2, load=10), floor=10)
+
+    assert pytest.approx([1.0 + 9.0, 10.0]) == totals
+
+
+def _totals(*known: Known, weights: BlendWeights = BLEND, floor: float = LOAD_FLOOR) -> list[float]:
+    return [each.total for each in worths(known, weights, floor)]
