@@ -48,7 +48,7 @@ class _Packed(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ToldLoad(NamedTuple):
-    """`age_s`: when it was told."""
+    """`age_s`: how old the load was when it was told."""
 
     source: SourceId
     load: EngineLoad
