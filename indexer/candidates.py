@@ -202,14 +202,16 @@ class Scene:
             index = self.candidates.by_slot.get(source.slot)
             if index is None or self.candidates.listed[index].source is not source:
                 continue
-            self.prepared[index] = view.prepared(source, now)
+            before, after = self.prepared[index], view.prepared(source, now)
+            self.prepared[index] = after
             for frames in self._frames.values():
                 frames[index] = None
             self._account(index)
+            if (before.state, before.reason) != (after.state, after.reason):  # else each batch of events would cost it
+                self._standing = None
             for (encoding, prompt_tokens, adapter_unknown), entries in self._nothing.items():
                 entries[index] = self._encode(index, encoding, prompt_tokens, adapter_unknown=adapter_unknown)
         self._why_nothing.clear()
-        self._standing = None
         self.epoch = view.epoch
         return True
 

@@ -9,9 +9,10 @@ import pytest
 from indexer.errors import SchemeConflictError
 from indexer.model import SourceId
 from indexer.recommend.recommender import Ways
+from schemas.lookup import LookupQuery
 from schemas.recommend import LoadsUsed
 from tests.support.core import Core, fleet
-from tests.support.core_events import prompt, stored
+from tests.support.core_events import prompt, removed, stored, u32
 from tests.support.recommending import Asked, pods, totals
 
 TOKENS = [*prompt(4), 7]
@@ -143,6 +144,25 @@ def test_who_is_down_or_cordoned_is_no_pick() -> None:
     names = ("a", "b", "other", "quiet")
 
     assert "quiet" == pods(Asked(core).ask(TOKENS, model="m", pods=names).picks)
+
+
+def test_who_may_be_sent_a_request_follows_states_and_not_events() -> None:
+    """The next question knows who was cordoned or is back; batches in between cost nothing of it."""
+    core = fleet(4, 2)
+    asked = Asked(core)
+    standing = core.lookup.weighed(LookupQuery(tokens=u32(TOKENS))).scene.standing
+    assert "a b" == pods(asked.ask(TOKENS).picks)
+
+    core.speaker("b").say(removed(2))
+    answer = asked.ask(TOKENS)
+
+    assert pytest.approx({"a": 4 * SHARE, "b": SHARE}, abs=1e-6) == totals(answer)
+    assert standing is core.lookup.weighed(LookupQuery(tokens=u32(TOKENS))).scene.standing
+
+    core.cordon("a", cordoned=True)
+    assert "b" == pods(asked.ask(TOKENS).picks)
+    core.cordon("a", cordoned=False)
+    assert "a b" == pods(asked.ask(TOKENS).picks)
 
 
 def test_names_that_nobody_registered_are_candidates() -> None:
