@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from indexer.settings.sections import Section, Settings
+from indexer.settings.sections import Section, Server, Settings
 
 PREFIX: Final = "KVINDEXER_"
 _OTHERS: Final = frozenset({"KVINDEXER_SOURCES", "KVINDEXER_ROLES", "KVINDEXER_URL", "KVINDEXER_TOKEN"})
@@ -70,7 +70,11 @@ def _is_reached(settings: Settings) -> bool:
 
 def _closed_doors(settings: Settings) -> list[str]:
     """What is wanted and not served."""
-    if "epp" not in settings.server.roles or settings.auth.tokens_file is None or settings.compat.anonymous:
+    if "epp" not in settings.server.roles:
+        if settings.server.epp_port == Server().epp_port:
+            return []
+        return ["server.epp_port: nobody listens there without the role epp (--roles collect,lookup,epp)"]
+    if settings.auth.tokens_file is None or settings.compat.anonymous:
         return []
     why = "gateways show it no token: set compat.anonymous, or leave epp out"
     return [f"server.roles: there is no endpoint picker beside auth.tokens_file, since {why}"]

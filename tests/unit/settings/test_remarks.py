@@ -96,6 +96,8 @@ _NO_PORT = {
         (_OPEN | _NO_PORT, []),
         (_TOKENS | _OPEN | _NO_PORT, []),
         (_TOKENS | {"KVINDEXER_ROLES": "collect,lookup,epp"}, ["there is no endpoint picker"]),
+        ({"KVINDEXER_ROLES": "collect,lookup,epp", "KVINDEXER_SERVER__EPP_PORT": "9100"}, []),
+        ({"KVINDEXER_SERVER__EPP_PORT": "9100"}, ["nobody listens there without the role epp"]),
         (_TOKENS | {"KVINDEXER_EVENTS__SOURCE_BIND": "['tcp://*:5557']"}, ["engines show no token"]),
     ],
 )
