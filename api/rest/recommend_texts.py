@@ -7,8 +7,9 @@ from typing import Final
 from api.rest.value_texts import LOAD_SOURCES, listed
 
 OPTION_TEXTS: Final = {
-    "loads": "How busy pods are, by any of their names; what is told of a pod holds for each of its ranks. Left out: "
-    "what the service knows of loads.",
+    "loads": "How busy pods are, by any of their names; what is told of a pod holds for each of its ranks. A "
+    "candidate that is not among them stands where the mean of those does. Left out, or naming no candidate: what the "
+    "service knows of loads.",
     "strategy": "`blend`: prefix and load; `prefix` or `load`: that alone. Left out: `recommend.strategy`.",
     "weights": "How much each term counts. Left out: `recommend.weights`.",
     "session": "Of equal totals the first is the same for all requests of a session. Never logged.",

@@ -21,6 +21,8 @@ class Names:
 
     def __init__(self, scene: Scene, registry: Registry, tenant: str | None) -> None:
         self._called = scene.standing.called
+        self._asked_of = scene.standing.ids
+        self._unregistered = tuple(SourceId(name, 0) for name in scene.candidates.unknown_names)
         self._registry = registry
         self._tenant = tenant or DEFAULT_TENANT
 
@@ -32,8 +34,11 @@ class Names:
             found = tuple(source.descriptor.id for source in sources) or (SourceId(name, 0),)
         return found
 
-    def loads(self, given: Mapping[str, GivenLoad]) -> LoadView:
-        """What the caller knows, which is of now. What it tells of a pod holds for each of its ranks."""
+    def loads(self, given: Mapping[str, GivenLoad]) -> LoadView | None:
+        """What the caller knows, which is of now. What it tells of a pod holds for each of its ranks.
+
+        None where it tells nothing of any candidate, as when it calls all of them by other names.
+        """
         requests: dict[SourceId, float] = {}
         kv_usage: dict[SourceId, float] = {}
         for name, load in given.items():
@@ -42,4 +47,7 @@ class Names:
                     requests[source] = (load.running or 0.0) + (load.waiting or 0.0)
                 if load.kv_usage is not None:
                     kv_usage[source] = load.kv_usage
+        told = requests.keys() | kv_usage.keys()
+        if told.isdisjoint(self._asked_of) and told.isdisjoint(self._unregistered):
+            return None
         return LoadView("request", 0.0, requests, kv_usage)

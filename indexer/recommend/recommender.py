@@ -186,7 +186,9 @@ class Recommender:
         query, strategy = asked.query, asked.strategy or self._ways.strategy
         weighed, now = self._weighed(asked), self._clock.now()
         names = Names(weighed.scene, self._registry, query.tenant)
-        loads = names.loads(asked.loads) if asked.loads else self.loads.view(weighed.scene.standing.ids, now)
+        loads = names.loads(asked.loads) if asked.loads else None
+        if loads is None:
+            loads = self.loads.view(weighed.scene.standing.ids, now)
         field = _Field(weighed, loads, self._weights(strategy, asked.weights), asked)
         field.spreads = loads.source == "none" and strategy != "prefix"
         field.loads_count = loads.source != "none" and strategy != "prefix"

@@ -47,6 +47,18 @@ def test_loads_of_the_caller_are_blended_in() -> None:
     assert pytest.approx({"b": 4 * SHARE, "c": 0.3, "a": SHARE}, abs=1e-6) == totals(answer)
 
 
+def test_loads_of_others_are_loads_of_nobody() -> None:
+    """A caller whose names are other ones is not taken to know loads, and the answer says whose were used."""
+    asked = Asked(fleet(0, 0))
+    asked.loads.tell("metrics", 1.0, a=8, b=0)
+
+    for told in ({"else": 3.0}, {"else": 3.0, "nor": 0.0}):
+        answer = asked.ask(TOKENS, loads=told)
+        assert ("b a", LoadsUsed("metrics", 1000)) == (pods(answer.picks), answer.load)
+    answer = asked.ask(TOKENS, loads={"else": 3.0, "b": 9.0})
+    assert ({"a": 0.3, "b": 0.3}, LoadsUsed("request", 0)) == (totals(answer), answer.load)
+
+
 def test_loads_that_the_service_knows() -> None:
     """Read from engines, with their age; of whom nothing was read stands in the middle."""
     asked = Asked(fleet(0, 0, 0))
