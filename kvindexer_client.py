@@ -1173,7 +1173,8 @@ def _ranking_by(pods: list[str], found: Recommendation) -> Ranking:
         return Ranking(pods, failure=f"{found.state}: nobody is recommended", recommendation=found)
     known = set(pods)
     named = dict.fromkeys(pick.pod for pick in found.picks if pick.pod in known)
-    return Ranking([*named, *(pod for pod in pods if pod not in named)], recommendation=found)
+    failure = "no_signal: by load alone; `lookup` says why" if found.state == "no_signal" else None
+    return Ranking([*named, *(pod for pod in pods if pod not in named)], failure=failure, recommendation=found)
 
 
 def _said(error: BaseException) -> str:

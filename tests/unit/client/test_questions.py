@@ -146,6 +146,8 @@ def test_pods_that_are_not_recommended_come_last() -> None:
         ranked.state,
     )
     assert (["a", "b"], "no_signal: nobody is recommended") == (nobody.pods, nobody.failure)
+    by_load = _ranking_by(["a", "b", "c"], _recommendation({**RECOMMENDED, "state": "no_signal"}))
+    assert (ranked.pods, "no_signal: by load alone; `lookup` says why") == (by_load.pods, by_load.failure)
 
 
 def test_a_salt_is_never_in_a_url() -> None:
