@@ -22,7 +22,7 @@ SERVED_KEY: Final = "x-gateway-destination-endpoint-served"
 UPSTREAM: Final = "upstream.address"
 """An attribute by which an Envoy that is asked for it tells the same as `SERVED_KEY`."""
 SUBSET_MAX: Final = 4_096
-"""Endpoints of one subset; what is behind is as if it were not there."""
+"""Endpoints of one subset; what is behind is as if it were not there, and the picker counts it."""
 
 
 def headers_of(headers: HeaderMap) -> dict[bytes, bytes]:

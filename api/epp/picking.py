@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import msgspec
 
 from api.epp.conversation import Decision, Picked, Refused
+from api.epp.heard import SUBSET_MAX
 from api.epp.question import is_about_load, question_of
 from api.epp.ranking import Ranked, has_no_place, last_resort, ranked
 from api.problems import log_fault
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 API: Final = "epp"
 NO_ENDPOINT: Final = "no_endpoint"
 OVERLOAD: Final = "overload"
+SUBSET_LIMIT: Final = "epp.subset"
 RETRY_AFTER_S: Final = 1
 WITHOUT_ADDRESS_TIMES: Final = 4
 """As many pods are asked for as endpoints are told: some may have none."""
@@ -81,8 +83,7 @@ class Picker:
     async def _picked(self, wanted: Wanted, sharer: str, told: _Told) -> Pick:
         asked = await self._ready(question_of(wanted, self._limits.tokens), sharer, told)
         asked.request_id = told.request_id
-        if asked.pods is not None:
-            asked.pods = self._node.known_names(asked.pods, asked.tenant)
+        self._keep_known(asked)
         by_load = asked.overdue
         found = self._recommended(asked, told)
         if not found.places and asked.model is not None:  # nobody is of that model: the whole pool, as for none at all
@@ -101,6 +102,13 @@ class Picker:
         self._node.note_sent(first.pod, first.dp_rank, told.request_id, asked.tenant)
         result: Result = "prefix" if found.by_prefix and not by_load else "load"
         return Pick(decision, result, told.request_id, found, None if by_load else asked, told_prompt=not by_load)
+
+    def _keep_known(self, asked: LookupQuery) -> None:
+        """Of the subset that a gateway gives those who are of the pool."""
+        if asked.pods is not None:
+            if len(asked.pods) >= SUBSET_MAX:
+                self._node.limit_reached(SUBSET_LIMIT)
+            asked.pods = self._node.known_names(asked.pods, asked.tenant)
 
     async def _ready(self, asked: LookupQuery, sharer: str, told: _Told) -> LookupQuery:
         """The question with tokens, or one about load where these cannot be had in time."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import grpc
 import pytest
 
+from api.epp.heard import SUBSET_MAX
 from api.epp.limits import EppLimits
 from schemas.feedback import FeedbackReport, FeedbackResult
 from schemas.lookup import LookupQuery, PodEntry, PrefixTokens, TierTokens
@@ -328,6 +329,22 @@ async def test_where_a_pod_is_whose_address_nobody_told_nobody_is_refused() -> N
             assert (503 if result == "no_endpoint" else 0) == answer.immediate_response.status.code
             stream.cut()
         assert 1 == node.picks.pop(result)
+
+
+async def test_a_subset_is_read_up_to_a_bound_which_is_counted() -> None:
+    """What is behind it is not chosen, and one that is short of it is no matter."""
+    node = _fleet()
+    others = [f"10.1.{number // 250}.{number % 250}:1" for number in range(SUBSET_MAX - 1)]
+    async with gateway(node) as channel:
+        for subset, asked in (([*others[1:], HERE],) * 2, ([*others, HERE, THERE], [*others, HERE])):
+            stream = Stream(channel)
+            told = {"x-gateway-destination-endpoint-subset": subset}
+            await stream.headers(metadata={"envoy.lb.subset_hint": told})
+            await stream.body(BODY)
+            assert destination_of(await stream.said())
+            stream.cut()
+            assert tuple(asked) == node.queries[-1].pods
+            assert bool(node.limits_reached["epp.subset"]) == (subset != asked)
 
 
 async def test_nothing_is_kept_of_a_body_that_its_engine_has() -> None:
