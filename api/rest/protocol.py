@@ -35,7 +35,8 @@ PIPELINED_MAX: Final = 64
 TAKEN_BYTES: Final = 64 * 2**10
 """Of an answer, taken within `unread_wait_s`: who takes less does not read."""
 
-_METHOD: Final = re.compile(rb"[A-Z]{1,32} [*/]")
+_METHOD: Final = re.compile(rb"[\w!#$%&'*+.^`|~-]{1,32} [*/]")
+"""Any that RFC 9110 allows. Gateways hand on all of them, and refuse a client for a 400 of ours."""
 _UPGRADE: Final = re.compile(rb"(?i)(?<=\r\nup)grade(?=:)")
 _PASSED_OVER: Final = b"-was"
 _TOO_LARGE: Final = RequestRefused(
@@ -183,7 +184,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def send_400_response(self, _msg: str) -> None:
         """The parser refuses, or a callback of it; called where its error is handled."""
-        unknown = isinstance(sys.exception(), httptools.HttpParserInvalidMethodError)
+        error = sys.exception()
+        unknown = isinstance(error, httptools.HttpParserInvalidMethodError) or "Invalid method" in str(error)
         self._refuse(self._why or (_NO_METHOD if unknown and _METHOD.match(self._read) else _NO_REQUEST))
 
     def _refuse(self, refusal: RequestRefused) -> None:

@@ -315,6 +315,9 @@ def test_bytes_of_a_body_are_nobodys_header(address: Address) -> None:
     ("sent", "status", "code"),
     [
         (b"FOO /v1/lookup HTTP/1.1\r\nhost: x\r\n\r\n", 501, "method.unknown"),
+        (b"patch /v1/pick/x HTTP/1.1\r\nhost: x\r\n\r\n", 501, "method.unknown"),
+        (b"DESCRIBE /v1/pick/x HTTP/1.1\r\nhost: x\r\n\r\n", 501, "method.unknown"),
+        (b"a!b /v1/pick/x HTTP/1.1\r\nhost: x\r\n\r\n", 501, "method.unknown"),
         (b"POST /v1/lookup HTTP/7.1\r\nhost: x\r\n\r\n", 400, "request.malformed"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, "request.malformed"),
         (b"POST /v1/lookup HTTP/1.1\r\ncontent-length: -1\r\n\r\n", 400, "request.malformed"),
