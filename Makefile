@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
 # --- environment -----------------------------------------------------------------------------------------------------
 
@@ -102,6 +102,10 @@ test-gateways: setup ## beside a real Ray Serve, own environment, downloads 130 
 	bash tests/gateways/run.sh
 	$(PYTEST) tests/e2e/gateways -m "slow or not slow"
 
+.PHONY: test-k8s
+test-k8s: ## every overlay of k8s/ rendered, and held against the schemas of several Kubernetes versions; own environment
+	bash tests/k8s/run.sh
+
 .PHONY: soak
 soak: setup ## long property suites with a printed seed, then millions of blocks through a bounded live set
 	$(PYTEST) tests/property -m "slow or not slow" --hypothesis-profile long --timeout 3600
@@ -132,6 +136,7 @@ lock: setup ## resolve the dependencies anew into the lock files (add UPGRADE=--
 	$(LOCK) $(UPGRADE) pyproject.toml --output-file requirements.lock
 	$(LOCK) $(UPGRADE) pyproject.toml --extra dev --constraint requirements.lock --output-file requirements-dev.lock
 	$(LOCK) $(UPGRADE) tests/gateways/requirements.in --output-file requirements-ray.lock
+	$(LOCK) $(UPGRADE) tests/k8s/requirements.in --output-file requirements-k8s.lock
 
 .PHONY: schemas
 schemas: setup ## generate the modules of the protos anew

@@ -10,7 +10,13 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-files.lock", "requirements-ray.lock")
+LOCKS = (
+    "requirements.lock",
+    "requirements-dev.lock",
+    "requirements-files.lock",
+    "requirements-ray.lock",
+    "requirements-k8s.lock",
+)
 
 
 def _entries(lock: str) -> list[str]:

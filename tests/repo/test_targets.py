@@ -89,7 +89,7 @@ def test_what_a_script_names_is_there(script: str) -> None:
     for name in called:
         if name.endswith(".sh"):
             subprocess.run(["bash", "-n", name], cwd=ROOT, check=True)
-    assert set(re.findall(r"\bmake (?:--[\w-]+ )*([a-z][a-z-]*)", text)) <= HELPED
+    assert set(re.findall(r"\bmake (?:--[\w-]+ )*([a-z][a-z0-9-]*)", text)) <= HELPED
 
 
 def _pytest_of(script: str) -> str:

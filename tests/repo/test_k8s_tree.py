@@ -1,0 +1,256 @@
+"""The manifests of `k8s/base`, `k8s/components` and `k8s/engines`: what of them has to fit together does."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from api.cli.parser import build_parser
+from indexer.__main__ import _settings
+from indexer.metric_texts import ADVICE
+from indexer.settings import Settings, load
+from indexer.sizing.formulas import Plan, Wanted, planned
+from indexer.sizing.measured import MEASURED
+
+ROOT: Final = Path(__file__).parents[2]
+FOLDER: Final = ROOT / "k8s"
+VERSION: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+KUSTOMIZED: Final = sorted(file.parent for file in FOLDER.rglob("kustomization.yaml"))
+TEXTS: Final = {
+    file: file.read_text() for file in sorted(FOLDER.rglob("*.yaml")) if not file.is_relative_to(FOLDER / "envoy")
+}
+MARGIN_S: Final = 10
+"""Beside what the servers take to stop: handing over, and the end of the process."""
+
+
+def _documents(path: str) -> dict[str, Any]:
+    """Of a file, by kind."""
+    return {each["kind"]: each for each in yaml.safe_load_all(TEXTS[FOLDER / path])}
+
+
+def _one(path: str) -> Any:  # noqa: ANN401  YAML
+    (document,) = _documents(path).values()
+    return document
+
+
+BASE: Final = _one("base/deployment.yaml")
+POD: Final = BASE["spec"]["template"]
+CONTAINER: Final = POD["spec"]["containers"][0]
+LABELS: Final = POD["metadata"]["labels"]
+PORTS: Final = {each["name"]: each["containerPort"] for each in CONTAINER["ports"]}
+STORE: Final = _one("components/store/address.yaml")["spec"]["template"]["spec"]["containers"][0]
+VALKEY: Final = _documents("components/valkey/valkey.yaml")
+ENGINES: Final = _documents("engines/vllm.yaml")
+ENGINE: Final = ENGINES["StatefulSet"]["spec"]["template"]["spec"]["containers"][0]
+AUTOSCALER: Final = _one("components/hpa/autoscaler.yaml")["spec"]
+SCALED: Final = _one("components/keda/scaled-object.yaml")["spec"]
+
+
+def _base_settings() -> Settings:
+    return load(FOLDER / "base" / "kvindexer.yaml", {})
+
+
+def _plan() -> tuple[str, Plan]:
+    """The command that the Deployment's comment names, and what it says."""
+    (command,) = re.findall(r"kvindexer (plan [-\w .]+?) says", TEXTS[FOLDER / "base" / "deployment.yaml"])
+    told = build_parser("1").parse_args(command.split())
+    names = {"engines", "blocks", "rate", "lookups", "replicas"}
+    return command, planned(Wanted(**{name: getattr(told, name) for name in names}), MEASURED)
+
+
+def _mib(quantity: str) -> float:
+    number, unit = re.fullmatch(r"(\d+)(\w+)", quantity).groups()  # type: ignore[union-attr]
+    return int(number) * {"Mi": 1, "mb": 1, "Gi": 1024}[unit]
+
+
+@pytest.mark.parametrize("folder", KUSTOMIZED, ids=lambda folder: folder.relative_to(FOLDER).as_posix())
+def test_a_kustomization_names_what_is_there(folder: Path) -> None:
+    """Each resource and component is a file, or a folder with a kustomization of its own; and no file is left out."""
+    told = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    patches = [each["path"] for each in told.get("patches", []) if "path" in each]
+    settings = [file for each in told.get("configMapGenerator", []) for file in each["files"]]
+    named = [*told.get("resources", []), *told.get("components", []), *patches, *settings]
+    folders = [name for name in named if not name.endswith(".yaml")]
+
+    assert [] == [name for name in folders if not (folder / name / "kustomization.yaml").is_file()]
+    assert {each.name for each in folder.glob("*.yaml")} - {"kustomization.yaml"} == set(named) - set(folders)
+
+
+def test_each_image_has_a_version_and_ours_is_this_one() -> None:
+    """Never the latest, whatever that is; where a manifest leaves ours out its kustomization sets it."""
+    found = [
+        (file, image) for file, text in TEXTS.items() for image in re.findall(r"^\s+image: (\S+)", text, re.MULTILINE)
+    ]
+    ours = {file for file, image in found if image.split(":")[0] == "kvindexer"}
+    set_to = {
+        file.parent: each["newTag"]
+        for file, text in TEXTS.items()
+        if file.name == "kustomization.yaml"
+        for each in yaml.safe_load(text).get("images", [])
+    }
+
+    assert [] == [(file, image) for file, image in found if file not in ours and ":" not in image]
+    assert [] == [(file, image) for file, image in found if image.endswith(":latest")]
+    assert set_to == dict.fromkeys({file.parent for file in ours}, VERSION)
+    assert {image for _, image in found if image.startswith("kvindexer:")} <= {f"kvindexer:{VERSION}"}
+
+
+def test_no_secret_stands_in_the_tree() -> None:
+    """They are named, and made by whoever has them."""
+    kinds = {each["kind"] for text in TEXTS.values() if "kind:" in text for each in yaml.safe_load_all(text)}
+
+    assert {"Deployment", "StatefulSet"} <= kinds
+    assert "Secret" not in kinds
+    for variable in (STORE["env"][0], VALKEY["StatefulSet"]["spec"]["template"]["spec"]["containers"][0]["env"][0]):
+        assert "kvindexer-store" == variable["valueFrom"]["secretKeyRef"]["name"]
+
+
+def test_the_settings_are_some_and_name_the_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read by the service, from the file that it is told; with a store's address beside them, too."""
+    generator = yaml.safe_load(TEXTS[FOLDER / "base" / "kustomization.yaml"])["configMapGenerator"][0]
+    (mount,) = CONTAINER["volumeMounts"]
+    file = tmp_path / "kvindexer.yaml"
+    file.write_text(TEXTS[FOLDER / "base" / "kvindexer.yaml"])
+    for variable in STORE["env"]:
+        monkeypatch.setenv(variable["name"], "redis://:p@store" if variable["name"].endswith("URL") else "kvindexer-1")
+    args = [str(file) if each == f"{mount['mountPath']}/{file.name}" else each for each in CONTAINER["args"]]
+    with_store = _settings(build_parser("1").parse_args(args))
+    server = _base_settings().server
+
+    assert str(file) in args
+    assert (generator["name"], [file.name]) == (POD["spec"]["volumes"][0]["configMap"]["name"], generator["files"])
+    assert {"http": server.port, "grpc": server.grpc_port} == PORTS
+    assert "0.0.0.0" == server.host  # noqa: S104  what is wanted in a pod
+    assert ("redis://:p@store", "kvindexer-1") == (with_store.redis.url, with_store.redis.replica)
+    assert _base_settings().sources == with_store.sources
+
+
+def test_a_pod_is_given_the_time_that_its_stop_takes() -> None:
+    """The grace covers both waits of the stop, and the first one is longer than readiness takes to be seen."""
+    server, ready = _base_settings().server, CONTAINER["readinessProbe"]
+
+    assert server.lame_duck_s + server.drain_s + MARGIN_S <= POD["spec"]["terminationGracePeriodSeconds"]
+    assert ready["periodSeconds"] * ready["failureThreshold"] < server.lame_duck_s
+    assert server.ready_wait_s < BASE["spec"]["progressDeadlineSeconds"]
+    assert {"maxUnavailable": 0, "maxSurge": 1} == BASE["spec"]["strategy"]["rollingUpdate"]
+
+
+def test_whatever_selects_the_pods_finds_them() -> None:
+    """By their labels and the names of their ports."""
+    service, monitor = _one("base/service.yaml"), _one("components/service-monitor/service-monitor.yaml")
+    selectors = [
+        BASE["spec"]["selector"]["matchLabels"],
+        service["spec"]["selector"],
+        _one("base/disruption-budget.yaml")["spec"]["selector"]["matchLabels"],
+        _one("base/network-policy.yaml")["spec"]["podSelector"]["matchLabels"],
+        _one("components/store/network-policy.yaml")["spec"]["podSelector"]["matchLabels"],
+        *(each["labelSelector"]["matchLabels"] for each in POD["spec"]["topologySpreadConstraints"]),
+    ]
+    probes = {kind: CONTAINER[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")}
+
+    assert [] == [each for each in selectors if not each or not each.items() <= LABELS.items()]
+    assert PORTS == {each["targetPort"]: each["port"] for each in service["spec"]["ports"]}
+    assert {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"} == {
+        kind: each["path"] for kind, each in probes.items() if each["port"] == "http"
+    }
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert [("http", "/metrics")] == [(each["port"], each["path"]) for each in monitor["spec"]["endpoints"]]
+    assert _one("base/service-account.yaml")["metadata"]["name"] == POD["spec"]["serviceAccountName"]
+
+
+@pytest.mark.parametrize("pod", [POD["spec"], VALKEY["StatefulSet"]["spec"]["template"]["spec"]])
+def test_a_pod_has_no_rights_that_it_does_not_need(pod: dict[str, Any]) -> None:
+    """No root, no token of the cluster, nothing that can be written, no capability."""
+    (container,) = pod["containers"]
+    context = container["securityContext"]
+
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert {"type": "RuntimeDefault"} == pod["securityContext"]["seccompProfile"]
+    assert (False, False, True) == tuple(
+        context[name] for name in ("allowPrivilegeEscalation", "privileged", "readOnlyRootFilesystem")
+    )
+    assert ["ALL"] == context["capabilities"]["drop"]
+    assert "memory" in container["resources"]["limits"]
+
+
+def test_what_is_requested_is_what_was_measured() -> None:
+    """For the fleet that the comment names, with the figures that it gives."""
+    command, plan = _plan()
+    items = {each.name: each for each in plan.each_replica}
+    memory_mib, cores = items["memory"].value, items["CPU"].value
+    requests = CONTAINER["resources"]["requests"]
+
+    assert [] == plan.trouble, command
+    assert f"says {cores:.2f} cores and {memory_mib:.0f} MiB" in TEXTS[FOLDER / "base" / "deployment.yaml"]
+    assert memory_mib <= _mib(requests["memory"])
+    assert cores <= float(requests["cpu"])
+
+
+def test_the_store_keeps_what_it_is_given_and_has_room_for_it() -> None:
+    """It evicts nothing; it holds what the plan says; its container, more."""
+    (container,) = VALKEY["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    options = dict(each.removeprefix("--").split(" ", 1) for each in container["args"])
+    planned_mib = next(each.value for each in _plan()[1].store if each.name == "memory")
+    urls = re.findall(r"url=(\S+)", TEXTS[FOLDER / "overlays" / "redis" / "kustomization.yaml"])
+    (port,) = VALKEY["Service"]["spec"]["ports"]
+
+    assert "noeviction" == options["maxmemory-policy"]
+    assert f"says {planned_mib:.0f}mb" in TEXTS[FOLDER / "components" / "valkey" / "valkey.yaml"]
+    assert planned_mib <= _mib(options["maxmemory"]) < _mib(container["resources"]["limits"]["memory"])
+    assert [f"redis://:PASSWORD@{VALKEY['Service']['metadata']['name']}:{port['port']}"] == urls
+    assert VALKEY["NetworkPolicy"]["spec"]["ingress"][0]["from"][0]["podSelector"]["matchLabels"] == LABELS
+    assert [{"port": port["port"]}] == _one("components/store/network-policy.yaml")["spec"]["egress"][0]["ports"]
+
+
+def test_the_engines_are_those_that_the_settings_name() -> None:
+    """By name, ports, model and topic; they publish, keep what they published, and may be reached."""
+    spec = ENGINES["StatefulSet"]["spec"]
+    service = ENGINES["Service"]["metadata"]["name"]
+    args = ENGINE["args"]
+    events = json.loads(args[args.index("--kv-events-config") + 1])
+    ports = {each["name"]: each["containerPort"] for each in ENGINE["ports"]}
+    hosts = [f"{ENGINES['StatefulSet']['metadata']['name']}-{n}.{service}" for n in range(spec["replicas"])]
+    sources = _base_settings().sources
+    allowed = _one("base/network-policy.yaml")["spec"]["egress"][-1]
+    topics = [events["topic"].replace("$(POD_NAME)", host.split(".")[0]) for host in hosts]
+
+    assert (True, "zmq") == (events["enable_kv_cache_events"], events["publisher"])
+    assert (f"tcp://*:{ports['events']}", f"tcp://*:{ports['replay']}") == (
+        events["endpoint"],
+        events["replay_endpoint"],
+    )
+    assert {"--enable-prefix-caching", "--served-model-name=llama"} <= set(args)
+    assert [
+        (f"tcp://{host}:{ports['events']}", f"tcp://{host}:{ports['replay']}", f"{host}:{ports['http']}", "llama")
+        for host in hosts
+    ] == [(each.endpoint, each.replay_endpoint, each.pod, each.model) for each in sources]
+    assert topics == [f"kv@{each.pod}@{each.model}" for each in sources]
+    assert (service, None) == (spec["serviceName"], None)
+    assert allowed["to"][0]["podSelector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
+    assert set(ports.values()) == {each["port"] for each in allowed["ports"]}
+
+
+def test_both_autoscalers_mean_the_same_and_what_is_counted() -> None:
+    """The Deployment, within the same bounds and as slowly; the metric is one of ours, the threshold is measured."""
+    target = AUTOSCALER["scaleTargetRef"]
+    (trigger,) = SCALED["triggers"]
+    metric = re.search(r"kvindexer_\w+", trigger["metadata"]["query"])
+    budget = AUTOSCALER["metrics"][0]["resource"]["target"]["averageUtilization"] / 100
+
+    assert (BASE["kind"], BASE["metadata"]["name"]) == (target["kind"], target["name"])
+    assert BASE["metadata"]["name"] == SCALED["scaleTargetRef"]["name"]
+    assert (AUTOSCALER["minReplicas"], AUTOSCALER["maxReplicas"]) == (
+        SCALED["minReplicaCount"],
+        SCALED["maxReplicaCount"],
+    )
+    assert AUTOSCALER["behavior"] == SCALED["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    assert metric
+    assert metric[0] in ADVICE
+    assert float(trigger["metadata"]["threshold"]) * MEASURED.lookup_us[8192] / 1e6 <= budget
