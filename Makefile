@@ -172,5 +172,5 @@ wheel: setup ## build the wheel, list it, install it into a fresh environment an
 
 .PHONY: clean
 clean: ## remove the environment, built files and caches
-	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage htmlcov
+	rm -rf $(VENV) .venv-k8s dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -17,6 +17,7 @@ from indexer.metric_texts import ADVICE
 from indexer.settings import Settings, load
 from indexer.sizing.formulas import Plan, Wanted, planned
 from indexer.sizing.measured import MEASURED
+from tests.repo.test_manifests import _problems
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "k8s"
@@ -50,6 +51,31 @@ ENGINES: Final = _documents("engines/vllm.yaml")
 ENGINE: Final = ENGINES["StatefulSet"]["spec"]["template"]["spec"]["containers"][0]
 AUTOSCALER: Final = _one("components/hpa/autoscaler.yaml")["spec"]
 SCALED: Final = _one("components/keda/scaled-object.yaml")["spec"]
+
+SHAPES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "components/keda/scaled-object.yaml": (
+        "keda.sh/v1alpha1",
+        {
+            "scaleTargetRef!": {"apiVersion": str, "kind": str, "name!": str},
+            "minReplicaCount": int,
+            "maxReplicaCount": int,
+            "pollingInterval": int,
+            "cooldownPeriod": int,
+            "fallback": {"failureThreshold!": int, "replicas!": int},
+            "advanced": {"horizontalPodAutoscalerConfig": {"behavior": dict}},
+            "triggers!": [{"type!": str, "metricType": {"AverageValue", "Value"}, "metadata!": {str: str}}],
+        },
+    ),
+    "components/service-monitor/service-monitor.yaml": (
+        "monitoring.coreos.com/v1",
+        {
+            "jobLabel": str,
+            "selector!": {"matchLabels": {str: str}},
+            "endpoints!": [{"port": str, "path": str, "interval": str, "scrapeTimeout": str}],
+        },
+    ),
+}
+"""Of `spec`, where Kubernetes itself has no schema: as the definitions have it, for the fields that are used."""
 
 
 def _base_settings() -> Settings:
@@ -235,6 +261,15 @@ def test_the_engines_are_those_that_the_settings_name() -> None:
     assert (service, None) == (spec["serviceName"], None)
     assert allowed["to"][0]["podSelector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
     assert set(ports.values()) == {each["port"] for each in allowed["ports"]}
+
+
+@pytest.mark.parametrize("path", sorted(SHAPES))
+def test_what_kubernetes_itself_does_not_know_has_its_shape(path: str) -> None:
+    """No field is unknown there, none that is wanted is missing."""
+    document, (version, shape) = _one(path), SHAPES[path]
+
+    assert version == document["apiVersion"]
+    assert [] == _problems(document["spec"], shape, "spec")
 
 
 def test_both_autoscalers_mean_the_same_and_what_is_counted() -> None:
