@@ -22,10 +22,14 @@ from tests.repo.test_manifests import _problems
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "k8s"
 VERSION: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-KUSTOMIZED: Final = sorted(file.parent for file in FOLDER.rglob("kustomization.yaml"))
+OF_OTHERS: Final = ("envoy", "observe")
+"""Folders that hold other things than what runs in the cluster."""
 TEXTS: Final = {
-    file: file.read_text() for file in sorted(FOLDER.rglob("*.yaml")) if not file.is_relative_to(FOLDER / "envoy")
+    file: file.read_text()
+    for file in sorted(FOLDER.rglob("*.yaml"))
+    if file.relative_to(FOLDER).parts[0] not in OF_OTHERS
 }
+KUSTOMIZED: Final = [file.parent for file in TEXTS if file.name == "kustomization.yaml"]
 MARGIN_S: Final = 10
 """Beside what the servers take to stop: handing over, and the end of the process."""
 
