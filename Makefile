@@ -106,6 +106,10 @@ test-gateways: setup ## beside a real Ray Serve, own environment, downloads 130 
 test-k8s: ## every overlay of k8s/ rendered, and held against the schemas of several Kubernetes versions; own environment
 	bash tests/k8s/run.sh
 
+.PHONY: test-image
+test-image: setup ## the steps of the image in a plain folder: installed without a network, started, ended by SIGTERM
+	$(PYTEST) -n 0 tests/e2e/test_image_steps.py -m "slow or not slow"
+
 .PHONY: soak
 soak: setup ## long property suites with a printed seed, then millions of blocks through a bounded live set
 	$(PYTEST) tests/property -m "slow or not slow" --hypothesis-profile long --timeout 3600
@@ -169,6 +173,10 @@ wheel: setup ## build the wheel, list it, install it into a fresh environment an
 	cd dist && venv/bin/kvindexer --version
 	cd dist && venv/bin/kvindexer demo --port 0 --seconds 12
 	cd dist && venv/bin/python ../tests/repo/installed_wheel.py
+
+.PHONY: image
+image: ## the service in a container image, by docker or podman; PYTHON_IMAGE=python:3.11-slim-bookworm@sha256:… for a digest
+	PYTHON=$(PYTHON) sh k8s/image/build.sh image
 
 .PHONY: clean
 clean: ## remove the environment, built files and caches
