@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from api.cli.parser import build_parser
+from indexer.index.states import is_scored
 from indexer.model import SourceState
 
 ROOT: Final = Path(__file__).parents[2]
@@ -99,10 +100,11 @@ def test_every_alert_leads_here(rules: Path) -> None:
 
 
 def test_every_state_has_a_line() -> None:
-    """And no other."""
+    """Which says whether it is scored as the service has it."""
     table = TEXT.partition("## States of a source")[2].partition("## ")[0]
+    told = dict(re.findall(r"^\| `(\w+)` \| (yes|no)\b", table, re.MULTILINE))
 
-    assert set(get_args(SourceState)) == set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
+    assert {state: "yes" if is_scored(state) else "no" for state in get_args(SourceState)} == told
 
 
 def test_links_within_it_lead_somewhere() -> None:
