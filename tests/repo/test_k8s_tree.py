@@ -55,6 +55,8 @@ ENGINES: Final = _documents("engines/vllm.yaml")
 ENGINE: Final = ENGINES["StatefulSet"]["spec"]["template"]["spec"]["containers"][0]
 AUTOSCALER: Final = _one("components/hpa/autoscaler.yaml")["spec"]
 SCALED: Final = _one("components/keda/scaled-object.yaml")["spec"]
+PODS_OF_OTHERS: Final = ("sidecar/gateway.yaml", "inference-pool/picker.yaml")
+"""Beside those of an overlay of their own."""
 
 SHAPES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "components/keda/scaled-object.yaml": (
@@ -194,18 +196,30 @@ def test_whatever_selects_the_pods_finds_them() -> None:
     assert _one("base/service-account.yaml")["metadata"]["name"] == POD["spec"]["serviceAccountName"]
 
 
-@pytest.mark.parametrize("pod", [POD["spec"], VALKEY["StatefulSet"]["spec"]["template"]["spec"]])
-def test_a_pod_has_no_rights_that_it_does_not_need(pod: dict[str, Any]) -> None:
-    """No root, no token of the cluster, nothing that can be written, no capability."""
-    (container,) = pod["containers"]
-    context = container["securityContext"]
+def _pods() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """What of ours, and of the store, runs in a pod, by the file that says so: the pod, and the container."""
+    templates = {
+        path: document["spec"]["template"]["spec"]
+        for path in ("base/deployment.yaml", "components/valkey/valkey.yaml", *PODS_OF_OTHERS)
+        for kind, document in _documents(path).items()
+        if kind in {"Deployment", "StatefulSet"}
+    }
+    return {path: (pod, pod["containers"][-1]) for path, pod in templates.items()}
 
+
+@pytest.mark.parametrize("path", sorted(_pods()))
+def test_a_pod_has_no_rights_that_it_does_not_need(path: str) -> None:
+    """No root, no token of the cluster, nothing that can be written, no capability."""
+    pod, container = _pods()[path]
+    context = {**pod["securityContext"], **container["securityContext"]}
+
+    assert container["name"] in {"kvindexer", "valkey"}
     assert pod["automountServiceAccountToken"] is False
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    assert {"type": "RuntimeDefault"} == pod["securityContext"]["seccompProfile"]
-    assert (False, False, True) == tuple(
-        context[name] for name in ("allowPrivilegeEscalation", "privileged", "readOnlyRootFilesystem")
+    assert {"type": "RuntimeDefault"} == context["seccompProfile"]
+    assert (True, True, False) == tuple(
+        context[name] for name in ("runAsNonRoot", "readOnlyRootFilesystem", "allowPrivilegeEscalation")
     )
+    assert not context.get("privileged")
     assert ["ALL"] == context["capabilities"]["drop"]
     assert "memory" in container["resources"]["limits"]
 
