@@ -175,7 +175,10 @@ def _calls() -> list[MethodDescriptor]:
 
 
 _PLAIN: Final = frozenset(
-    {"pods", "pod_roles", "pod_identifiers", "state", "after", "tenant", "request_id", "group", "scheme", "lora_name"}
+    {
+        *("pods", "pod_roles", "pod_identifiers", "state", "after", "tenant", "request_id", "group", "scheme"),
+        *("lora_name", "strategy"),
+    }
 )
 """Names, which come back in answers."""
 

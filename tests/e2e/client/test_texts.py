@@ -169,7 +169,9 @@ def test_a_pick_takes_the_clients_request(service: RunningService, way: Way, req
     held = _held(PROMPT_IDS if "prompt" in request_ else CHAT_IDS)
     for sent in (body, json.dumps(body).encode()):
         picked = _asked(service, way, lambda index, sent=sent: index.pick(sent, pods=PODS, timeout_s=LONG_S))
-        assert [(NEAR, held[NEAR]), (FAR, held[FAR])] == [(pod.pod, pod.matched_tokens) for pod in picked.pods]
+        named = [(pod.pod, pod.matched_tokens) for pod in picked.pods]
+        assert [(NEAR, held[NEAR]), (FAR, held[FAR])] == named[:2]
+        assert {(EMPTY, 0)} >= {*named[2:]}  # once loads are known, by the picks before, all three are named
     cut = json.dumps({"model": "m", "prompt": PROMPT}).encode()[:-30]
     picked = _asked(service, way, lambda index: index.pick(cut, truncated=True, timeout_s=LONG_S))
     assert NEAR == picked.pods[0].pod

@@ -11,6 +11,7 @@ import json
 import random
 import signal
 import time
+import uuid
 from typing import TYPE_CHECKING, Final
 
 import httpx
@@ -113,12 +114,22 @@ def test_the_pod_that_holds_the_prompt_is_sent_to(client: httpx.Client, fleet: F
         assert {port} == _spread(client, fleet.prompt(i), **{"x-gateway-destination-endpoint": other})
 
 
-def test_prompts_that_nobody_holds_are_spread(client: httpx.Client, fleet: Fleet) -> None:
-    """By what is known of loads, and else by the gateway, as without us; whoever the client names."""
-    fresh = ([random.randrange(2**30) for _ in range(100)] for _ in range(FRESH))
-    named = {"x-gateway-destination-endpoint": fleet.pods[0]}
+def test_prompts_that_nobody_holds_go_where_is_told(client: httpx.Client, fleet: Fleet) -> None:
+    """By what is known of loads; where nothing is, they are spread by the gateway, as without us.
 
-    assert len({_sent_to(client, prompt, **named) for prompt in fresh}) > 1
+    Whoever the client names: what no gateway of ours takes away its engine sees, but nobody follows it.
+    """
+    named, there, run = fleet.pods[0], {f"127.0.0.1:{port}" for port in fleet.ports}, uuid.uuid4().hex
+    served, told = [], []
+    for i in range(FRESH):
+        prompt, request_id = [random.randrange(2**30) for _ in range(100)], f"{run}-{i}"
+        headers = {"x-gateway-destination-endpoint": named, "x-request-id": request_id}
+        served.append(f"127.0.0.1:{_sent_to(client, prompt, **headers)}")
+        seen = fleet.engines.headers_of(request_id).get("x-gateway-destination-endpoint", named)
+        told.append(next(pod for pod in seen.split(",") if pod in there) if seen != named else None)
+
+    assert [to or by for to, by in zip(told, served, strict=True)] == served
+    assert len({*served}) > 1 or None not in told
 
 
 def test_a_large_body_passes_and_is_understood(client: httpx.Client, fleet: Fleet) -> None:

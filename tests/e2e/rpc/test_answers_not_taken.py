@@ -39,6 +39,7 @@ ASKED: dict[str, Message] = {
     LOOKUP: pb.LookupRequest(token_ids=[1]),
     STREAM: pb.LookupRequest(token_ids=[1]),
     BATCH: pb.LookupBatchRequest(items=[pb.LookupRequest(token_ids=[1])]),
+    f"/{SERVICE}/Recommend": pb.RecommendRequest(question=pb.LookupRequest(token_ids=[1])),
     f"/{SERVICE}/ReportRouted": pb.ReportRoutedRequest(items=[pb.RoutedReport(pod="a", of="r")]),
     f"/{SERVICE}/ReportReuse": pb.ReportReuseRequest(items=[pb.ReuseReport(pod="a", request_id="r", cached_tokens=1)]),
     f"/{SERVICE}/ListSources": pb.ListSourcesRequest(),

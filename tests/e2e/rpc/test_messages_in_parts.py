@@ -14,8 +14,9 @@ from grpc_reflection.v1alpha import reflection_pb2
 from api.rest.limits import RestLimits
 from api.rest.readying import Readying
 from api.rpc import arrivals
+from api.rpc.draining import SEND_S
 from api.rpc.limits import RpcLimits
-from api.rpc.server import POD_SCORES_SERVICE, SEND_S, SERVICE, UNREAD_BYTES
+from api.rpc.server import POD_SCORES_SERVICE, SERVICE, UNREAD_BYTES
 from api.server import ServerSettings
 from schemas.lookup import LookupQuery
 from schemas.rpc.indexer.v1.indexer_pb2 import GetPodScoresRequest
