@@ -18,12 +18,14 @@ from typing import Any, Final
 
 import httpx
 
+from indexer.clock import SystemClock
 from tests.support.demo_process import demo, read_until
 
 ROOT: Final = Path(__file__).parents[2]
 OBSERVE: Final = ROOT / "k8s" / "observe"
 SCRAPES: Final = 12
 """So many there are before it is asked: a rate over five seconds has something to go by."""
+LOOKED_BACK_S: Final = 15
 DEADLINE_S: Final = 90.0
 CHOSEN: Final = {"$namespace": ".*", "$job": ".*", "$instance": ".*", "$__rate_interval": "5s"}
 """What Grafana puts in where all is chosen."""
@@ -116,9 +118,15 @@ def _asked_by_panels() -> list[tuple[str, str]]:
     return found
 
 
+def _answer(prometheus: Prometheus, query: str) -> dict[str, Any]:
+    """Of the newest moments, as a panel has it: the demo kills its service now and then, and starts it again."""
+    now = SystemClock().wall_us() / 1e6
+    return prometheus.get("/api/v1/query_range", query=query, start=f"{now - LOOKED_BACK_S}", end=f"{now}", step="1")
+
+
 def _problem(prometheus: Prometheus, query: str) -> str | None:
     """Why a query is no good."""
-    answer = prometheus.get("/api/v1/query", query=query)
+    answer = _answer(prometheus, query)
     if answer["status"] != "success":
         return f"refused: {answer['error']}"
     moves = not SILENT & set(re.findall(r"kvindexer_\w+", query))
@@ -148,7 +156,7 @@ def _problems(prometheus: Prometheus) -> list[str]:
     found += [
         f"{name}: nothing recorded"
         for name in recorded
-        if name not in of_gateways and not prometheus.get("/api/v1/query", query=name)["data"]["result"]
+        if name not in of_gateways and not _answer(prometheus, name)["data"]["result"]
     ]
     firing = [rule["name"] for rule in rules if rule.get("state") == "firing"]
     return [*found, *(f"{name}: fires beside a sound service" for name in firing)] if rules else ["no rules were read"]
