@@ -103,7 +103,7 @@ test-gateways: setup ## beside a real Ray Serve, own environment, downloads 130 
 	$(PYTEST) tests/e2e/gateways -m "slow or not slow"
 
 .PHONY: test-k8s
-test-k8s: ## every overlay of k8s/ rendered, and held against the schemas of several Kubernetes versions; own environment
+test-k8s: ## every overlay of k8s/ held against schemas of several Kubernetes versions, rules and dashboard against a Prometheus; own environment
 	bash tests/k8s/run.sh
 
 .PHONY: test-image

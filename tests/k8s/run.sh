@@ -30,3 +30,6 @@ if [ "$(recipe)" != "$(cat "$environment/installed" 2>/dev/null)" ]; then
 else
   "$environment/bin/python" tests/k8s/check_overlays.py "$environment/bin/kubectl"
 fi
+
+echo "== observe"
+bash tests/k8s/observe.sh

@@ -28,7 +28,6 @@ DASHBOARD: Final[dict[str, Any]] = json.loads((FOLDER / "dashboard.json").read_t
 PANELS: Final[list[dict[str, Any]]] = DASHBOARD["panels"]
 QUERIES: Final[list[str]] = [target["expr"] for panel in PANELS for target in panel.get("targets", ())]
 CASES: Final[list[dict[str, Any]]] = yaml.safe_load((ROOT / "tests/k8s/rules.test.yaml").read_text())["tests"]
-RUNBOOK: Final = ROOT / "k8s" / "README.md"
 
 SCRAPED: Final = {"namespace", "job", "instance"}
 """What Prometheus, or its operator, says of where a sample comes from."""
@@ -148,14 +147,6 @@ def test_the_cases_are_of_series_that_there_are() -> None:
 
     assert series
     assert [] == [problem for each in series for problem in _unknown(each)]
-
-
-def test_the_runbook_has_a_place_for_each_alert() -> None:
-    """A heading, where there is a runbook that speaks of alerts."""
-    text = RUNBOOK.read_text() if RUNBOOK.is_file() else ""
-    headings = set(re.findall(r"^#+ `?(Kvindexer\w+)`?$", text, re.MULTILINE))
-
-    assert headings in (set(), ALERTS.keys())
 
 
 def test_the_resource_for_the_operator_is_up_to_date() -> None:
