@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
+
+import pytest
+import yaml
 
 from api.cli.parser import build_parser
 
@@ -99,3 +105,45 @@ def test_nothing_of_the_build_stays_where_the_index_could_be_asked() -> None:
     assert all(("--no-index" in rest) == (word == "install") for word, rest in calls)
     assert all("--require-hashes" in rest or "--no-deps" in rest for _, rest in calls)
     assert BUILD
+
+
+def _built(folder: Path, program: str, answers: str) -> subprocess.CompletedProcess[str]:
+    """The last step, where this program alone is there: it answers so to `info`, and says how it was called."""
+    (folder / program).write_text(f'#!/bin/sh\n[ "$1" != info ] || exit {answers}\nprintf "%s\\n" {program} "$@"\n')
+    (folder / program).chmod(0o755)
+    for needed in ("dirname", "git"):
+        (folder / needed).symlink_to(next(path for at in os.get_exec_path() if (path := Path(at) / needed).exists()))
+    environment = {"PATH": str(folder), "PYTHON": sys.executable, "PYTHON_IMAGE": "python@sha256:1"}
+    return subprocess.run(
+        ["/bin/sh", str(ROOT / SCRIPT), "image"], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("program", ["docker", "podman"])
+def test_whichever_program_answers_builds_it(tmp_path: Path, program: str) -> None:
+    """Out of this tree, called by its version, from the image that was chosen."""
+    done = _built(tmp_path, program, "0")
+    version = PROJECT["project"]["version"]
+
+    assert (0, "") == (done.returncode, done.stderr)
+    said = done.stdout.splitlines()
+    assert [program, "build", "--build-arg", "PYTHON_IMAGE=python@sha256:1"] == said[:4]
+    assert f"VERSION={version}" in said
+    assert ["--tag", f"kvindexer:{version}", "."] == said[-3:]
+
+
+def test_where_none_answers_it_says_so(tmp_path: Path) -> None:
+    """A client without its daemon is none."""
+    done = _built(tmp_path, "docker", "1")
+
+    assert (1, "") == (done.returncode, done.stdout)
+    assert "no docker and no podman answers" in done.stderr
+
+
+def test_it_runs_as_the_manifest_has_it() -> None:
+    """User and group, and the program that is called."""
+    pod = yaml.safe_load((ROOT / "k8s/base/deployment.yaml").read_text())["spec"]["template"]["spec"]
+    user = pod["securityContext"]
+
+    assert [f"{user['runAsUser']}:{user['runAsGroup']}"] == _told(FINAL, "USER")
+    assert [pod["containers"][0]["command"]] == [json.loads(each) for each in _told(FINAL, "ENTRYPOINT")]
