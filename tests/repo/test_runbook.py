@@ -86,10 +86,10 @@ def test_figures_are_those_that_were_measured() -> None:
     assert f"is {round(rate, -3):,.0f} blocks a second at an owner, {round(rate * 0.6, -3):,.0f} at the 60 %" in TEXT
 
 
-@pytest.mark.parametrize("rules", sorted((ROOT / "k8s" / "observe").glob("*rule*.yaml")), ids=lambda path: path.name)
-def test_every_alert_leads_here(rules: Path) -> None:
+@pytest.mark.parametrize("rules", ["rules.yaml", "prometheus-rule.yaml"])
+def test_every_alert_leads_here(rules: str) -> None:
     """To a heading of its own, and no heading is of an alert that is gone."""
-    document = yaml.safe_load(rules.read_text())
+    document = yaml.safe_load((ROOT / "k8s" / "observe" / rules).read_text())
     groups = document["groups"] if "groups" in document else document["spec"]["groups"]
     alerts = {rule["alert"]: rule for group in groups for rule in group["rules"] if "alert" in rule}
 
