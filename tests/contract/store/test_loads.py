@@ -50,9 +50,8 @@ def test_one_asks_and_all_know(store: Store) -> None:
         async with busy_engine() as engine:
             engine.answer = whole(load_text(3, 1, 0.5))
             pod, settings = engine.address, {"loads__interval_s": EVERY_S}
-            first = await Replica(store.url, (pod,), name="r1", **settings).start()
-            second = await Replica(store.url, (pod,), name="r2", **settings).start()
-            owner, follower = (first, second) if second.sink(pod).followed else (second, first)
+            owner = await Replica(store.url, (pod,), name="r1", redis__min_hold_s=60.0, **settings).start()
+            follower = await Replica(store.url, (pod,), name="r2", **settings).start()
             await follower.until(lambda: running(follower, pod) == 3)
             engine.answer = whole(load_text(8, 1, 0.5))
             await follower.until(lambda: running(follower, pod) == 8)
@@ -83,9 +82,9 @@ def test_what_was_routed_elsewhere_counts(store: Store) -> None:
     """As hints tell: once a request, however long its prompt is."""
 
     async def body() -> None:
-        first = await Replica(store.url, name="r1").start()
+        first = await Replica(store.url, name="r1", redis__min_hold_s=60.0).start()
         second = await Replica(store.url, name="r2").start()
-        owner, follower = (first, second) if second.sink().followed else (second, first)
+        owner, follower = first, second
         owner.say("a", stored([99], [7, 7, 7, 7]))
         await follower.until(lambda: follower.sink().source.asking_size == 4)
         for replica in (first, second):
