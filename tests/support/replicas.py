@@ -13,6 +13,8 @@ from indexer.model import RawBatch, SourceId
 from indexer.node import Node
 from indexer.ports import ListenerView
 from indexer.settings import load
+from indexer.sharding.rendezvous import share_out
+from indexer.store.layout import partition_of
 from schemas.lookup import LookupQuery, PodEntry
 from tests.support.core_events import payload, u32
 
@@ -26,6 +28,15 @@ if TYPE_CHECKING:
 DEADLINE_S: Final = 20.0
 SHORT: Final = {"redis.lease_s": 2.0, "redis.timeout_ms": 500, "redis.heartbeat_s": 0.2, "redis.min_hold_s": 0.5}
 NOTHING_KEPT: Final = ListenerView(0.0, 0, 0, 0, joins=True)
+
+
+def names_of_two(pod: str = "a") -> tuple[str, str]:
+    """Of two replicas, the one first that owns that pod's partition as soon as both are there.
+
+    Else it moves, soon after the second has begun: what nobody else had before is held for no minimum time.
+    """
+    owner = share_out(16, ("r1", "r2"))[partition_of(SourceId(pod, 0), 16)].owner
+    return ("r1", "r2") if owner == "r1" else ("r2", "r1")
 
 
 class HandedIn:

@@ -17,7 +17,7 @@ from schemas.lookup import LookupQuery
 from schemas.receipts import RoutedReport
 from tests.support.core_events import prompt, stored, u32
 from tests.support.owning import with_client
-from tests.support.replicas import Replica, run
+from tests.support.replicas import Replica, names_of_two, run
 
 if TYPE_CHECKING:
     from indexer.store.client import Client
@@ -53,11 +53,9 @@ def test_what_one_is_told_all_expect_until_the_event(store: Store) -> None:
     """The owner tells whoever follows, and a follower the owner; the event ends it at each."""
 
     async def body() -> None:
-        first = await Replica(store.url, name="r1").start()
-        second = await Replica(store.url, name="r2").start()
-        owner, follower = (first, second) if second.sink().followed else (second, first)
-        await listening(first)
-        await listening(second)
+        owner, follower = [await Replica(store.url, name=name).start() for name in names_of_two()]
+        await listening(owner)
+        await listening(follower)
         owner.say("a", stored([99], [7, 7, 7, 7]))
         await follower.until(lambda: follower.sink().source.asking_size == 4)
         await route(owner, TOKENS)
@@ -76,8 +74,8 @@ def test_what_one_is_told_all_expect_until_the_event(store: Store) -> None:
         owner.sink().restart("sequence_went_back")
         await follower.until(lambda: follower.node.speculation.blocks == 0)
         assert 0 == owner.node.speculation.blocks
-        await first.stop()
-        await second.stop()
+        await owner.stop()
+        await follower.stop()
 
     run(body)
 

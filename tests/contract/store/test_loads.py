@@ -21,7 +21,7 @@ from schemas.lookup import LookupQuery
 from schemas.receipts import RoutedReport
 from tests.support.busy_engine import busy_engine, load_text, whole
 from tests.support.core_events import prompt, stored, u32
-from tests.support.replicas import Replica, run
+from tests.support.replicas import Replica, names_of_two, run
 
 if TYPE_CHECKING:
     from tests.support.redis_servers import Store
@@ -43,7 +43,6 @@ async def route(replica: Replica, request_id: str, pod: str, first: int) -> None
     await replica.node.report_routed(report)
 
 
-@pytest.mark.slow  # now and then a partition moves meanwhile, and then the two have changed places
 def test_one_asks_and_all_know(store: Store) -> None:
     """The engine hears one question an interval, whoever applies its events; and the age is never told too small."""
 
@@ -51,8 +50,9 @@ def test_one_asks_and_all_know(store: Store) -> None:
         async with busy_engine() as engine:
             engine.answer = whole(load_text(3, 1, 0.5))
             pod, settings = engine.address, {"loads__interval_s": EVERY_S}
-            owner = await Replica(store.url, (pod,), name="r1", redis__min_hold_s=60.0, **settings).start()
-            follower = await Replica(store.url, (pod,), name="r2", **settings).start()
+            names = names_of_two(pod)
+            owner = await Replica(store.url, (pod,), name=names[0], **settings).start()
+            follower = await Replica(store.url, (pod,), name=names[1], **settings).start()
             await follower.until(lambda: running(follower, pod) == 3)
             engine.answer = whole(load_text(8, 1, 0.5))
             await follower.until(lambda: running(follower, pod) == 8)
@@ -83,20 +83,18 @@ def test_what_was_routed_elsewhere_counts(store: Store) -> None:
     """As hints tell: once a request, however long its prompt is."""
 
     async def body() -> None:
-        first = await Replica(store.url, name="r1", redis__min_hold_s=60.0).start()
-        second = await Replica(store.url, name="r2").start()
-        owner, follower = first, second
+        owner, follower = [await Replica(store.url, name=name).start() for name in names_of_two()]
         owner.say("a", stored([99], [7, 7, 7, 7]))
         await follower.until(lambda: follower.sink().source.asking_size == 4)
-        for replica in (first, second):
+        for replica in (owner, follower):
             await replica.until(lambda: len(replica.part.hints._caught_up) == 16)  # noqa: B023  awaited at once
         await route(owner, "short", "a", 100)
         long = LookupQuery(tokens=u32(prompt(3_000, 10_000)))
         await owner.node.report_routed(RoutedReport(pod="a", dp_rank=None, request_id="long", of=None, query=long))
         await follower.until(lambda: follower.node.loads.receipts.open(POD) == 2)
         assert {POD: 2.0} == owner.node.loads.view([POD], owner.node.clock.now()).requests
-        await first.stop()
-        await second.stop()
+        await owner.stop()
+        await follower.stop()
 
     run(body)
 

@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import msgspec
-import pytest
 
 from indexer.model import Descriptor, SourceId
 from indexer.store import lua
@@ -15,7 +14,7 @@ from tests.support.core_events import CLEARED, prompt, removed, stored
 from tests.support.moved import samples_of
 from tests.support.owning import POD, begun, owning, with_client
 from tests.support.proxy import Proxy
-from tests.support.replicas import Replica, run
+from tests.support.replicas import Replica, names_of_two, run
 
 if TYPE_CHECKING:
     from indexer.store.client import Client
@@ -49,13 +48,11 @@ async def told(replica: Replica, name: str, count: int) -> None:
         await asyncio.sleep(0.01)
 
 
-@pytest.mark.slow  # now and then a partition moves meanwhile, and then the two have changed places
 def test_who_follows_tells_what_the_owner_counted(store: Store) -> None:
     """In the report and in the list; of which of the clears were lately nothing is known there."""
 
     async def body() -> None:
-        owner = await quick(Replica(store.url, name="r1", redis__min_hold_s=60.0, redis__lease_s=20.0)).start()
-        follower = await quick(Replica(store.url, name="r2", redis__lease_s=20.0)).start()
+        owner, follower = [await quick(Replica(store.url, name=name)).start() for name in names_of_two()]
         owner.say("a", stored([1, 2], prompt(2)), removed(2), removed(9), {"type": "unheard of"})
         owner.say("a", stored([7], prompt(1, 70), parent=99), CLEARED)
         owner.sink().count("gaps")

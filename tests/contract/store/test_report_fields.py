@@ -9,7 +9,7 @@ import msgspec
 
 from indexer.model import SourceId
 from tests.support.core_events import prompt, stored
-from tests.support.replicas import Replica, run
+from tests.support.replicas import Replica, names_of_two, run
 from tests.support.report_fields import ON_A_STORE, said
 
 if TYPE_CHECKING:
@@ -29,16 +29,14 @@ def test_each_tells_what_is_so(store: Store) -> None:
     """At the owner, and at who follows before and after the owner told it; ages begin and grow."""
 
     async def body() -> None:
-        first = await Replica(store.url, name="r1").start()
-        second = await Replica(store.url, name="r2").start()
-        owner, follower = (first, second) if second.sink().followed else (second, first)
+        owner, follower = [await Replica(store.url, name=name).start() for name in names_of_two()]
         owner.say("a", stored([1, 2], prompt(2)))
         await owner.node.clear_source("a", 0)
         owner.say("a", stored([1, 2], prompt(2)))
         await owner.written()
         before = await reported(follower)
         await _tell_counts(owner)
-        name = "r1" if owner is first else "r2"
+        name = names_of_two()[0]
         known = {"sources.clears.operator": 1, "sources.counted": True, "sources.owner": name}
         for replica, grows in ((follower, "sources.counts_age_ms"), (owner, "sources.journal_lag_ms")):
             found = await _told_of_all(replica, grows)
@@ -46,8 +44,8 @@ def test_each_tells_what_is_so(store: Store) -> None:
 
         assert before.items() >= NOT_TOLD.items()
         assert 0 == (await reported(owner))["sources.counts_age_ms"]
-        await first.stop()
-        await second.stop()
+        await owner.stop()
+        await follower.stop()
 
     run(body)
 
