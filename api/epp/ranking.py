@@ -40,7 +40,7 @@ class Place(NamedTuple):
 
 
 class Ranked(NamedTuple):
-    """Where a request goes, best first. `first`: who takes its prompt, where another than these does."""
+    """Where a request goes, best first. `prefill`: who takes its prompt, where another than these does."""
 
     places: tuple[Place, ...] = ()
     prefill: Place | None = None

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import numpy as np
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from numpy.typing import NDArray
 
 LOAD_FLOOR: Final = 4.0
 """Requests. Where the loads of all candidates differ by less, the headroom differs by the less."""
@@ -30,15 +32,16 @@ class BlendWeights(NamedTuple):
 BLEND: Final = BlendWeights()
 
 
-def headrooms(loads: Sequence[float | None], floor: float = LOAD_FLOOR) -> list[float]:
+def headrooms(requests: NDArray[np.float64], floor: float = LOAD_FLOOR) -> NDArray[np.float64]:
     """1 for the least busy, 0 for the most busy where it is by `floor` requests or more.
 
-    Of whom nothing is known stands where the mean of the others does: neither drawn to nor kept from. Where nothing is
-    known of anybody it is 0 for all.
+    Of whom nothing is known (NaN) stands where the mean of the others does: neither drawn to nor kept from. Where
+    nothing is known of anybody it is 0 for all.
     """
-    known = [load for load in loads if load is not None]
-    if not known:
-        return [0.0] * len(loads)
-    least, most = min(known), max(known)
-    span, mean = max(most - least, floor), sum(known) / len(known)
-    return [1.0 - ((mean if load is None else load) - least) / span for load in loads]
+    known = requests[~np.isnan(requests)]
+    if not len(known):
+        return np.zeros(len(requests))
+    least, most = known.min(), known.max()
+    filled = requests if len(known) == len(requests) else np.where(np.isnan(requests), known.mean(), requests)
+    headroom: NDArray[np.float64] = 1.0 - (filled - least) / max(most - least, floor)
+    return headroom

@@ -18,10 +18,9 @@ from indexer.candidates import of_tenant
 from indexer.loads.nothing import NothingKnown
 from indexer.model import DEFAULT_TENANT, SourceId
 from indexer.recommend.blend import BLEND, LOAD_FLOOR, BlendWeights
-from indexer.recommend.columns import Columns, Sums, sums
 from indexer.recommend.hot import HotPrefixes
 from indexer.recommend.named import Names
-from indexer.recommend.ranking import FULL_FROM
+from indexer.recommend.ranking import FULL_FROM, Columns, Sums, sums
 from schemas.recommend import DetailedPod, LoadsUsed, PickTerms, RecommendAnswer, RecommendedPod
 
 if TYPE_CHECKING:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import numpy as np
 from xxhash import xxh3_64_intdigest
 
 from indexer.model import SourceId
 from indexer.recommend.blend import BLEND, LOAD_FLOOR, BlendWeights
 from indexer.recommend.hot import HotPrefixes
-from indexer.recommend.ranking import Known, worths
+from indexer.recommend.ranking import Columns, sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
 
     from loadtest.simulate.segments import Path
 
@@ -49,11 +52,8 @@ def blended(weights: BlendWeights = BLEND, floor: float = LOAD_FLOOR) -> Strateg
     """What is recommended where loads are known."""
 
     def choose(seen: Seen) -> int:
-        known = [
-            Known(score, expected, float(load))
-            for (score, expected), load in zip(_shares(seen), seen.loads, strict=True)
-        ]
-        return _most([worth.total for worth in worths(known, weights, floor)], seen, _parting(seen))
+        known = _known(seen, requests=np.array(seen.loads, np.float64))
+        return _most(sums(known, weights, floor).total.tolist(), seen, _parting(seen))
 
     return Strategy("blend", choose, prefix=True, loads=True)
 
@@ -66,11 +66,8 @@ def without_loads(pods: int, weights: BlendWeights = BLEND, floor: float = LOAD_
     def choose(seen: Seen) -> int:
         prefix = _common(seen)
         crowded = hot.crowded(prefix, pods, floor, seen.at_s)
-        known = [
-            Known(score, expected, crowded=name in crowded)
-            for (score, expected), name in zip(_shares(seen), names, strict=True)
-        ]
-        place = _most([worth.total for worth in worths(known, weights, floor)], seen)
+        known = _known(seen, crowded=np.array([name in crowded for name in names], np.bool_) if crowded else None)
+        place = _most(sums(known, weights, floor).total.tolist(), seen)
         hot.note(prefix, names[place], seen.at_s)
         return place
 
@@ -102,11 +99,13 @@ def ideal() -> Strategy:
     return Strategy("ideal", None)
 
 
-def _shares(seen: Seen) -> list[tuple[float, float]]:
-    """Of the prompt that each pod has, and that is on its way there beyond that."""
-    blocks = max(seen.blocks, 1)
-    pairs = zip(seen.matched, seen.expected, strict=True)
-    return [(held / blocks, max(later - held, 0) / blocks) for held, later in pairs]
+def _known(
+    seen: Seen, *, requests: NDArray[np.float64] | None = None, crowded: NDArray[np.bool_] | None = None
+) -> Columns:
+    """With the shares of the prompt that each pod has, and that are on their way there beyond that."""
+    blocks, matched = max(seen.blocks, 1), np.array(seen.matched, np.float64)
+    expected = np.maximum(np.array(seen.expected, np.float64) - matched, 0.0) / blocks
+    return Columns(matched / blocks, expected, requests, crowded=crowded)
 
 
 def _most(values: Sequence[float], seen: Seen, seed: int | None = None) -> int:

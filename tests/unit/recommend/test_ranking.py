@@ -5,24 +5,24 @@ from __future__ import annotations
 import pytest
 
 from indexer.recommend.blend import BLEND, LOAD_FLOOR, BlendWeights
-from indexer.recommend.ranking import Known, worths
+from tests.support.candidates import Known, ranked
 
 
 def test_every_term_is_kept() -> None:
     """Each is weighted, and together they are the total."""
-    (worth,) = worths([Known(score=0.5, expected=0.2, requests=3)])
+    (worth,) = ranked([Known(score=0.5, expected=0.2, requests=3)])
 
     assert pytest.approx((0.9, 0.5, 0.3, 0.1, 0.0)) == worth
 
 
 def test_without_loads_the_load_says_nothing() -> None:
     """Of nobody anything is known: the term is 0 for all."""
-    assert [0.0, 0.0] == [each.load for each in worths([Known(), Known()])]
+    assert [0.0, 0.0] == [each.load for each in ranked([Known(), Known()])]
 
 
 def test_a_silent_pod_gets_nothing_for_its_load() -> None:
     """What was read of it last is as old as its silence; what it holds still counts."""
-    silent, other = worths([Known(score=0.5, requests=0, silent=True), Known(requests=10)])
+    silent, other = ranked([Known(score=0.5, requests=0, silent=True), Known(requests=10)])
 
     assert pytest.approx((0.5, 0.5, 0.3, 0.0, 0.3)) == silent
     assert 0.0 == other.total
@@ -31,7 +31,7 @@ def test_a_silent_pod_gets_nothing_for_its_load() -> None:
 @pytest.mark.parametrize(("usage", "penalty"), [(0.5, 0.0), (0.9, 0.0), (0.95, 0.15), (1.0, 0.3), (None, 0.0)])
 def test_a_nearly_full_cache_costs_up_to_what_load_can_count(usage: float | None, penalty: float) -> None:
     """From nine tenths on."""
-    (worth,) = worths([Known(requests=0, kv_usage=usage)])
+    (worth,) = ranked([Known(requests=0, kv_usage=usage)])
 
     assert penalty == pytest.approx(worth.penalty)
     assert pytest.approx(0.3 - penalty) == worth.total
@@ -39,7 +39,7 @@ def test_a_nearly_full_cache_costs_up_to_what_load_can_count(usage: float | None
 
 def test_a_crowded_pod_comes_behind_all_others() -> None:
     """Whatever it holds; among crowded ones the same order holds."""
-    found = worths([Known(score=1.0, crowded=True), Known(score=0.5, crowded=True), Known()])
+    found = ranked([Known(score=1.0, crowded=True), Known(score=0.5, crowded=True), Known()])
 
     assert [2, 0, 1] == sorted(range(3), key=lambda place: -found[place].total)
 
@@ -59,4 +59,4 @@ def test_weights_and_floor_are_the_callers() -> None:
 
 
 def _totals(*known: Known, weights: BlendWeights = BLEND, floor: float = LOAD_FLOOR) -> list[float]:
-    return [each.total for each in worths(known, weights, floor)]
+    return [each.total for each in ranked(known, weights, floor)]

@@ -5,22 +5,17 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import numpy as np
 import pytest
 
 from indexer.recommend.blend import BLEND, LOAD_FLOOR, BlendWeights
-from indexer.recommend.columns import Columns, sums
-from indexer.recommend.ranking import FULL_FROM, Known, worths
+from indexer.recommend.ranking import FULL_FROM
+from tests.support.candidates import Known, plainly, ranked
 from tests.support.core import Core
 from tests.support.core_events import prompt, stored
 from tests.support.recommending import Asked
 
 PODS = "abcdefgh"
 TOKENS = [*prompt(8), 7]
-
-
-def _column(values: list[float | None]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    return np.array([np.nan if value is None else value for value in values])
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -44,17 +39,8 @@ def test_columns_come_to_what_each_is_worth(seed: int) -> None:
     ]
     weights = BlendWeights(chance.random() * 2, chance.choice((0.0, 0.3, 5.0)), chance.random())
     floor = chance.choice((0.5, 4.0, 100.0))
-    columns = Columns(
-        score=_column([each.score for each in known]),
-        expected=_column([each.expected for each in known]),
-        requests=_column([each.requests for each in known]),
-        kv_usage=_column([each.kv_usage for each in known]),
-        silent=np.array([each.silent for each in known], np.bool_),
-        crowded=np.array([each.crowded for each in known], np.bool_),
-    )
-    found = zip(*(column.tolist() for column in sums(columns, weights, floor)), strict=True)
 
-    assert [pytest.approx(tuple(each)) for each in worths(known, weights, floor)] == list(found)
+    assert [pytest.approx(tuple(each)) for each in plainly(known, weights, floor)] == ranked(known, weights, floor)
 
 
 def _terms(
