@@ -266,10 +266,9 @@ class Lookup:
                 continue
             seed = seed or hashes.item(0)  # of the smallest variant: they are sorted
             found = walk(self._mirror, hashes, start)
-            longest = 0
             for slot, held in found.held.items():
                 matches[slot] = Match(held, found.runs, hashes.item(held.matched - 1))
-                longest = max(longest, held.matched)
+            longest = found.runs[-1].end if found.held else 0  # a walk ends where nobody goes on
             apart = apart or hashes.item(min(longest, len(hashes) - 1))
             if self._speculation.slots & start:
                 expected |= self._expected(hashes, start, found.held)

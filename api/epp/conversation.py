@@ -142,13 +142,10 @@ class Conversation:
         if self._waits is None:  # it is known where to, or cannot be told any more
             self._decided = True
             return _passed_on("request", mode, body, last=last)
-        if self._waits == "body":
-            self._held.append(body)
-            self._want("body", cut=not last and mode == BUFFERED_PARTIAL)
-            return ()
         self._held.append(body)
-        fits = self._hold(len(body))
-        if last or not fits:
+        if self._waits == "body":
+            self._want("body", cut=not last and mode == BUFFERED_PARTIAL)
+        elif not self._hold(len(body)) or last:
             self._want("headers", cut=not last)
         return ()
 

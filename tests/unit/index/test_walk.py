@@ -182,6 +182,8 @@ def test_every_way_gives_the_naive_answer(seed: int) -> None:
             part = prompt[:blocks]
             found = walk(mirror, u64(part), start)
             assert naive(mirror, part, start) == found.held
+            ends = [held.matched for held in found.held.values()]
+            assert max(ends, default=0) == (found.runs[-1].end if ends else 0)  # lookups take it for the longest match
             assert (
                 module._runs_scalar(mirror, part, start) == module._runs_vector(mirror, u64(part), start) == found.runs
             )
