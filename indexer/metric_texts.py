@@ -50,7 +50,9 @@ ADVICE: Final[dict[str, Advice]] = {
         {"source": SOURCE, "state": "new, syncing, live, suspect, stale, down"},
     ),
     "kvindexer_source_lag_seconds": Advice(
-        "Above `staleness.stale_after_s` the source is stale: is the engine alive, is the network?", {"source": SOURCE}
+        "Grows beyond `events.probe_interval_s`: the replay endpoint does not answer. Of an idle engine without one it "
+        "grows all the time: nothing proves that no message was lost.",
+        {"source": SOURCE},
     ),
     "kvindexer_source_last_message_timestamp_seconds": Advice(
         "Stands still while the engine works: its events do not arrive. An idle engine sends nothing.",
