@@ -235,7 +235,8 @@ class NodePort(Protocol):
     ) -> list[BlockView]:
         """Entries under that engine hash or token hash; empty when not held.
 
-        Raises `SourceUnknownError`; `SourceElsewhereError` where another replica has the maps.
+        Raises `SourceUnknownError`; `SourceElsewhereError` where another replica has the maps, `SourceSyncingError`
+        while this one loads them.
         """
         ...
 

@@ -25,6 +25,7 @@ from indexer.errors import (
     SchemeConflictError,
     SourceConflictError,
     SourceElsewhereError,
+    SourceSyncingError,
     SourceUnknownError,
     TooManyRemovalsError,
 )
@@ -95,10 +96,10 @@ def refusal_of(
             issue = FieldIssue(field=error.limit, rule=f"at most {error.value}")
             retry = (b"retry-after", b"%d" % max(1, math.ceil(error.retry_s)))
             return RequestRefused(HTTPStatus.TOO_MANY_REQUESTS, error.code, str(error), [issue], headers=[retry])
-        case StoreFailure():
-            return RequestRefused(
-                HTTPStatus.SERVICE_UNAVAILABLE, "store.unavailable", str(error), headers=[(b"retry-after", b"1")]
-            )
+        case StoreFailure() | SourceSyncingError():
+            code = "store.unavailable" if isinstance(error, StoreFailure) else "source.syncing"
+            retry = (b"retry-after", b"1")
+            return RequestRefused(HTTPStatus.SERVICE_UNAVAILABLE, code, str(error), headers=[retry])
         case _:
             log_fault(error, request_id, traceparent)
             return fault()

@@ -81,6 +81,14 @@ class SourceElsewhereError(IndexerError):
         self.owner = owner
 
 
+class SourceSyncingError(IndexerError):
+    """This process is about to apply a source's events, and has not all of what was asked for yet."""
+
+    def __init__(self, pod: str) -> None:
+        super().__init__(f"what {pod!r} holds is being loaded")
+        self.pod = pod
+
+
 class ReplicaUnknownError(IndexerError):
     """No replica of the deployment goes by that name; `nearest` is a known one much like it."""
 

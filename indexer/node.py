@@ -22,7 +22,7 @@ from indexer.candidates import of_tenant
 from indexer.collect.fleet import Fleet
 from indexer.collect.options import CollectOptions
 from indexer.demands import SequenceWaits, tell_unmet
-from indexer.errors import DrainRefusedError, SourceElsewhereError
+from indexer.errors import DrainRefusedError, SourceElsewhereError, SourceSyncingError
 from indexer.exporting import Exporting, Measured
 from indexer.hashing.chain import SCHEME
 from indexer.hashing.texts import TextMemo
@@ -388,6 +388,8 @@ class Node:
             if self._follows(source.descriptor.id):
                 owner = None if self.replica is None else self.replica.owner_of(source.descriptor.id)
                 raise SourceElsewhereError(pod, owner)
+            if self.replica is not None and not self.replica.has_map(source):
+                raise SourceSyncingError(pod)  # neither that it is held nor that it is not could be told
             views += await slices.run(block_views(source, self.mirror, block_hash))
         return views
 

@@ -353,7 +353,7 @@ def _paths() -> Json:
                 "find_block",
                 "sources",
                 "A block's entry, by either hash (scope admin)",
-                answers("BlockList"),
+                answers("BlockList") | {"503": {"$ref": "#/components/responses/Problem"}},
                 parameters=rank,
             ),
         },

@@ -106,6 +106,11 @@ class Replica:
         """Whether a source is known by what its owner tells: where blocks lie, without maps and counts."""
         return self.followers.follows(self._parts.partition_of(source))
 
+    def has_map(self, source: SourceIndex) -> bool:
+        """Whether all that is known of its blocks is here: it is applied here, and loaded."""
+        owner = self.owners.get(self._parts.partition_of(source.descriptor.id))
+        return owner is not None and id(source) in owner.owned
+
     async def counts(self, sources: Sequence[SourceId]) -> dict[SourceId, StoredCounts]:
         """What their owners told of these; nothing of a source of which they did not, or while the store is away."""
         return await read_counts(self._parts, self._keys, sources)

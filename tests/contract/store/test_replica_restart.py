@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from indexer.decode.envelope import stamp
+from indexer.errors import SourceElsewhereError, SourceSyncingError
 from indexer.model import Descriptor, RawBatch, SourceId
 from tests.support.core_events import BLOCK, CLEARED, prompt, removed, stored
-from tests.support.replicas import Replica, run
+from tests.support.replicas import Replica, names_of_two, run
 
 if TYPE_CHECKING:
     from tests.support.redis_servers import Store
@@ -45,6 +47,40 @@ def test_a_clean_stop_writes_all(store: Store) -> None:
         await second.stop()
 
     run(body)
+
+
+@pytest.mark.parametrize("goes", ["stop", "die"])
+def test_nobody_tells_that_a_held_block_is_not(goes: str, store: Store) -> None:
+    """While its partition goes over to a replica that followed it: there the map comes only then."""
+
+    async def body() -> None:
+        names = names_of_two()
+        first = await Replica(store.url, name=names[0]).start()
+        first.say("a", stored(range(1, 3_000), prompt(2_999)))
+        await first.written()
+        second = await Replica(store.url, name=names[1]).start()
+        told: list[object] = []
+        asking = asyncio.get_running_loop().create_task(_ask_of_block(second, told))
+        await getattr(first, goes)()
+        await second.until(asking.done)
+
+        assert "elsewhere" == told[0]
+        assert {"elsewhere", "syncing", 1} == set(told)
+        await second.stop()
+
+    run(body)
+
+
+async def _ask_of_block(replica: Replica, told: list[object]) -> None:
+    """Of one that is held, until it is told."""
+    while 1 not in told:
+        try:
+            told.append(len(await replica.node.find_block("a", 0, 7)))
+        except SourceElsewhereError:
+            told.append("elsewhere")
+        except SourceSyncingError:
+            told.append("syncing")
+        await asyncio.sleep(0)
 
 
 def test_a_killed_one_is_followed_at_its_cursor(store: Store) -> None:

@@ -17,6 +17,7 @@ from indexer.errors import (
     SettingsError,
     SourceConflictError,
     SourceElsewhereError,
+    SourceSyncingError,
     SourceUnknownError,
 )
 from indexer.store.failures import StoreFailure
@@ -44,6 +45,7 @@ from schemas.rest import Problem
         (SourceUnknownError("a", 3), 404, "source.unknown", "no source is known as 'a' with dp_rank 3"),
         (SourceElsewhereError("a", "b"), 409, "source.elsewhere", "this replica only follows 'a'; ask replica b"),
         (SourceElsewhereError("a", None), 409, "source.elsewhere", "this replica only follows 'a'"),
+        (SourceSyncingError("a"), 503, "source.syncing", "what 'a' holds is being loaded"),
         (SourceConflictError("endpoint", "differs"), 409, "source.conflict", "endpoint: differs"),
         (LimitReachedError("limits.sources", 9), 429, "limit.reached", "limit limits.sources = 9 reached"),
         (StoreFailure("timeout"), 503, "store.unavailable", "the store: no answer within the deadline"),
