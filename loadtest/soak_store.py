@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from indexer.settings import Redis
-from indexer.settings.sections import MIB
+from indexer.settings.forms import MIB
 from loadtest.followed import Followed
 from loadtest.machine import cores, pin
 from loadtest.processes import Child

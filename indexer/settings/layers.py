@@ -23,8 +23,9 @@ from indexer.errors import IndexerError, SettingsError, SourceConflictError
 from indexer.index.registry import NameBook
 from indexer.model import Descriptor, SourceId
 from indexer.settings.convert import Written, converted, one_line, secrecy, shown, unknown_of_entries
+from indexer.settings.forms import Section
 from indexer.settings.relations import contradictions
-from indexer.settings.sections import Section, Settings
+from indexer.settings.sections import Settings
 from indexer.settings.source_entry import descriptor_of
 from indexer.settings.source_flag import check_bind, nearest, parse_source_flag
 from indexer.store.address import BadAddress, parse

@@ -9,7 +9,8 @@ import msgspec
 
 from indexer.model import Descriptor
 from indexer.settings.convert import secrecy
-from indexer.settings.sections import Section, Settings
+from indexer.settings.forms import Section
+from indexer.settings.sections import Settings
 
 MASK: Final = "***"
 

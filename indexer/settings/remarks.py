@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from indexer.settings.sections import Section, Server, Settings
+from indexer.settings.forms import Section
+from indexer.settings.sections import Server, Settings
 
 PREFIX: Final = "KVINDEXER_"
 _OTHERS: Final = frozenset({"KVINDEXER_SOURCES", "KVINDEXER_ROLES", "KVINDEXER_URL", "KVINDEXER_TOKEN"})

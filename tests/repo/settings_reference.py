@@ -13,12 +13,13 @@ from msgspec import Meta
 
 from indexer.model import Descriptor
 from indexer.settings.convert import members_of, secrecy
-from indexer.settings.sections import Section, Settings
+from indexer.settings.forms import Section
+from indexer.settings.sections import Settings
 
 FILE: Final = Path(__file__).parents[2] / "SETTINGS.md"
 HEAD: Final = """# Settings
 
-Made by `make settings` out of `indexer/settings/sections.py`; change it there.
+Made by `make settings` out of `indexer/settings/sections.py` and its neighbours; change it there.
 
 Each can be given in a YAML file (`kvindexer serve --config FILE`, a map a section), in the environment and, a few of
 them, by flags; the later wins. `limits.batch` is `batch` in the map `limits`, or `KVINDEXER_LIMITS__BATCH`; deeper ones

@@ -10,7 +10,8 @@ from indexer.clock import SystemClock
 from indexer.metric_texts import ADVICE
 from indexer.model import Descriptor, RawBatch, SourceId
 from indexer.node import Node
-from indexer.settings.sections import MIB, Feedback, Settings
+from indexer.settings.forms import MIB
+from indexer.settings.sections import Feedback, Settings
 from schemas.feedback import FeedbackReport
 from schemas.lookup import LookupQuery
 from schemas.receipts import RoutedReport
