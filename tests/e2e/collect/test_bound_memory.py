@@ -18,6 +18,7 @@ POD: Final = "bound:8000"
 WARM_LIVES: Final = 400
 """Until then pools, lists and histories fill up to their bounds."""
 LIVES: Final = 2_000
+ROUNDS_MAX: Final = 3
 GROWN_MAX_KIB: Final = 2_048
 """A kilobyte a life; measured are some tens of bytes."""
 
@@ -62,10 +63,13 @@ def _live(service: RunningService, endpoint: str, count: int, first: int) -> int
 
 
 def test_restarts_of_a_topic_cost_nothing_that_stays() -> None:
-    """Neither in Python nor in the socket library."""
+    """Neither in Python nor in the socket library. What stays, stays of every round; a burst that waited, of one."""
     endpoint = f"tcp://127.0.0.1:{free_port()}"
     with RunningService([], events__source_bind=f'["{endpoint}"]', telemetry__log_level="warning") as service:
-        before = _live(service, endpoint, WARM_LIVES, 0)
-        after = _live(service, endpoint, LIVES, WARM_LIVES)
+        resident = [_live(service, endpoint, WARM_LIVES, 0)]
+        for number in range(ROUNDS_MAX):
+            resident.append(_live(service, endpoint, LIVES, WARM_LIVES + number * LIVES))
+            if resident[-1] - resident[-2] < GROWN_MAX_KIB:
+                return
 
-    assert after - before < GROWN_MAX_KIB
+    raise AssertionError(f"it grew in each round: {resident} KiB")
