@@ -2,15 +2,68 @@
 
 from __future__ import annotations
 
-from indexer.settings.forms import Section
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from indexer.model import DEFAULT_TENANT
+from indexer.settings.forms import YEAR_S, Section, Text
 
 
 class Kubernetes(Section, frozen=True):
     """Pods of a Kubernetes cluster."""
 
 
+class DnsName(Section, frozen=True):
+    """What the engines under one name have in common."""
+
+    kind: Literal["a", "srv"] = "a"
+    """`a`: each address of the name (A and AAAA), as a headless service has them, is an engine. `srv`: each SRV record
+    is one: its port is that of the events, and its target a further name of the pod."""
+    family: Literal["any", "ipv4", "ipv6"] = "any"
+    """Which addresses are asked for. Engines with an address of both kinds would be two sources each with `any`."""
+    port: Annotated[int, Meta(ge=1, le=65_535)] = 8_000
+    """Where an engine takes requests: the pod is called `IP:PORT`."""
+    events_port: Annotated[int, Meta(ge=0, le=65_535)] | None = None
+    """Where it publishes, rank r at so much more: 5557 unless something else is said. 0: the engine is asked
+    (`GET /kv_event_sources`, vLLM from 0.31 on), for its ranks and its replay ports, too."""
+    replay_port: Annotated[int, Meta(ge=1, le=65_535)] | None = None
+    """Where it replays, rank r at so much more. null: it does not."""
+    ranks: Annotated[int, Meta(ge=1, le=256)] = 1
+    """Data-parallel ranks of each engine."""
+    model: Text | None = None
+    """What they serve."""
+    role: Literal["prefill", "decode", "both"] = "both"
+    """What they do of a request."""
+    tenant: Text = DEFAULT_TENANT
+    """Whose they are."""
+    labels: dict[Text, Text] = {}
+    """Words of the operator's own."""
+
+    @property
+    def asks_engines(self) -> bool:
+        """Whether each engine tells where it publishes."""
+        return self.kind == "a" and self.events_port == 0
+
+
 class Dns(Section, frozen=True):
-    """Names whose addresses, or SRV records, are the engines."""
+    """Names whose addresses, or SRV records, are the engines.
+
+    Asked again when an answer's time to live is over. An address that an answer lacks is not ready from then on; a
+    server that fails says nothing, and what was known stays.
+    """
+
+    names: dict[Text, DnsName] = {}
+    """By name, `{}` for the defaults: looked for as the system does (`search` and `ndots` of `/etc/resolv.conf`, not
+    `/etc/hosts`), so that `vllm.ns.svc` is one. With a dot at its end it is taken as it is."""
+    servers: Annotated[tuple[Text, ...], Meta(max_length=3)] = ()
+    """`IP` or `IP:PORT` of name servers, instead of the system's."""
+    refresh_min_s: Annotated[float, Meta(ge=0.1, le=3_600)] = 5.0
+    """Asked no sooner than that, whatever the time to live."""
+    refresh_max_s: Annotated[float, Meta(ge=0.1, le=86_400)] = 30.0
+    """And no later."""
+    forget_s: Annotated[float, Meta(ge=0, le=YEAR_S)] = 60.0
+    """An address that is missing for so long is removed."""
 
 
 class Discovery(Section, frozen=True):

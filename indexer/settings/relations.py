@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
+from indexer.settings.dns_rules import contradictions_of_dns
 from indexer.settings.sections import Settings
 
 TRIES: Final = 4
@@ -36,6 +37,7 @@ def contradictions(settings: Settings) -> list[tuple[str, str]]:
         *_of_followed(settings),
         *_of_traces(settings),
         *_of_headers(settings),
+        *contradictions_of_dns(settings.discovery.dns),
     )
     return [(key, rule) for holds, key, rule in relations if not holds]
 
