@@ -34,6 +34,7 @@ ORDER_BUCKETS: Final = 64
 _NO_CANDIDATE: Final[AbstractSet[str]] = frozenset({"other_model", "model_unknown", "filtered", "pod_unknown"})
 """Of entries that are there because the question names them."""
 _MAY_BE_SENT: Final[AbstractSet[str | None]] = frozenset({None, "model_unknown"})
+_WITHHELD: Final[AbstractSet[str | None]] = frozenset({"cordoned", "not_ready"})
 Variant = tuple[int, int]
 """(block size, lookahead tokens): sources that share both share a prompt's hashes."""
 
@@ -343,7 +344,7 @@ def _standing_of(candidates: Candidates, prepared: Sequence[Prepared]) -> Standi
     ready = tuple(
         index
         for index, (candidate, view) in enumerate(zip(candidates.listed, prepared, strict=True))
-        if candidate.excluded in _MAY_BE_SENT and view.state != "down" and view.reason != "cordoned"
+        if candidate.excluded in _MAY_BE_SENT and view.state != "down" and view.reason not in _WITHHELD
     )
     split = any(descriptors[index].role == "prefill" for index in ready)
     ids = tuple(descriptor.id for descriptor in descriptors)

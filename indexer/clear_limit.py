@@ -47,6 +47,17 @@ class ClearLimit:
             raise LimitReachedError(NAME, self.most, retry_s=turn + WINDOW_S - now)
         self._cleared.extend([now] * pods)
 
+    def take(self, pods: int) -> int:
+        """So many are to be removed by discovery, which asks again: how many of them may be now. Those count."""
+        self._forget(self._clock.now())
+        taken = max(0, min(pods, self.most - len(self._cleared)))
+        self._cleared.extend([self._clock.now()] * taken)
+        if taken < pods:
+            self._telemetry.limits_reached[NAME] += 1
+            self._refused = max(self._refused, pods - taken)
+            self.tell()
+        return taken
+
     def note(self) -> None:
         """Another replica was told to clear or remove a pod."""
         now = self._clock.now()

@@ -32,6 +32,8 @@ What = Literal[
     "reassertion",
     "cordoned",
     "uncordoned",
+    "ready",
+    "not_ready",
     "removed",
 ]
 JoinCause = Literal["from_the_start", "in_the_middle"]
@@ -45,7 +47,7 @@ TakeoverCause = Literal["first", "again", "same_name", "lease_expired", "handed_
 replica, whose lease ran out; one that handed it over."""
 HandoverCause = Literal["rebalanced", "drained", "stopped"]
 LossCause = Literal["store_lost", "store_went_back", "part_missing", "too_much_waited", "collected_alone"]
-RemovalCause = Literal["by_command", "not_configured"]
+RemovalCause = Literal["by_command", "not_configured", "not_discovered"]
 Cause = Literal[
     Origin,
     JoinCause,

@@ -49,6 +49,10 @@ EXPIRE_LOOK_S: Final = 0.25
 """How often lanes with a time to live are asked whether anything is due."""
 OF_ANOTHER_PROCESS: Final[frozenset[DoubtReason]] = frozenset({"process_unproven"})
 """Doubts about who speaks, which the words of the one before cannot end."""
+SHOWN_BY_THE_STREAM: Final[frozenset[RestartReason]] = frozenset(
+    {"sequence_went_back", "probe_differs", "reconnect_jump"}
+)
+"""Restarts of the engine's process that its own messages, or their absence, show."""
 COUNT_MAX: Final = (1 << 63) - 1
 """Engines choose sequence numbers: a jump must not make a counter too large to encode."""
 
@@ -337,16 +341,37 @@ class Ingest:
         facts.sequence = sequence
 
     def restart(self, source: SourceIndex, reason: RestartReason) -> None:
-        """A new life of the engine: what is not applied yet of the old one never counts."""
+        """A new life of the engine: what is not applied yet of the old one never counts.
+
+        One that the stream shows before it is told is due to be told. Not where the generation before began since it
+        was told, and has not been seen from its beginning: then that may have been of what the process before left
+        behind, and this is the life that was told.
+        """
+        if reason in SHOWN_BY_THE_STREAM and (source.facts.complete or not source.began_by_life):
+            source.life_is_due = True
         self._under_way.pop(id(source), None)
         source.counters["restarts"] += 1
         source.counters[f"restarts.{reason}"] += 1
         before, sequence = source.facts.generation, source.facts.sequence
         self._new_generation(source, same_engine=False)
+        source.began_by_life = reason == "life_differs"
         self.restarted(source, reason, before)
         self._ended(source, "restart", reason, before, sequence)
         self.touched(source)
         self.reshaped(source)
+
+    @staticmethod
+    def learn_life(source: SourceIndex, life: str) -> bool:
+        """Whoever runs the engine says which process of it lives. True where that is news: another generation is due.
+
+        It is none where the stream has shown the restart already: what the new process announced since is its own. Nor
+        where nothing is known of the life before: then this may well be the one that was listened to all the time.
+        """
+        if life in {"", source.life}:
+            return False
+        is_news = bool(source.life) and not source.life_is_due
+        source.life, source.life_is_due = life, False
+        return is_news
 
     def gap(self, source: SourceIndex, first: int, last: int) -> None:
         """Batches are lost for good: P6."""
@@ -413,6 +438,7 @@ class Ingest:
         self.mirror.removals.now = self.clock.now()
         self.bury(source.begin_generation(self.mirror, generation, same_engine=same_engine))
         source.since = self.clock.now()
+        source.began_by_life = False
 
     def bury(self, left: ReverseMap) -> None:
         """What is little is freed at once, the rest in slices: clears without end must not pile up."""

@@ -480,7 +480,7 @@ class Lookup:
                 reason = "other_block_size" if source.asking_size != query.block_size else reason
                 reason = "lookahead" if source.lookahead else reason
             out.append(nothing_entry(source, scene.prepared[index], reason, name))
-        out.sort(key=lambda entry: entry.state in {"new", "down"} or entry.reason == "cordoned")
+        out.sort(key=lambda entry: entry.state in {"new", "down"} or entry.reason in {"cordoned", "not_ready"})
         return out
 
     def _overdue(self, query: LookupQuery, scene: Scene, started: float) -> LookupAnswer:

@@ -99,7 +99,7 @@ class Prepared(NamedTuple):
     until: float
     ages: bytes
     """As they stand in JSON."""
-    shown: tuple[SourceState, Bound, int, int | None, bool, int | None]
+    shown: tuple[SourceState, Bound, int, int | None, tuple[bool, bool], int | None]
     """All else that an entry shows, or follows from."""
     fragments: dict[tuple[str, str | None, str | None], msgspec.Raw]
     """Encoded entries without hits, for this moment: by encoding, reason and name."""
@@ -154,7 +154,8 @@ class FleetView:
         until = min(end, next_change(facts, now, self.limits))
         lag_ms, event_age_ms = _age_ms(facts.proof_at, end), _age_ms(facts.message_at, end)
         ages = _ages(lag_ms, event_age_ms)
-        shown = (state, bound, facts.generation, facts.sequence, facts.cordoned, source.asking_size)
+        withheld = facts.cordoned, facts.ready
+        shown = (state, bound, facts.generation, facts.sequence, withheld, source.asking_size)
         if before is not None and before.shown == shown:
             _, _, reason, scored, degrading, _, _, generation, sequence, _, _, _, _, shells = before
             moment = (lag_ms, event_age_ms, generation, sequence, until, ages, shown)
@@ -163,7 +164,7 @@ class FleetView:
             state=state,
             bound=bound,
             reason=reason_of(state, facts),
-            scored=is_scored(state) and not facts.cordoned,
+            scored=is_scored(state) and not facts.is_withheld,
             degrades=degrades(state, bound, facts),
             lag_ms=lag_ms,
             event_age_ms=event_age_ms,

@@ -22,6 +22,10 @@ from indexer.candidates import of_tenant
 from indexer.collect.fleet import Fleet
 from indexer.collect.options import CollectOptions
 from indexer.demands import SequenceWaits, tell_unmet
+from indexer.discovery.chosen import discoverers as chosen
+from indexer.discovery.in_memory import InMemory
+from indexer.discovery.in_store import InStore
+from indexer.discovery.keeper import Keeper
 from indexer.errors import DrainRefusedError, SourceElsewhereError, SourceSyncingError
 from indexer.exporting import Exporting, Measured
 from indexer.hashing.chain import SCHEME
@@ -66,6 +70,7 @@ from schemas.rest import HashResult, PartitionList, Readiness, SourceRegistered,
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
+    from indexer.discovery.found import Discoverer
     from indexer.happenings import Happening
     from indexer.index.source import SourceIndex
     from indexer.lookup_view import Encoding
@@ -101,7 +106,8 @@ BREAKER_REST_MAX_S: Final = 2.0
 class Node:
     """One process of the service, in memory mode or on a store."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    def __init__(self, settings: Settings, clock: Clock, discoverers: Sequence[Discoverer] | None = None) -> None:
+        """`discoverers`: in place of those that the settings ask for."""
         self.settings = settings
         self.clock = clock
         limits = StateLimits(
@@ -193,11 +199,16 @@ class Node:
         )
         self.reporting = Reporting(settings, clock, core, self.telemetry, memo_salt)
         self._was_ready, self._started_at = False, clock.now()
-        if settings.redis.url is not None:
-            self.replica = self._on_store(settings.redis.url, chance, secret)
-        else:
-            for descriptor in settings.sources:
-                self.roster.add(descriptor)
+        self._begin_with_sources(chance, secret)
+        self.keeper = self._on_discovery(chosen(settings, clock) if discoverers is None else discoverers)
+
+    def _begin_with_sources(self, chance: random.Random, secret: bytes) -> None:
+        """What is configured, and where there is a store, what stands there."""
+        if self.settings.redis.url is not None:
+            self.replica = self._on_store(self.settings.redis.url, chance, secret)
+            return
+        for descriptor in self.settings.sources:
+            self.roster.add(descriptor)
 
     def bind(self) -> None:
         """Bind the sockets on which engines connect, before `run`. Raises `SettingsError`; then there is no `run`."""
@@ -241,9 +252,12 @@ class Node:
             doubting = tasks.create_task(
                 self.reporting.distrust.run(self.reporting.feedback.take_drifted), name="distrust"
             )
+            keeping = None if self.keeper is None else tasks.create_task(self.keeper.run(), name="discovery")
             if self.replica is not None:
                 tasks.create_task(self.replica.run(end, quiet), name="replica")
             await stop.wait()
+            if keeping is not None:
+                keeping.cancel()  # what becomes of its partition is for whoever gets it
             if self.replica is not None:
                 await self.replica.give_away()
             end.set()
@@ -543,11 +557,14 @@ class Node:
     def readiness(self) -> Readiness:
         """Ready once every known source has a verdict, or `server.ready_wait_s` has passed."""
         now = self.clock.now()
-        states = Counter(self._lookup.view.prepared(s, now).state for s in self.registry.sources.values())
+        usable = [source for source in self.registry.sources.values() if source.facts.ready]  # others may take minutes
+        states = Counter(self._lookup.view.prepared(source, now).state for source in usable)
         waited = now - self._started_at
         waiting = states["syncing"] + states["new"]
         if self.replica is not None:
             waiting += self.replica.overview.waiting_partitions
+        if self.keeper is not None and self.keeper.is_learning:
+            waiting += 1
         # Once ready, a source that is added or comes back does not take the whole instance out of rotation.
         self._was_ready = self._was_ready or waiting == 0 or waited >= self.settings.server.ready_wait_s
         ready = self._was_ready
@@ -674,6 +691,20 @@ class Node:
         self.telemetry.load_of = lambda key: board.numbers(key, self.clock.now())
         self._recommender.loads = board
         return board, scraper
+
+    def _on_discovery(self, discoverers: Sequence[Discoverer]) -> Keeper | None:
+        """Who brings the registry to what they tell; None where nobody is asked, or this replica only follows."""
+        if not discoverers or "collect" not in self.settings.server.roles:
+            return None
+        ledger = InMemory(self.roster, self.registry) if self.replica is None else InStore(self.replica.discovered)
+        return Keeper(
+            discoverers,
+            ledger,
+            self.clock,
+            clears=self.roster.clears,
+            log=self.source_log,
+            sources_max=self.settings.limits.sources,
+        )
 
     def _follows(self, source: SourceId) -> bool:
         return self.replica is not None and self.replica.follows(source)

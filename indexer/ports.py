@@ -32,7 +32,7 @@ SpanResult = Literal["sent", "refused", "dropped"]
 ExportResult = Literal["sent", "refused", "failed"]
 
 RestartReason = Literal[
-    "sequence_went_back", "probe_differs", "reconnect_jump", "registration_differs", "replay_differs"
+    "sequence_went_back", "probe_differs", "reconnect_jump", "registration_differs", "replay_differs", "life_differs"
 ]
 
 DoubtReason = Literal["process_unproven", "drift"]
@@ -243,6 +243,13 @@ class Collector(Protocol):
 
     def stop(self, source: SourceId) -> None:
         """Stop subscribing, or listening; unknown ids are ignored."""
+        ...
+
+    def other_life(self, source: SourceId) -> bool:
+        """Whoever runs its engine says that another process of it lives now.
+
+        Its sink is told of the restart, and what comes begins anew. False where nobody subscribes: it was not told.
+        """
         ...
 
     def step_down(self, source: SourceId) -> None:

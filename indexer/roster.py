@@ -14,7 +14,7 @@ import msgspec
 from indexer.clear_limit import ClearLimit
 from indexer.errors import LimitReachedError, SourceConflictError, TooManyRemovalsError
 from indexer.happenings import Happening
-from indexer.index.registry import taken
+from indexer.index.registry import is_redescribed, taken
 from indexer.log_lines import about
 from indexer.model import Descriptor, SourceId
 from indexer.source_log import A_CALLER, named, names
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from indexer.demands import SequenceWaits
     from indexer.index.registry import Registry
+    from indexer.index.source import SourceIndex
     from indexer.ingest import Ingest, SourceSink
     from indexer.log_lines import Event
     from indexer.lookup_view import FleetView
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from indexer.ports import Clock, Collector, EventSink
     from indexer.settings import Settings
     from indexer.source_log import SourceLog
+    from indexer.store.registered import Registered
     from indexer.telemetry import Telemetry
 
 _DONE: Final[dict[Event, str]] = {
@@ -286,6 +288,61 @@ class Roster:
             self.happened(key, Happening(what=cordon_word(cordoned=cordoned)))
         source.facts.cordoned = cordoned
         self._view.touch(source)
+
+    def edit(self, key: SourceId, registered: Registered) -> None:
+        """It is said otherwise of a source who it is called by, whether it is scored, or which process its engine is.
+
+        What it holds stays, unless that is another process.
+        """
+        sink = self._sinks[key]
+        source, facts = sink.source, sink.source.facts
+        if facts.cordoned is not registered.cordoned:
+            self.happened(key, Happening(what=cordon_word(cordoned=registered.cordoned)))
+        if facts.ready is not registered.ready:
+            self.happened(key, Happening(what="ready" if registered.ready else "not_ready"))
+        registered.tell(facts)
+        if is_redescribed(source.descriptor, registered.descriptor):
+            self.redescribe(source, registered.descriptor)
+        self._view.touch(source)
+        self.learn_life(sink, registered.life)
+
+    def discover(self, registered: Registered) -> None:
+        """Discovery tells of a source, or of another in the place of one: whatever that held is not this one's."""
+        key = registered.descriptor.id
+        if key in self._sinks:
+            self._leave(key)
+        sink = self._enter(registered.descriptor)
+        registered.tell(sink.source.facts)
+        sink.source.life = registered.life
+        self.follow_soon([key])
+
+    def undiscover(self, key: SourceId) -> None:
+        """Discovery tells of it no more."""
+        facts = self._sinks[key].source.facts
+        before, sequence = facts.generation, facts.sequence
+        self._close(key)
+        self.happened(
+            key, Happening(what="removed", cause="not_discovered", sequence=sequence, generation_before=before)
+        )
+
+    def redescribe(self, source: SourceIndex, descriptor: Descriptor) -> None:
+        """Its further names, model or other words that are part of no hash are others.
+
+        Whoever says so has seen to it that names belong to one pod. One that moves may be told of its new pod first,
+        through another partition: then it is both pods' until the old one is told, too.
+        """
+        self._registry.remove(descriptor.id)
+        source.descriptor = descriptor
+        self._registry.add(source)
+        self._waits.reshaped()
+        self._ingest.reshaped(source)
+        self._ingest.touched(source)
+
+    def learn_life(self, sink: SourceSink, life: str) -> None:
+        """Which process its engine is, as whoever runs it says. Where that is news, nothing of before is scored."""
+        if self._ingest.learn_life(sink.source, life) and not self.fleet.other_life(sink.descriptor.id):
+            sink.restart("life_differs")
+        self._ingest.touched(sink.source)  # with a store it is to be written
 
     def source_for_topic(self, pod: str, model: str | None, dp_rank: int) -> EventSink | None:
         """The sink of a publisher on a bound socket; a source registered otherwise wins over its topic.

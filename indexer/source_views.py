@@ -72,6 +72,7 @@ def source_view(
         aliases=list(described.aliases),
         labels=dict(described.labels),
         cordoned=source.facts.cordoned,
+        ready=source.facts.ready,
         warnings=[*listed_warnings(source, registry).values(), *remarks],
     )
 
@@ -108,6 +109,7 @@ def source_status(source: SourceIndex, view: Prepared) -> SourceStatus:
         described.address,
         described.role,
         described.tenant,
+        source.facts.ready,
     )
 
 

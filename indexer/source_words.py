@@ -58,8 +58,8 @@ NO_REPLAY: Final = "no replay endpoint: lost batches cannot be fetched again, no
 
 def reason_in_words(facts: SourceFacts, view: Prepared, *, followed: bool = False) -> str | None:
     """What made the state or bound less than live and exact, in a sentence. `followed`: another replica owns it."""
-    if facts.cordoned:
-        return "cordoned by an operator"
+    if facts.is_withheld:
+        return _why_withheld(facts)
     if view.state == "new" or facts.is_approximate:
         return _why_silent(facts)
     if view.state == "syncing":
@@ -73,6 +73,12 @@ def reason_in_words(facts: SourceFacts, view: Prepared, *, followed: bool = Fals
     if facts.shortfalls:
         return "something held may be missing: " + _told(facts.shortfalls, SHORTFALLS)
     return None if facts.complete else "its history before our first message is not known"
+
+
+def _why_withheld(facts: SourceFacts) -> str:
+    if facts.cordoned:
+        return "cordoned by an operator"
+    return f"not ready: {facts.unready_why}" if facts.unready_why else "not ready"
 
 
 def _why_silent(facts: SourceFacts) -> str:

@@ -324,6 +324,7 @@ class SourceView(msgspec.Struct, kw_only=True):
     cordoned: bool
     warnings: list[str]
     load: SourceLoad | None = None
+    ready: bool = True
 
 
 class SourceList(msgspec.Struct, kw_only=True):

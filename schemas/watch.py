@@ -18,3 +18,4 @@ class SourceStatus(NamedTuple):
     address: str | None
     role: str
     tenant: str
+    ready: bool

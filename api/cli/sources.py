@@ -49,6 +49,7 @@ class Row(msgspec.Struct, kw_only=True):
     model: str | None = None
     origin: str = "?"
     cordoned: bool = False
+    ready: bool = True
     why: str | None = None
     warnings: list[str] = []
     load: Load | None = None
@@ -147,7 +148,7 @@ def print_sources(rows: list[Row], console: Console) -> None:
         table.add_row(
             row.pod,
             str(row.dp_rank),
-            f"{row.state}, cordoned" if row.cordoned else row.state,
+            ", ".join([row.state, *(["cordoned"] if row.cordoned else []), *([] if row.ready else ["not ready"])]),
             row.bound,
             "-" if row.sequence is None else str(row.sequence),
             str(sum(row.blocks.values())) if row.blocks else "-",

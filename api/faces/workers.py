@@ -70,7 +70,7 @@ def listed(views: Sequence[SourceView]) -> list[dict[str, Any]]:
 
 
 def _status(view: SourceView) -> str:
-    return "paused" if view.cordoned else _STATUS[view.state]
+    return "paused" if view.cordoned or not view.ready else _STATUS[view.state]
 
 
 def _told_size(view: SourceView) -> int:

@@ -298,6 +298,7 @@ FIELD_TEXTS: Final[dict[str, dict[str, str]]] = {
         "aliases": "Its further names.",
         "labels": "As registered.",
         "cordoned": "Listed with score 0 by an operator.",
+        "ready": "Whether requests may go there, as discovery says. Where not: listed with score 0; see `why`.",
         "warnings": "What an operator should look at.",
         "load": "How busy its engine is; null = nothing is known of that.",
     },

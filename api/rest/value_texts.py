@@ -44,7 +44,7 @@ REASONS: Final[Mapping[Reason, str]] = {
     "lagging": "it lags more than `max_lag_ms` allows",
     "stale": "no sign of life for a while; not given in this version, which scores such a source",
     "down": "no sign of life for so long that it is not scored",
-    "not_ready": "its pod is not ready; not given in this version",
+    "not_ready": "whoever runs it says that no requests may go there: its pod is not ready, or is no more",
     "cordoned": "an operator has taken it out of the scores",
     "filtered": "`pod_roles`, or an empty `pods`, leaves it out",
     "pod_unknown": "no source goes by the name in `pods`",
@@ -93,6 +93,8 @@ HAPPENINGS: Final[Mapping[What, str]] = {
     "reassertion": "the store lacked something of it: its map was written anew from memory",
     "cordoned": "an operator took it out of the scores",
     "uncordoned": "an operator put it back into the scores",
+    "ready": "discovery says that requests may go there again",
+    "not_ready": "discovery says that no requests may go there: its pod is not ready, or is no more",
     "removed": "it is no longer followed",
 }
 CAUSES: Final[Mapping[Cause, str]] = {
@@ -110,6 +112,7 @@ CAUSES: Final[Mapping[Cause, str]] = {
     "reconnect_jump": "`restart`: its numbers jumped after an absence long enough to start anew",
     "registration_differs": "`restart`: it was registered otherwise",
     "replay_differs": "`restart`: what was replayed turned out to be another engine's",
+    "life_differs": "`restart`: discovery told of another process of it",
     "process_unproven": "`doubt`: its numbers went on after an absence in which it may have started anew",
     "drift": "`doubt`: it kept reusing something else than was claimed of it (`/v1/reports/consistency`)",
     "begun": "`dropped`, `replay_differs`: from here on",
@@ -131,6 +134,7 @@ CAUSES: Final[Mapping[Cause, str]] = {
     "damaged": "`forgotten`: what the store had of it could not be read",
     "by_command": "`removed`: by a caller",
     "not_configured": "`removed`: it no longer stands in flags or configuration",
+    "not_discovered": "`removed`: discovery told of it no more",
 }
 
 

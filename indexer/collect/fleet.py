@@ -81,6 +81,14 @@ class Fleet:
         if self._tasks is not None:
             self._open(source)
 
+    def other_life(self, source: SourceId) -> bool:
+        """Another process of its engine lives now, whoever runs it says."""
+        subscriber = self._subscribers.get(source)
+        if subscriber is None:
+            return False
+        subscriber.other_life()
+        return True
+
     def step_down(self, source: SourceId) -> None:
         """Tell its sink nothing more, and listen from here on. Where that is so already what is kept stays."""
         subscriber = self._subscribers.pop(source, None)

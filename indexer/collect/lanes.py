@@ -119,6 +119,11 @@ class Lane:
         if examined:
             self._known = self._older
 
+    def drop_older(self) -> None:
+        """Drop what came by a connection before the present one."""
+        while self._older > 0:
+            self.pop()
+
     def take_all(self) -> tuple[list[RawBatch], int, int]:
         """Take all out, the oldest first.
 

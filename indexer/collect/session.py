@@ -136,6 +136,29 @@ class Session:
             self._asking.recover(Purpose.JOIN, 0, now, out)
         return out
 
+    def other_life(self, now: float) -> list[Command]:
+        """Whoever runs the engine says that another process of it lives now, and nothing that came showed it yet.
+
+        What is held of a connection before the present one is of the process before. What the present one brought, and
+        what the socket has, may be of either: it is taken for the new one's. If it is not, the new one's own numbers
+        tell, and end it.
+        """
+        out: list[Command] = []
+        stream = self._stream
+        self._asking.hang_up(out)
+        stream.lane.drop_older()
+        self._asking.new_life("life_differs", out)
+        if stream.phase is Phase.ASKING:
+            stream.phase = Phase.SETTLING
+        if not (stream.absence.connected and stream.absence.settled):
+            return out
+        stream.absence.examined()
+        if stream.phase is Phase.SETTLING:
+            self._settle(now, out)
+        elif stream.phase is Phase.LIVE and self._asking.may_ask(now):
+            self._asking.recover(Purpose.JOIN, 0, now, out)
+        return out
+
     def connection_down(self, since: float) -> list[Command]:
         """The connection is lost, at `since`."""
         out: list[Command] = []

@@ -94,6 +94,11 @@ class Subscriber:
         self._close_pulse()
         self._wire.close()
 
+    def other_life(self) -> None:
+        """Another process of the engine lives now, whoever runs it says."""
+        self._perform(self.session.other_life(self._shared.clock.now()))
+        self._shared.pump.wake(self)
+
     def step_down(self) -> Standby:
         """Tell the sink nothing more. What arrived and was not told goes on with the wire; replies do not."""
         self._hang_up()

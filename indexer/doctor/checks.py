@@ -279,7 +279,7 @@ _SOURCES: Final[dict[str, Check]] = {
         {
             "warning": Says(
                 "answers with it are `degraded`: what is known of it is scored, of `new` and `syncing` nothing yet, of "
-                "a cordoned one nothing",
+                "one that is cordoned or not ready nothing",
                 "kvindexer sources history POD says what happened",
             ),
             "problem": Says(

@@ -35,6 +35,7 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     block_size: int | None = None
     blocks: dict[str, int] = {}
     cordoned: bool = False
+    ready: bool = True
     counters: dict[str, int] = {}
     warnings: tuple[str, ...] = ()
 

@@ -80,7 +80,7 @@ CODES: Final[Mapping[Code, str]] = {
     "adapter_unknown": "no source has announced a block of this adapter",
     "no_events_yet": "nothing was heard of it yet",
     "down": "no sign of life for so long that it is not scored",
-    "not_ready": "its pod is not ready; not given in this version",
+    "not_ready": "whoever runs it says that no requests may go there: its pod is not ready, or is no more",
     "cordoned": "an operator has taken it out of the scores",
     "lagging": "it lags more than `max_lag_ms` allows",
     "deadline": "the deadline passed before the question could be answered for it",

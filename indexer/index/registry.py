@@ -11,6 +11,8 @@ import difflib
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
+
 from indexer.errors import LimitReachedError, SourceConflictError, SourceUnknownError
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from indexer.model import Descriptor, SourceId
 
 
+_REDESCRIBED: Final = ("model", "lora_name", "role", "address", "aliases", "labels", "blocks_total")
+"""Of a descriptor: what is part of no hash, and of no connection."""
 NAME_COMPARED: Final = 128
 NAMES_COMPARED: Final = 256
 """Characters and names looked at for the nearest name: 20 us a name."""
@@ -52,6 +56,12 @@ def normal_name(name: str) -> str:
             break
     host, slash, path = name.rstrip("/").partition("/")
     return host.lower() + slash + path
+
+
+def is_redescribed(known: Descriptor, new: Descriptor) -> bool:
+    """Whether they differ, and in nothing that what is held depends on, nor where its events come from."""
+    kept = {field: getattr(known, field) for field in _REDESCRIBED}
+    return known != new and known == msgspec.structs.replace(new, **kept)
 
 
 def taken(field: str) -> SourceConflictError:

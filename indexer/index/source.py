@@ -46,6 +46,8 @@ _OF_THE_STREAM: Final = (
     "syncing",
     "connected",
     "cordoned",
+    "ready",
+    "unready_why",
     "alive_at",
     "message_at",
     "proof_at",
@@ -54,6 +56,7 @@ _OF_THE_STREAM: Final = (
 _OF_THE_REGISTRATION: Final = frozenset(
     {
         *("descriptor", "rendezvous_name", "counters", "tier_events"),
+        *("life", "life_is_due", "began_by_life"),
         *("warnings", "since", "state_seen", "silent_block_size", "_tier_ttls"),
     }
 )
@@ -100,6 +103,14 @@ class SourceIndex:
 
     since: float = 0.0
     """When its generation began here."""
+
+    life: str = ""
+    """Which engine process whoever runs it says that this is, where somebody does: of which life the generation is, as
+    far as the two are known to belong together (`Ingest.learn_life`)."""
+    life_is_due = False
+    """The stream showed a restart of which nobody has told the new life yet."""
+    began_by_life = False
+    """This generation began since another life was told, not since the stream showed it."""
 
     held_again = 0
     """Blocks of the newest store, as far as it is applied, that were known to be held."""

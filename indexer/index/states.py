@@ -56,6 +56,11 @@ class SourceFacts:
     """From then on another replica may be its owner and know more: at most `stale`. Memory mode has no such moment."""
     connected: bool = False
     cordoned: bool = False
+    """An operator took it out of the scores."""
+    ready: bool = True
+    """Whether whoever runs it says that requests may go there; where nobody tells, they may."""
+    unready_why: str = ""
+    """For people."""
     alive_at: float | None = None
     """Newest moment at which the connection was seen up."""
     message_at: float | None = None
@@ -74,6 +79,11 @@ class SourceFacts:
     def is_approximate(self) -> bool:
         """Nothing is known but what callers say that they routed there."""
         return self.may_be_silent and self.sequence is None
+
+    @property
+    def is_withheld(self) -> bool:
+        """Whether somebody wants no requests there, whatever it holds: an operator, or whoever runs it."""
+        return self.cordoned or not self.ready
 
     @property
     def in_doubt(self) -> bool:
@@ -147,9 +157,15 @@ def is_scored(state: SourceState) -> bool:
 
 
 def reason_of(state: SourceState, facts: SourceFacts) -> Reason | None:
-    """Why a source in this state scores nothing or nothing of it can be known; None where its events tell."""
+    """Why a source in this state scores nothing or nothing of it can be known; None where its events tell.
+
+    Of several reasons the one that somebody decided (decisions/0045): an operator's word, which nothing else ends, then
+    that it is not ready, which explains why nothing is heard of it better than that does.
+    """
     if facts.cordoned:
         return "cordoned"
+    if not facts.ready:
+        return "not_ready"
     if facts.is_approximate and state == "live":
         return "approximate"
     if state == "new":
@@ -165,8 +181,8 @@ def is_certain(state: SourceState, bound: Bound) -> bool:
 def degrades(state: SourceState, bound: Bound, facts: SourceFacts) -> bool:
     """Whether a candidate makes the whole answer `degraded`.
 
-    A source that is down or cordoned is listed with 0 and does not.
+    A source that is down, cordoned or not ready is listed with 0 and does not.
     """
-    if facts.cordoned or state == "down":
+    if facts.is_withheld or state == "down":
         return False
     return not is_certain(state, bound)

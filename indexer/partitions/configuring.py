@@ -145,7 +145,7 @@ async def keep_removing_unnamed(parts: Parts, keys: PartitionKeys, owned: Mappin
     while True:
         await asyncio.sleep(UNNAMED_LOOK_S)
         found = {
-            each.id: Registered(each.sink.descriptor, each.source.facts.cordoned)
+            each.id: Registered.of(each.source)
             for each in owned.values()
             if each.sink.descriptor.origin in LOCKED and each.id not in parts.configured
         }

@@ -129,7 +129,7 @@ class Control:
         if sink is None:
             return
         if given.verb == "edit":
-            self._parts.roster.cordon_one(given.source, cordoned=unpack_registered(given.descriptor).cordoned)
+            self._parts.roster.edit(given.source, unpack_registered(given.descriptor))
         elif sink.source.facts.generation == given.generation:
             sink.doubt("drift")
 
@@ -145,7 +145,8 @@ class Control:
             if given.generation <= known.source.facts.generation:
                 generation = None
         sink = self._parts.ingest.open_source(registered.descriptor, generation)
-        sink.source.facts.cordoned = registered.cordoned
+        registered.tell(sink.source.facts)
+        sink.source.life = registered.life
         self._parts.roster.put(sink)
         owner.enter(OwnedSource(sink, self._parts.unwritten))
         self._parts.history.note(given.source, registered_as(registered.descriptor, sink.source.facts.generation))
@@ -161,4 +162,6 @@ def _is_new(entry: StreamEntry, owner: Owner) -> bool:
 def _removed(sink: SourceSink) -> Happening:
     facts, origin = sink.source.facts, sink.descriptor.origin
     cause: RemovalCause = "not_configured" if origin in LOCKED else "by_command"
+    if origin == "discovery" and not facts.ready:
+        cause = "not_discovered"
     return Happening(what="removed", cause=cause, sequence=facts.sequence, generation_before=facts.generation)

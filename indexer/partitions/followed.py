@@ -128,7 +128,7 @@ class FollowedSource:
         self.reading, self.whole, self.tries = None, True, 0
         self.refused, self._vouched, self._facts = 0, False, b""
         self._bury(self.standing.stand_as(loaded, self._mirror))
-        self.standing.facts.cordoned = self.registered.cordoned
+        self.registered.tell(self.standing.facts)
         self.mark()
         self._shelves.stands(self.standing)
         self._shelves.reshaped(self.standing)
@@ -299,9 +299,10 @@ class FollowedSource:
         self._shelves.changed(self.standing)
 
     def register(self, registered: Registered) -> None:
-        """The same source, cordoned or not."""
+        """The same source: cordoned or not, ready or not."""
         self.registered = registered
-        self.standing.facts.cordoned = registered.cordoned
+        registered.tell(self.standing.facts)
+        self.standing.life = registered.life
         self._shelves.changed(self.standing)
 
     def leave(self) -> None:

@@ -12,6 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from indexer.errors import IndexerError
+from indexer.index.registry import is_redescribed
 from indexer.partitions.followed import FollowedSource
 from indexer.partitions.passed_over import PassedOver
 from indexer.partitions.reading import NOWHERE, Held
@@ -47,6 +48,8 @@ class FollowedSources:
         """What could not be understood or entered, by its kind."""
         self.held = Held()
         self._removed: Removals[bytes] = Removals()
+        self._refused: dict[bytes, tuple[Registered, int]] = {}
+        """Registrations that could not be entered."""
         self._are_left = False
         self._shelves = shelves
         self._mirror = mirror
@@ -114,6 +117,7 @@ class FollowedSources:
                 self._register(name, unpack_registered(given.descriptor), given.generation)
             case "remove":
                 self._removed.note(name, given.generation)
+                self._refused.pop(name, None)
                 self.passed_over.forget(name)
                 if source is not None:
                     self._forget(name, source)
@@ -133,7 +137,9 @@ class FollowedSources:
             return
         self.passed_over.forget(name)
         generation = max(generation, self._removed.get(name, 0))  # nothing of before counts (P4)
-        if source is None or source.registered.descriptor != registered.descriptor:
+        if source is not None and is_redescribed(source.registered.descriptor, registered.descriptor):
+            self._shelves.redescribe(source.standing, registered.descriptor)
+        elif source is None or source.registered.descriptor != registered.descriptor:
             source = self._enter(name, registered, max(generation, 0 if source is None else source.generation))
             if source is None:
                 return
@@ -159,7 +165,9 @@ class FollowedSources:
             try:
                 standing = self._shelves.enter(registered, generation)
             except IndexerError as error:  # it contradicts another, or there are too many
-                self.refuse(type(error).__name__)
+                if name not in self._refused:
+                    self.refuse(type(error).__name__)
+                self._refused[name] = registered, generation
                 if known is not None:
                     self._shelves.leave(registered.descriptor.id)
                 return None
@@ -193,6 +201,14 @@ class FollowedSources:
             if not source.whole and source.reading is None and now >= source.due_at:
                 self.want(source)
 
+    def try_refused(self) -> None:
+        """Those that contradicted another: names may have moved, and another partition has told of it by now."""
+        for name, (registered, generation) in list(self._refused.items()):
+            if name not in self.by_name:
+                self._register(name, registered, generation)
+            if name in self.by_name:
+                del self._refused[name]
+
     def take_wanted(self) -> list[tuple[FollowedSource, Reading]]:
         """Readings to be begun."""
         wanted, self.wanted = self.wanted, []
@@ -205,6 +221,7 @@ class FollowedSources:
     def leave(self) -> None:
         """Nobody follows them any more. What stands stays as it is."""
         self._are_left = True
+        self._refused.clear()
         for source in self.by_name.values():
             source.leave()
         self.passed_over.keep(())

@@ -248,6 +248,7 @@ class Followers:
             now = self._clock.now()
             for partition in self._partitions.values():
                 partition.sources.want_due(now)
+                partition.sources.try_refused()
                 partition.sources.forget_lost(now, self._options.retain_s)
             self._begin_due()
             await asyncio.sleep(KEEP_S)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from indexer.index.reverse_map import ReverseMap
     from indexer.index.source import SourceIndex
-    from indexer.model import SourceId
+    from indexer.model import Descriptor, SourceId
     from indexer.partitions.parts import Parts
     from indexer.store.registered import Registered
 
@@ -27,9 +27,14 @@ class OnRoster:
         sink = self._parts.ingest.open_source(registered.descriptor, generation)
         sink.followed = True
         sink.source.changes = None  # nothing of it is written here
-        sink.source.facts.cordoned = registered.cordoned
+        registered.tell(sink.source.facts)
+        sink.source.life = registered.life
         self._parts.roster.put(sink)
         return sink.source
+
+    def redescribe(self, source: SourceIndex, descriptor: Descriptor) -> None:
+        """It is called otherwise, or serves another model."""
+        self._parts.roster.redescribe(source, descriptor)
 
     def leave(self, source: SourceId) -> None:
         """It is gone."""

@@ -49,10 +49,14 @@ LOOKED_BACK: Final = 64
 
 
 class Opened(NamedTuple):
-    """A source that is loaded. `incomplete`: a part of its map was gone, so a new copy is due."""
+    """A source that is loaded. `incomplete`: a part of its map was gone, so a new copy is due.
+
+    `life`: of its engine's process, as the registry has it; what is loaded may be of the one before.
+    """
 
     owned: OwnedSource
     incomplete: bool = False
+    life: str = ""
 
 
 class Opening:
@@ -90,7 +94,8 @@ class Opening:
                 else:
                     one = await self._finish(source, seen_us, whole=outcome == "whole")
                 if one is not None:
-                    opened.append(one)
+                    registered = registry.get(source)
+                    opened.append(one if registered is None else one._replace(life=registered.life))
         finally:
             self._give_back()
         return opened
@@ -110,7 +115,8 @@ class Opening:
         registered, stored = unpack_registration(source_name(source), descriptor), unpack_facts(state.facts)
         sink = self._parts.ingest.open_source(registered.descriptor, state.generation)
         sink.source.facts.loading = True
-        sink.source.facts.cordoned = registered.cordoned
+        registered.tell(sink.source.facts)
+        sink.source.life = registered.life
         try:
             restore_facts(sink.source, stored, self._parts.mirror)
         except DamagedValue:
@@ -225,7 +231,8 @@ class Opening:
     def _open(self, registered: Registered, generation: int | None) -> SourceSink:
         self._drop(registered.descriptor.id)
         sink = self._parts.ingest.open_source(registered.descriptor, generation)
-        sink.source.facts.cordoned = registered.cordoned
+        registered.tell(sink.source.facts)
+        sink.source.life = registered.life
         return sink
 
     def _go_on_cleared(self, sink: SourceSink, state: SourceState, cursor: int, last_seen_us: int | None) -> None:

@@ -11,6 +11,8 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+import msgspec
+
 from indexer.errors import SourceConflictError
 from indexer.partitions.commanding import CONTENDED, TRIES, answered, as_it_stands, command, command_store
 from indexer.roster import cordon_event, differs, same_but_origin
@@ -226,14 +228,14 @@ class Orders:
 
     async def _cordon(self, source: SourceIndex, *, cordoned: bool) -> Reply:
         """Of the registration that stands, though it be one that is not known here yet."""
-        descriptor = source.descriptor
-        expected = pack_registered(Registered(descriptor, source.facts.cordoned))
+        stands = Registered.of(source)
+        expected, key = pack_registered(stands), source.descriptor.id
         for _ in range(TRIES):
-            reply = await self._give("edit", descriptor.id, Registered(descriptor, cordoned), expected=expected)
+            wanted = msgspec.structs.replace(stands, cordoned=cordoned)
+            reply = await self._give("edit", key, wanted, expected=expected)
             if not isinstance(reply, OtherRegistration):
                 return reply
-            stands = as_it_stands(descriptor.id, reply.stands)
-            descriptor = descriptor if stands is None else stands.descriptor
+            stands = as_it_stands(key, reply.stands) or stands
             expected = reply.stands
         raise StoreFailure("refused", CONTENDED)
 

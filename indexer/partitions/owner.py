@@ -433,6 +433,7 @@ class Owner:
             self.enter(one.owned)
             if one.incomplete:
                 one.owned.lose("collected_alone" if one.owned.where is None else "part_missing")
+            self._parts.roster.learn_life(one.owned.sink, one.life)
         known = {one.owned.id for one in opened}
         for source in list(self._parts.registry.sources):
             if source not in known and self._parts.partition_of(source) == self.number:

@@ -94,7 +94,7 @@ def _is_readable(name: bytes, data: bytes) -> bool:
 
 
 def _registration(each: OwnedSource) -> bytes:
-    return pack_registered(Registered(each.sink.descriptor, each.source.facts.cordoned))
+    return pack_registered(Registered.of(each.source))
 
 
 async def _give(verb: Verb, parts: Parts, keys: PartitionKeys, each: OwnedSource) -> None:

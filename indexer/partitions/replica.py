@@ -19,6 +19,7 @@ from indexer.partitions.acquiring import replica_of
 from indexer.partitions.configuring import Configuring
 from indexer.partitions.control import Control
 from indexer.partitions.counting import read_counts
+from indexer.partitions.discovered import Discovered
 from indexer.partitions.draining import Draining
 from indexer.partitions.followers import Followers
 from indexer.partitions.hints import Hints
@@ -84,6 +85,7 @@ class Replica:
         self.hints = Hints(parts, self._keys, self._is_loaded)
         self.loads = LoadSharing(parts, self._keys, owned=self._sources_owned, is_followed=self.followers.is_following)
         self.orders = Orders(parts, self._keys, self.owners, self.followers)
+        self.discovered = Discovered(parts, self._keys, self.owners)
         self._configuring = Configuring(parts, self._keys, self.owners, self.followers)
         self._control = Control(parts, self._keys, self.owners)
         self._holders: dict[int, str] = {}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from indexer.index.reverse_map import ReverseMap
     from indexer.index.source import SourceIndex
-    from indexer.model import SourceId
+    from indexer.model import Descriptor, SourceId
     from indexer.store.registered import Registered
 
 
@@ -19,6 +19,10 @@ class Shelves(Protocol):
 
         Raises IndexerError where it cannot stand beside the others.
         """
+        ...
+
+    def redescribe(self, source: SourceIndex, descriptor: Descriptor) -> None:
+        """It is called otherwise, or serves another model: what it holds stays."""
         ...
 
     def leave(self, source: SourceId) -> None:

@@ -28,7 +28,7 @@ _TIMES: Final = struct.Struct("<Qd")
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class Lasting(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class _Told(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Facts that stand until an event changes them; the defaults are those of a source of which nothing is known.
 
     `lanes` in the order of their numbers; `open_lanes` are the numbers of those used in this generation, in the order
@@ -55,6 +55,18 @@ class Lasting(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     shortfalls: list[str] = []
     doubts: list[str] = []
     suspicions: list[str] = []
+
+
+class Lasting(_Told, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The same, and of which life of the engine this is, where somebody tells.
+
+    Of a source that nobody tells of these fields are left out: as 0.6, which does not know them, writes and reads it.
+    """
+
+    life: str = ""
+    """As `SourceIndex.life`. Empty: nobody told, or an owner that does not know of lives."""
+    life_is_due: bool = False
+    began_by_life: bool = False
 
 
 class StoredFacts(NamedTuple):
@@ -107,7 +119,7 @@ def _age_ms(at: float | None, now: float) -> int | None:
 def pack_facts(source: SourceIndex, wall_us: int) -> bytes:
     """All of a source's facts that last."""
     facts, claims = source.facts, source.claims
-    lasting = Lasting(
+    told = _Told(
         complete=facts.complete,
         missed_stores=facts.missed_stores,
         evicted=source.evicted,
@@ -129,7 +141,14 @@ def pack_facts(source: SourceIndex, wall_us: int) -> bytes:
         suspicions=sorted(facts.suspicions),
     )
     stamp = math.nan if facts.stamp is None else facts.stamp
-    return _TIMES.pack(wall_us, stamp) + _ENCODE(lasting)
+    if source.life:
+        told = Lasting(
+            **msgspec.structs.asdict(told),
+            life=source.life,
+            life_is_due=source.life_is_due,
+            began_by_life=source.began_by_life,
+        )
+    return _TIMES.pack(wall_us, stamp) + _ENCODE(told)
 
 
 def unpack_facts(data: bytes) -> StoredFacts:
@@ -174,6 +193,9 @@ def restore_facts(source: SourceIndex, stored: StoredFacts, mirror: Mirror) -> N
     source.home_group = lasting.home_group
     source.claims.agreed = set(lasting.agreed)
     source.claims.rivals = {group: Claim(kind, window) for group, kind, window in lasting.rivals}
+    if lasting.life:
+        source.life, source.life_is_due = lasting.life, lasting.life_is_due
+        source.began_by_life = lasting.began_by_life
     source.weigh_groups(mirror)
     gpu = source.gpu_lane
     if lasting.has_ghosts and source.ghosts is None and gpu is not None:

@@ -1,8 +1,14 @@
-"""A registration as the registry of a partition holds it (hash `sources`). Pure."""
+"""A registration as the registry of a partition holds it (hash `sources`). Pure.
+
+    MessagePack: [descriptor, cordoned] or, where discovery says more, [descriptor, cordoned, ready, life, why]
+
+The short form is that of 0.6, to which the long one reads as its beginning: what nobody discovered has the same bytes
+in both, and scripts compare bytes.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -10,12 +16,37 @@ from indexer.model import Descriptor
 from indexer.store.failures import DamagedValue
 from indexer.store.layout import source_name
 
+if TYPE_CHECKING:
+    from indexer.index.source import SourceIndex
+    from indexer.index.states import SourceFacts
 
-class Registered(msgspec.Struct, frozen=True, array_like=True):
-    """What was said of a source, and whether an operator took it out of the scores."""
+
+class _Plain(msgspec.Struct, frozen=True, array_like=True):
+    """The short form."""
 
     descriptor: Descriptor
     cordoned: bool = False
+
+
+class Registered(_Plain, frozen=True, array_like=True):
+    """What was said of a source: as what it is registered, and whether requests may go there."""
+
+    ready: bool = True
+    """As discovery says."""
+    life: str = ""
+    """Which engine process it is, as discovery says: another value is another process. Empty where nobody can tell."""
+    why: str = ""
+    """Why it is not ready, for people."""
+
+    @classmethod
+    def of(cls, source: SourceIndex) -> Registered:
+        """As it stands in this process."""
+        facts = source.facts
+        return cls(source.descriptor, facts.cordoned, facts.ready, source.life, facts.unready_why)
+
+    def tell(self, facts: SourceFacts) -> None:
+        """Let a source know who takes it out of the scores."""
+        facts.cordoned, facts.ready, facts.unready_why = self.cordoned, self.ready, self.why
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder(order="sorted")
@@ -24,6 +55,8 @@ _DECODER: Final = msgspec.msgpack.Decoder(Registered)
 
 def pack_registered(registered: Registered) -> bytes:
     """Equal registrations have equal bytes: scripts compare them."""
+    if registered.ready and not registered.life and not registered.why:
+        return _ENCODER.encode(_Plain(registered.descriptor, registered.cordoned))
     return _ENCODER.encode(registered)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from indexer.index.reverse_map import ReverseMap
-    from indexer.model import SourceId, SourceState
+    from indexer.model import Descriptor, SourceId, SourceState
     from indexer.partitions.followed_partition import FollowedPartition
     from indexer.partitions.options import PartitionProgress
     from indexer.store.client import Client
@@ -57,6 +57,11 @@ class PlainShelves:
         source = SourceIndex(registered.descriptor, self.mirror, generation=generation, orphans_max=0)
         self.registry.add(source)
         return source
+
+    def redescribe(self, source: SourceIndex, descriptor: Descriptor) -> None:
+        self.registry.remove(descriptor.id)
+        source.descriptor = descriptor
+        self.registry.add(source)
 
     def leave(self, source: SourceId) -> None:
         known = self.registry.remove(source)

@@ -16,6 +16,7 @@ PARTS: Final = ("kvindexer", "indexer", "api")
 _SHARING: Final = "tests/contract/store/test_replica_sharing.py"
 _FOLLOWED: Final = "tests/unit/partitions/test_followed_partition.py"
 _STORE: Final = "tests/contract/store/"
+_DISCOVERY: Final = "tests/unit/discovery/test_keeper.py::"
 _NODE: Final = "tests/unit/node/"
 _COLLECT: Final = "tests/e2e/collect/"
 _BOUND: Final = "tests/e2e/collect/test_bound.py"
@@ -30,6 +31,9 @@ LOGGED_BY: Final[dict[Event, str]] = {
     "certificate_unusable": f"{_TLS}::test_a_broken_renewal_leaves_the_certificate_in_force_and_is_said_once",
     "clears_refused": f"{_NODE}test_source_sets.py::test_few_go_without_asking",
     "command_unreadable": f"{_STORE}test_damaged.py::test_while_it_runs[valkey-a command]",
+    "discovery_handed_over": f"{_STORE}test_discovered.py::test_who_loses_the_first_partition_watches_no_more[valkey]",
+    "discovery_remark": f"{_DISCOVERY}test_what_is_done_is_in_the_log",
+    "discovery_watching": f"{_DISCOVERY}test_what_is_done_is_in_the_log",
     "event_skipped": "tests/unit/ingest/test_ingest.py::test_a_fault_of_ours_costs_one_event",
     "files_limited": f"{_COLLECT}test_fleet.py::test_open_files_are_allowed_as_far_as_the_hard_limit_goes",
     "lines_left_out": f"{_NODE}test_source_log.py::test_a_large_fleet_does_not_flood_the_log",
@@ -48,12 +52,15 @@ LOGGED_BY: Final[dict[Event, str]] = {
     "source_cleared": f"{_NODE}test_source_sets.py::test_a_pod_counts_once_however_many_ranks_it_has",
     "source_cordoned": f"{_NODE}test_source_sets.py::test_a_changed_registration_keeps_an_operators_cordon",
     "source_damaged": f"{_STORE}test_damaged.py::test_at_the_start[valkey-facts]",
+    "source_discovered": f"{_DISCOVERY}test_what_is_done_is_in_the_log",
+    "source_rediscovered": f"{_DISCOVERY}test_what_is_done_is_in_the_log",
     "source_registered": f"{_NODE}test_source_log.py::test_commands_of_callers_are_told",
     "source_removed": f"{_NODE}test_source_log.py::test_a_life_is_told_line_by_line",
     "source_restarted": f"{_NODE}test_source_log.py::test_a_life_is_told_line_by_line",
     "source_rewritten": f"{_STORE}test_replica_lost.py::test_too_much_waits",
     "source_state": f"{_NODE}test_source_log.py::test_a_life_is_told_line_by_line",
     "source_uncordoned": f"{_NODE}test_source_log.py::test_commands_of_callers_are_told",
+    "source_undiscovered": f"{_DISCOVERY}test_what_is_done_is_in_the_log",
     "source_warning": "tests/unit/texts/test_asking.py::test_no_hub_is_reached",
     "sources_replaced": f"{_NODE}test_source_sets.py::test_few_go_without_asking",
     "store_answers": f"{_STORE}test_replica_fitness.py::test_a_policy_that_evicts",

@@ -21,6 +21,7 @@ from tests.support.core_events import payload, u32
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from indexer.discovery.found import Discoverer
     from indexer.ingest import SourceSink
     from indexer.model import Descriptor
     from indexer.ports import EventSink, Resume
@@ -60,6 +61,9 @@ class HandedIn:
             del self.resumed[source]
             self.listened[source] = NOTHING_KEPT
 
+    def other_life(self, _: SourceId) -> bool:
+        return False
+
     def listen(self, descriptor: Descriptor) -> None:
         if descriptor.id not in self.resumed and descriptor.endpoint is not None:
             self.listened.setdefault(descriptor.id, NOTHING_KEPT)
@@ -81,11 +85,20 @@ class HandedIn:
 class Replica:
     """`pods` are its configured sources. Use as a context, on the test's loop."""
 
-    def __init__(self, url: str, pods: Sequence[str] = ("a",), *, name: str = "r1", **settings: Any) -> None:  # noqa: ANN401  settings of any kind
+    def __init__(
+        self,
+        url: str,
+        pods: Sequence[str] = ("a",),
+        *,
+        name: str = "r1",
+        discoverers: Sequence[Discoverer] = (),
+        **settings: Any,  # noqa: ANN401  settings of any kind
+    ) -> None:
         flags: dict[str, object] = {**SHORT, "redis.url": url, "redis.replica": name}
         flags |= {key.replace("__", "."): value for key, value in settings.items()}
         sources = [f"{pod}=tcp://127.0.0.1:1" for pod in pods]
-        self.node = Node(load(None, flags=flags, source_flags=sources, environment={}), SystemClock())
+        read = load(None, flags=flags, source_flags=sources, environment={})
+        self.node = Node(read, SystemClock(), discoverers)
         self.collector = self.node.roster.fleet = HandedIn()
         self.next: dict[str, int] = {}
         self._stop = asyncio.Event()

@@ -60,6 +60,8 @@ def _state(engine: Engine) -> Finding:
     seen = f"{engine.state}, bound {engine.bound}" + (f": {engine.why}" if engine.why else "")
     if engine.cordoned:
         return found("sources.state", "warning", f"cordoned: {seen}", engine.name)
+    if not engine.ready:
+        return found("sources.state", "warning", seen, engine.name)
     if engine.state in _NOT_SCORED:
         return found("sources.state", "problem", seen, engine.name)
     settled = (engine.state, engine.bound) == _SETTLED or (engine.announces_nothing and engine.state == "live")

@@ -58,6 +58,16 @@ ROWS = [
     (facts(cordoned=True), "live", "exact", True, "cordoned", False),
     (facts(cordoned=True, complete=False), "live", "lower", True, "cordoned", False),
     (facts(cordoned=True, silent_s=90.0), "down", "exact", False, "cordoned", False),
+    (facts(ready=False), "live", "exact", True, "not_ready", False),
+    (facts(ready=False, complete=False), "live", "lower", True, "not_ready", False),
+    (facts(ready=False, sequence=None), "new", "exact", False, "not_ready", False),
+    (facts(ready=False, silent_s=90.0), "down", "exact", False, "not_ready", False),
+    (facts(ready=False, silent_s=9.0), "stale", "exact", True, "not_ready", False),
+    (facts(ready=False, syncing=True), "syncing", "exact", True, "not_ready", False),
+    (facts(ready=False, doubts={"gap"}), "suspect", "estimate", True, "not_ready", False),
+    (facts(ready=False, sequence=None, may_be_silent=True), "live", "estimate", True, "not_ready", False),
+    (facts(ready=False, cordoned=True), "live", "exact", True, "cordoned", False),
+    (facts(ready=False, cordoned=True, silent_s=90.0), "down", "exact", False, "cordoned", False),
 ]
 
 

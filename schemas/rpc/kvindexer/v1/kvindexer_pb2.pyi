@@ -479,7 +479,7 @@ class ListSourcesResponse(_message.Message):
     def __init__(self, sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
 
 class Source(_message.Message):
-    __slots__ = ("pod", "dp_rank", "state", "since", "why", "bound", "generation", "sequence", "lag_ms", "event_age_ms", "counters", "blocks", "copies", "blocks_total", "owner", "origin", "endpoint", "replay_endpoint", "model", "lora_name", "engine", "block_size", "groups", "role", "tenant", "address", "aliases", "labels", "cordoned", "warnings", "load")
+    __slots__ = ("pod", "dp_rank", "state", "since", "why", "bound", "generation", "sequence", "lag_ms", "event_age_ms", "counters", "blocks", "copies", "blocks_total", "owner", "origin", "endpoint", "replay_endpoint", "model", "lora_name", "engine", "block_size", "groups", "role", "tenant", "address", "aliases", "labels", "cordoned", "warnings", "load", "ready")
     class CountersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -532,6 +532,7 @@ class Source(_message.Message):
     CORDONED_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
     pod: str
     dp_rank: int
     state: str
@@ -563,7 +564,8 @@ class Source(_message.Message):
     cordoned: bool
     warnings: _containers.RepeatedScalarFieldContainer[str]
     load: SourceLoad
-    def __init__(self, pod: _Optional[str] = ..., dp_rank: _Optional[int] = ..., state: _Optional[str] = ..., since: _Optional[str] = ..., why: _Optional[str] = ..., bound: _Optional[str] = ..., generation: _Optional[str] = ..., sequence: _Optional[int] = ..., lag_ms: _Optional[int] = ..., event_age_ms: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., blocks: _Optional[_Mapping[str, int]] = ..., copies: _Optional[int] = ..., blocks_total: _Optional[int] = ..., owner: _Optional[str] = ..., origin: _Optional[str] = ..., endpoint: _Optional[str] = ..., replay_endpoint: _Optional[str] = ..., model: _Optional[str] = ..., lora_name: _Optional[str] = ..., engine: _Optional[str] = ..., block_size: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[CacheGroup, _Mapping]]] = ..., role: _Optional[str] = ..., tenant: _Optional[str] = ..., address: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., cordoned: _Optional[bool] = ..., warnings: _Optional[_Iterable[str]] = ..., load: _Optional[_Union[SourceLoad, _Mapping]] = ...) -> None: ...
+    ready: bool
+    def __init__(self, pod: _Optional[str] = ..., dp_rank: _Optional[int] = ..., state: _Optional[str] = ..., since: _Optional[str] = ..., why: _Optional[str] = ..., bound: _Optional[str] = ..., generation: _Optional[str] = ..., sequence: _Optional[int] = ..., lag_ms: _Optional[int] = ..., event_age_ms: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., blocks: _Optional[_Mapping[str, int]] = ..., copies: _Optional[int] = ..., blocks_total: _Optional[int] = ..., owner: _Optional[str] = ..., origin: _Optional[str] = ..., endpoint: _Optional[str] = ..., replay_endpoint: _Optional[str] = ..., model: _Optional[str] = ..., lora_name: _Optional[str] = ..., engine: _Optional[str] = ..., block_size: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[CacheGroup, _Mapping]]] = ..., role: _Optional[str] = ..., tenant: _Optional[str] = ..., address: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., cordoned: _Optional[bool] = ..., warnings: _Optional[_Iterable[str]] = ..., load: _Optional[_Union[SourceLoad, _Mapping]] = ..., ready: _Optional[bool] = ...) -> None: ...
 
 class SourceLoad(_message.Message):
     __slots__ = ("source", "running", "waiting", "kv_usage", "unseen", "age_ms")
@@ -608,7 +610,7 @@ class WatchSourcesResponse(_message.Message):
     def __init__(self, event: _Optional[str] = ..., source: _Optional[_Union[SourceStatus, _Mapping]] = ...) -> None: ...
 
 class SourceStatus(_message.Message):
-    __slots__ = ("pod", "dp_rank", "state", "bound", "generation", "cordoned", "model", "address", "role", "tenant")
+    __slots__ = ("pod", "dp_rank", "state", "bound", "generation", "cordoned", "model", "address", "role", "tenant", "ready")
     POD_FIELD_NUMBER: _ClassVar[int]
     DP_RANK_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -619,6 +621,7 @@ class SourceStatus(_message.Message):
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
     pod: str
     dp_rank: int
     state: str
@@ -629,4 +632,5 @@ class SourceStatus(_message.Message):
     address: str
     role: str
     tenant: str
-    def __init__(self, pod: _Optional[str] = ..., dp_rank: _Optional[int] = ..., state: _Optional[str] = ..., bound: _Optional[str] = ..., generation: _Optional[str] = ..., cordoned: _Optional[bool] = ..., model: _Optional[str] = ..., address: _Optional[str] = ..., role: _Optional[str] = ..., tenant: _Optional[str] = ...) -> None: ...
+    ready: bool
+    def __init__(self, pod: _Optional[str] = ..., dp_rank: _Optional[int] = ..., state: _Optional[str] = ..., bound: _Optional[str] = ..., generation: _Optional[str] = ..., cordoned: _Optional[bool] = ..., model: _Optional[str] = ..., address: _Optional[str] = ..., role: _Optional[str] = ..., tenant: _Optional[str] = ..., ready: _Optional[bool] = ...) -> None: ...

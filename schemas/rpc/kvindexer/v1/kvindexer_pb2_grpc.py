@@ -141,7 +141,7 @@ class KvIndexerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchSources(self, request, context):
-        """The sources there are, then each change of state, bound, generation or cordon, until the caller leaves.
+        """The sources there are, then each change of state, bound, generation, cordon or readiness, until the caller leaves.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,0 +1,277 @@
+"""A node without a store is brought to what a discoverer tells: from the picture to what a lookup says."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from indexer.clock import SystemClock
+from indexer.discovery.plan import GONE
+from indexer.model import Descriptor, RawBatch, SourceId
+from indexer.node import Node
+from indexer.settings import load
+from schemas.lookup import LookupQuery, PodEntry
+from tests.support.core_events import payload, prompt, stored, u32
+from tests.support.replicas import HandedIn
+from tests.support.telling import Teller, found
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from indexer.ingest import SourceSink
+    from schemas.history import HistoryItem
+
+DEADLINE_S = 20.0
+A, B = SourceId("a", 0), SourceId("b", 0)
+
+
+class Alone:
+    """A node in memory mode and its discoverers; what engines say is handed in."""
+
+    def __init__(self, *tellers: Teller, **flags: object) -> None:
+        settings = load(None, flags={key.replace("__", "."): value for key, value in flags.items()}, environment={})
+        self.node = Node(settings, SystemClock(), tellers)
+        self.node.roster.fleet = HandedIn()
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not holds():  # noqa: ASYNC110  a condition of the test
+                await asyncio.sleep(0.005)
+
+    def sink(self, source: SourceId) -> SourceSink:
+        sink = self.node.roster.sink(source)
+        assert sink is not None
+        return sink
+
+    def knows(self, source: SourceId) -> bool:
+        return source in self.node.registry.sources
+
+    def is_ready(self, source: SourceId) -> bool:
+        return self.node.registry.sources[source].facts.ready
+
+    def hold(self, source: SourceId) -> None:
+        """It announces two blocks, from the beginning."""
+        sink = self.sink(source)
+        sink.alive(connected=True)
+        sink.apply(RawBatch(b"", 0, payload(stored([1, 2], prompt(2)))))
+
+    def ask(self, **query: Any) -> tuple[str, dict[str, PodEntry]]:  # noqa: ANN401  of a question
+        """State of the answer, and its entries by pod."""
+        answer = self.node.lookup(LookupQuery(request_id="1", tokens=u32(prompt(2)), **query))
+        pods = [msgspec.json.decode(p, type=PodEntry) if isinstance(p, msgspec.Raw) else p for p in answer.pods]
+        return answer.state, {each.pod: each for each in pods}
+
+    async def history(self, pod: str) -> list[HistoryItem]:
+        return (await self.node.source_history(pod, None, limit=100, after=None)).items
+
+
+@asynccontextmanager
+async def alone(*tellers: Teller, **flags: object) -> AsyncIterator[Alone]:
+    """It runs."""
+    of, stop = Alone(*tellers, **flags), asyncio.Event()
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        tasks.create_task(of.node.run(stop))
+        try:
+            yield of
+        finally:
+            stop.set()
+
+
+def test_a_pod_comes_is_not_ready_is_ready_and_goes() -> None:
+    """What it holds is kept while it is not ready, and counts again at once."""
+
+    async def body() -> None:
+        teller = Teller()
+        teller.tell(found("a", ready=False, why="starting"), found("b"))
+        async with alone(teller) as of:
+            await of.until(lambda: of.knows(A) and of.knows(B))
+            assert of.node.readiness().detail["new"] == 1  # for whom is waited: not for the one that is not ready
+            of.hold(A)
+            of.hold(B)
+            state, entries = of.ask()
+            assert ("exact", "not_ready", 0.0) == (state, entries["a"].reason, entries["a"].score)
+            (view, _) = await of.node.source_views()
+            assert (False, "not ready: starting", "discovery") == (view.ready, view.why, view.origin)
+
+            teller.tell(found("a"), found("b"))
+            await of.until(lambda: of.is_ready(A))
+            assert 8 == of.ask()[1]["a"].matched_tokens
+
+            teller.tell(found("b"))
+            await of.until(lambda: not of.knows(A))
+            assert {"b"} == of.ask()[1].keys()
+
+    asyncio.run(body())
+
+
+def test_before_the_first_picture_nothing_is_touched_and_nobody_is_ready() -> None:
+    """Sources of other origins are there all the time."""
+
+    async def body() -> None:
+        teller = Teller()
+        async with alone(teller) as of:
+            await of.until(lambda: teller.running)
+            await of.node.add_source(Descriptor(pod="x", endpoint="tcp://127.0.0.1:1"))
+            of.hold(SourceId("x", 0))
+            assert not of.node.readiness().ready
+            teller.tell()
+            await of.until(lambda: of.node.readiness().ready)
+            assert [SourceId("x", 0)] == list(of.node.registry.sources)
+
+    asyncio.run(body())
+
+
+def test_who_is_deleted_by_an_operator_comes_back_with_the_next_look() -> None:
+    """It is there, so it is registered; what it held is forgotten."""
+
+    async def body() -> None:
+        teller = Teller()
+        teller.tell(found("a"))
+        async with alone(teller) as of:
+            await of.until(lambda: of.knows(A))
+            of.hold(A)
+            await of.node.remove_source("a", None)
+            assert not of.knows(A)
+            teller.tell(found("a"))
+            await of.until(lambda: of.knows(A))
+            assert 0 == of.ask()[1]["a"].matched_tokens
+
+    asyncio.run(body())
+
+
+def test_removals_go_at_the_rate_of_the_limit_and_are_not_scored_meanwhile() -> None:
+    """A discovery that has gone wrong does not empty the index, and is undone by the next picture."""
+
+    async def body() -> None:
+        teller = Teller()
+        everybody = [found(f"p{number}") for number in range(5)]
+        teller.tell(*everybody)
+        async with alone(teller, limits__max_clears_per_minute=2) as of:
+            await of.until(lambda: len(of.node.registry.sources) == 5)
+            for source in list(of.node.registry.sources):
+                of.hold(source)
+            teller.tell()
+            await of.until(lambda: len(of.node.registry.sources) == 3)
+            assert of.node.keeper is not None
+            await of.until(lambda: of.node.keeper.sight.waiting == 3)
+            _, entries = of.ask()
+            assert {"not_ready"} == {each.reason for each in entries.values()}
+            assert all(GONE == each.facts.unready_why for each in of.node.registry.sources.values())
+
+            teller.tell(*everybody)
+            await of.until(lambda: len(of.node.registry.sources) == 5)
+            assert 3 == sum(each.matched_tokens == 8 for each in of.ask()[1].values())
+
+    asyncio.run(body())
+
+
+def test_a_model_learnt_late_and_a_new_alias_forget_nothing() -> None:
+    """They are part of no hash."""
+
+    async def body() -> None:
+        teller = Teller()
+        teller.tell(found("a"))
+        async with alone(teller) as of:
+            await of.until(lambda: of.knows(A))
+            of.hold(A)
+            generation = of.sink(A).source.facts.generation
+            teller.tell(found("a", model="m", aliases=("vllm-0",), labels={"zone": "z"}))
+            await of.until(lambda: of.sink(A).descriptor.model == "m")
+            assert 8 == of.ask(model="m", pods=("vllm-0",))[1]["vllm-0"].matched_tokens
+            assert generation == of.sink(A).source.facts.generation
+
+    asyncio.run(body())
+
+
+def test_another_life_is_a_new_generation() -> None:
+    """Unless the stream showed that restart before; a life that nobody knew before is none."""
+
+    async def body() -> None:
+        teller = Teller()
+        teller.tell(found("a"))
+        async with alone(teller) as of:
+            await of.until(lambda: of.knows(A))
+            of.hold(A)
+            source = of.sink(A).source
+
+            teller.tell(found("a", life="1"))
+            await of.until(lambda: source.life == "1")
+            assert 8 == of.ask()[1]["a"].matched_tokens
+
+            teller.tell(found("a", life="2"))
+            await of.until(lambda: source.life == "2")
+            assert 0 == of.ask()[1]["a"].matched_tokens
+            of.hold(A)
+
+            of.sink(A).restart("sequence_went_back")
+            of.hold(A)
+            generation = source.facts.generation
+            teller.tell(found("a", life="3"))
+            await of.until(lambda: source.life == "3")
+            assert (generation, 8) == (source.facts.generation, of.ask()[1]["a"].matched_tokens)
+
+            teller.tell(found("a", life="4"))
+            await of.until(lambda: source.life == "4")
+            assert 0 == of.ask()[1]["a"].matched_tokens
+            causes = [each.cause for each in await of.history("a") if each.what == "restart"]
+            assert ["life_differs", "sequence_went_back", "life_differs"] == causes
+
+    asyncio.run(body())
+
+
+def test_what_is_done_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """A line a change, in plain words; a remark once."""
+    caplog.set_level("INFO", logger="kvindexer.sources")
+
+    async def body() -> None:
+        teller = Teller()
+        teller.tell(found("a", ready=False, why="starting", life="1"), remarks={"c": "no port"})
+        async with alone(teller) as of:
+            await of.until(lambda: of.knows(A))
+            teller.tell(found("a", life="1"), remarks={"c": "no port"})
+            await of.until(lambda: of.is_ready(A))
+            teller.tell(found("a", life="2", model="m"))
+            await of.until(lambda: of.sink(A).source.life == "2")
+            teller.tell(found("a", life="2", model="m", endpoint="tcp://127.0.0.1:2"))
+            await of.until(lambda: of.sink(A).descriptor.endpoint == "tcp://127.0.0.1:2")
+            teller.tell()
+            await of.until(lambda: not of.knows(A))
+
+    asyncio.run(body())
+    said = [record.getMessage() for record in caplog.records]
+    assert [
+        "discovery: this process watches from here on",
+        "discovery: c: no port",
+        "source a: discovered, not ready: starting",
+        "source a: ready",
+        "source a: another process of its engine lives, described otherwise",
+        "source a: discovered otherwise: begun anew",
+        f"source a: not ready: {GONE}",
+        "source a: removed, as nobody tells of it any more",
+    ] == [line for line in said if "restarted" not in line and "bound" not in line]
+
+
+def test_what_two_discoverers_tell_is_told_of() -> None:
+    """And nobody is removed before both have told."""
+
+    async def body() -> None:
+        one, two = Teller("one"), Teller("two")
+        one.tell(found("a", model="m"))
+        async with alone(one, two) as of:
+            await of.until(lambda: of.knows(A))
+            one.tell()
+            two_tells = found("a"), found("b")
+            assert of.node.keeper is not None
+            await of.until(lambda: of.node.keeper.sight.sources["one"] == 0)
+            assert of.is_ready(A)
+            two.tell(*two_tells)
+            await of.until(lambda: of.knows(B) and of.sink(A).descriptor.model is None)
+            one.tell(found("a", model="m"))
+            await of.until(lambda: of.sink(A).descriptor.model == "m")
+            assert "two tells of it, too" in of.node.keeper.sight.remarks["a"]
+
+    asyncio.run(body())
