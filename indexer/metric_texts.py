@@ -131,6 +131,24 @@ ADVICE: Final[dict[str, Advice]] = {
     "kvindexer_answers": Advice("Follows the rate of lookups times `feedback.answers_s`."),
     "kvindexer_answers_bytes": Advice("At `feedback.answers_bytes` the oldest answers go early."),
     "kvindexer_answers_forgotten_total": Advice("Rises: raise `feedback.answers_bytes`, or report sooner."),
+    "kvindexer_discovery_watching": Advice(
+        "0 at all replicas: nobody looks for engines; the store, or replicas that are not set up to (`discovery`)."
+    ),
+    "kvindexer_discovery_sources": Advice(
+        "Fewer than you run: the log says what was left out, and why; so does `kvindexer doctor`.",
+        {"discoverer": "kubernetes, dns"},
+    ),
+    "kvindexer_discovery_heard_age_seconds": Advice(
+        "Grows: the orchestrator or name server does not answer; what stands goes on, new engines are not seen.",
+        {"discoverer": "as above"},
+    ),
+    "kvindexer_discovery_errors_total": Advice(
+        "Rises: by its reason, rights, the network, or the other side.",
+        {"discoverer": "as above", "reason": "of failure"},
+    ),
+    "kvindexer_discovery_removals_waiting": Advice(
+        "Stays above 0: more pods went than `limits.max_clears_per_minute`; has a selector become wrong?"
+    ),
     "kvindexer_redis_up": Advice("0: lookups go on from memory, and age; bring the store back."),
     "kvindexer_redis_failures_total": Advice(
         "Rises: the log says which call; look at the store.", {"kind": "of failure"}

@@ -595,6 +595,7 @@ class Node:
         self.telemetry.nobodys = Counter()
         self.telemetry.texts.cache_bytes = self._making.cache_bytes
         self.reporting.measure()
+        self.telemetry.discovery = None if self.keeper is None else self.keeper.health
         if self.mirror.removals.forgotten:
             self.telemetry.limits_reached["limits.removals_kept"] = self.mirror.removals.forgotten
 

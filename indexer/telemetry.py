@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -70,6 +70,11 @@ METRICS: Final[dict[str, str]] = {
     "kvindexer_engine_load": "Requests at an engine as recommendations count them, by source and kind.",
     "kvindexer_engine_scrapes_total": "Readings of engines' own metrics, by result.",
     "kvindexer_access_reloads_total": "Changed files of tokens or certificates read anew, by file and result.",
+    "kvindexer_discovery_watching": "1 where this process looks for engines, 0 where it would if it had to.",
+    "kvindexer_discovery_sources": "Sources in the latest picture, by discoverer; of the process that watches.",
+    "kvindexer_discovery_heard_age_seconds": "Since an orchestrator or name server was heard last, by discoverer.",
+    "kvindexer_discovery_errors_total": "How often it could not be heard, by discoverer and reason.",
+    "kvindexer_discovery_removals_waiting": "Sources that are gone and not removed yet (limits.max_clears_per_minute).",
     "kvindexer_redis_up": "1 while the store answers, 0 while it does not; no series in memory mode.",
     "kvindexer_redis_failures_total": "Calls to the store that failed for good, by kind.",
     "kvindexer_partitions_owned": "Partitions of the store that this replica writes.",
@@ -190,6 +195,21 @@ class StoreHealth:
     passed_over: int = 0
 
 
+class DiscoveryHealth(NamedTuple):
+    """How discovery is going in this process.
+
+    `sources` of the latest picture and `heard_age_s`, both by discoverer and of a process that watches; `failures` by
+    discoverer and reason, ever. `waiting`: sources that are gone and not removed yet. `remarks` by pod, for people.
+    """
+
+    watching: bool
+    sources: Mapping[str, int]
+    heard_age_s: Mapping[str, float]
+    failures: Mapping[tuple[str, str], int]
+    waiting: int
+    remarks: Mapping[str, str]
+
+
 class Telemetry:
     """Collects when it is asked; `departed` keeps totals of sources that left."""
 
@@ -216,6 +236,8 @@ class Telemetry:
         """The most since the last scrape, and since the last export."""
         self.store: StoreHealth | None = None
         """Set before each scrape by who has a store; None in memory mode."""
+        self.discovery: DiscoveryHealth | None = None
+        """Set before each scrape where engines are looked for."""
         self.feedback = FeedbackCounts()
         """Set before each scrape."""
         self.feedback_refused = 0
@@ -272,6 +294,7 @@ class Telemetry:
             self._event_metrics(totals, waiting),
             _feedback_metrics(self.feedback, self.feedback_refused),
             _store_metrics(self.store),
+            _discovery_metrics(self.discovery),
             self._own_metrics(lag_s),
         )
 
@@ -451,6 +474,24 @@ def _store_metrics(store: StoreHealth | None) -> Iterator[Metric]:
         yield gauge
 
 
+def _discovery_metrics(discovery: DiscoveryHealth | None) -> Iterator[Metric]:
+    if discovery is None:
+        return
+    for name, value in (
+        ("kvindexer_discovery_watching", discovery.watching),
+        ("kvindexer_discovery_removals_waiting", discovery.waiting),
+    ):
+        plain = _gauge(name)
+        plain.add_metric([], value)
+        yield plain
+    yield _by_label(_gauge("kvindexer_discovery_sources", "discoverer"), discovery.sources.items())
+    yield _by_label(_gauge("kvindexer_discovery_heard_age_seconds", "discoverer"), discovery.heard_age_s.items())
+    errors = _counter("kvindexer_discovery_errors", "discoverer", "reason")
+    for labels, count in sorted(discovery.failures.items()):
+        errors.add_metric(list(labels), count)
+    yield errors
+
+
 def source_label(source: SourceId) -> str:
     """The pod, and `#rank` unless that is 0; always where the name holds a `#`, so that no two sources share series."""
     return f"{source.pod}#{source.dp_rank}" if source.dp_rank or "#" in source.pod else source.pod
@@ -480,7 +521,7 @@ def _add_exposition(metrics: Iterable[Metric], families: dict[bytes, list[bytes]
 
 
 def _by_label(
-    family: CounterMetricFamily | GaugeMetricFamily, counts: Iterable[tuple[str, int]]
+    family: CounterMetricFamily | GaugeMetricFamily, counts: Iterable[tuple[str, float]]
 ) -> CounterMetricFamily | GaugeMetricFamily:
     """Filled with them, of one label each."""
     for label, count in sorted(counts):

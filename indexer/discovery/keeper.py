@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from indexer.discovery.plan import Plan, plan, together
 from indexer.log_lines import about
 from indexer.source_log import named
+from indexer.telemetry import DiscoveryHealth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -76,21 +77,6 @@ class Clears(Protocol):
         ...
 
 
-class Sight(NamedTuple):
-    """How it is going, for metrics and for the doctor. Ages in seconds."""
-
-    watching: bool
-    sources: Mapping[str, int]
-    """By discoverer, in its latest picture."""
-    heard_age_s: Mapping[str, float]
-    """By discoverer, since it was heard last, or since this process began to watch."""
-    failures: Mapping[tuple[str, str], int]
-    """By discoverer and reason, since the start of this process."""
-    waiting: int
-    """Sources that are gone, and not removed yet."""
-    remarks: Mapping[str, str]
-
-
 class Keeper:
     """One a process that collects. `discoverers`, in the order in which they win."""
 
@@ -139,13 +125,13 @@ class Keeper:
     # -- what others see ----------------------------------------------------------------------------------------------
 
     @property
-    def sight(self) -> Sight:
+    def health(self) -> DiscoveryHealth:
         """How it is going."""
         now = self._clock.now()
         failures: Counter[tuple[str, str]] = Counter()
         for each in self._discoverers:
             failures.update({(each.name, reason): times for reason, times in each.failures.items()})
-        return Sight(
+        return DiscoveryHealth(
             self._watching,
             {name: len(picture.found) for name, picture in self._pictures.items()},
             {each.name: now - max(self._began_at, each.heard_at or 0.0) for each in self._discoverers}

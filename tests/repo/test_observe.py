@@ -180,7 +180,7 @@ def test_the_panels_stand_in_rows_and_nowhere_on_each_other() -> None:
         for y in range(at["y"], at["y"] + at["h"])
     ]
 
-    assert ["Answers", "Sources", "Events", "Trust", "Store", "Gateways", "Process"] == rows
+    assert ["Answers", "Sources", "Events", "Trust", "Store", "Gateways", "Discovery", "Process"] == rows
     assert len(PANELS) == len({panel["id"] for panel in PANELS})
     assert len(places) == len(set(places))
     assert 24 == 1 + max(x for x, _ in places)

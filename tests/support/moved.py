@@ -61,6 +61,16 @@ ON_A_STORE: Final = (
 OF_CHOSEN_MODELS: Final = ("kvindexer_followed_sources", "kvindexer_sources_passed_over")
 """`tests/e2e/cluster/test_sidecar.py`: a replica that follows one of two models."""
 
+OF_DISCOVERY: Final = (
+    "kvindexer_discovery_watching",
+    "kvindexer_discovery_sources",
+    "kvindexer_discovery_heard_age_seconds",
+    "kvindexer_discovery_errors_total",
+    "kvindexer_discovery_removals_waiting",
+)
+"""`tests/unit/discovery/test_keeper.py`: a node whose discoverer is heard, fails, and tells of more that are gone than
+may go."""
+
 ASKED_IN_TEXT: Final = (
     "kvindexer_lookup_duration_seconds",
     "kvindexer_lookups_total",
@@ -86,6 +96,7 @@ MOVED_IN: Final = {
     "IN_MEMORY": "tests/unit/node/test_metrics_move.py",
     "ON_A_STORE": "tests/contract/store/test_metrics_move.py",
     "OF_CHOSEN_MODELS": "tests/e2e/cluster/test_sidecar.py",
+    "OF_DISCOVERY": "tests/unit/discovery/test_keeper.py",
     "ASKED_IN_TEXT": "tests/e2e/test_texts.py",
     "TRACED": "tests/e2e/test_telemetry.py",
     "PICKED": "tests/e2e/epp/test_command.py",

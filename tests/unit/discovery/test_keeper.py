@@ -16,6 +16,7 @@ from indexer.node import Node
 from indexer.settings import load
 from schemas.lookup import LookupQuery, PodEntry
 from tests.support.core_events import payload, prompt, stored, u32
+from tests.support.moved import OF_DISCOVERY, check_moved
 from tests.support.replicas import HandedIn
 from tests.support.telling import Teller, found
 
@@ -154,16 +155,21 @@ def test_removals_go_at_the_rate_of_the_limit_and_are_not_scored_meanwhile() -> 
             await of.until(lambda: len(of.node.registry.sources) == 5)
             for source in list(of.node.registry.sources):
                 of.hold(source)
-            teller.tell()
-            await of.until(lambda: len(of.node.registry.sources) == 3)
+            before = set(of.node.registry.sources)
+            teller.tell(found("q"))
+            await of.until(lambda: len(of.node.registry.sources) == 4)
             assert of.node.keeper is not None
-            await of.until(lambda: of.node.keeper.sight.waiting == 3)
+            await of.until(lambda: of.node.keeper.health.waiting == 3)
+            teller.heard_at = of.node.clock.now()
+            teller.failures["refused"] += 1
+            check_moved([await of.node.metrics_text()], OF_DISCOVERY)
             _, entries = of.ask()
-            assert {"not_ready"} == {each.reason for each in entries.values()}
-            assert all(GONE == each.facts.unready_why for each in of.node.registry.sources.values())
+            assert {"not_ready"} == {each.reason for pod, each in entries.items() if pod != "q"}
+            whys = [each.facts.unready_why for each in of.node.registry.sources.values()]
+            assert ["", GONE, GONE, GONE] == sorted(whys)
 
             teller.tell(*everybody)
-            await of.until(lambda: len(of.node.registry.sources) == 5)
+            await of.until(lambda: len(of.node.registry.sources) == 5 and of.node.registry.sources.keys() == before)
             assert 3 == sum(each.matched_tokens == 8 for each in of.ask()[1].values())
 
     asyncio.run(body())
@@ -266,12 +272,12 @@ def test_what_two_discoverers_tell_is_told_of() -> None:
             one.tell()
             two_tells = found("a"), found("b")
             assert of.node.keeper is not None
-            await of.until(lambda: of.node.keeper.sight.sources["one"] == 0)
+            await of.until(lambda: of.node.keeper.health.sources["one"] == 0)
             assert of.is_ready(A)
             two.tell(*two_tells)
             await of.until(lambda: of.knows(B) and of.sink(A).descriptor.model is None)
             one.tell(found("a", model="m"))
             await of.until(lambda: of.sink(A).descriptor.model == "m")
-            assert "two tells of it, too" in of.node.keeper.sight.remarks["a"]
+            assert "two tells of it, too" in of.node.keeper.health.remarks["a"]
 
     asyncio.run(body())
