@@ -285,7 +285,7 @@ class NodePort(Protocol):
         ...
 
     async def metrics_text(self) -> bytes:
-        """The metrics in the text exposition format of `prometheus_client.generate_latest`."""
+        """The metrics in the text format of Prometheus (`families.CONTENT_TYPE`)."""
         ...
 
     @property

@@ -18,7 +18,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import msgspec
-import uvicorn
 
 from api.access.gates import Gates, open_gates, socket_gates
 from api.access.tls import grpc_credentials, listening_context
@@ -38,6 +37,7 @@ from api.rest.readying import Readying
 from api.rpc.limits import RpcLimits
 from api.tls_listener import TlsListener
 from api.unix_listener import unix_socket
+from api.uvicorn_parts import Config, Server
 from indexer.errors import SettingsError
 from indexer.settings import Tls
 
@@ -185,7 +185,7 @@ async def _end(
     server.cut()  # whoever still waits for a body now learns that its caller is gone, and ends
 
 
-class _Server(uvicorn.Server):
+class _Server(Server):
     """uvicorn's server without its signal handlers, which only the process's entry may install."""
 
     def __init__(
@@ -238,8 +238,8 @@ class _Server(uvicorn.Server):
 class _Configs(NamedTuple):
     """Of the TCP sockets and of the Unix socket: one and the same, unless who calls there is let in otherwise."""
 
-    over_tcp: uvicorn.Config
-    at_socket: uvicorn.Config
+    over_tcp: Config
+    at_socket: Config
 
 
 def _configs(
@@ -259,7 +259,7 @@ def _configs(
 
 def _config(
     app: Front, settings: ServerSettings, pending: Pending, reached: Callable[[str], None] = lambda _: None
-) -> uvicorn.Config:
+) -> Config:
     limits = settings.limits
     lane = functools.partial(
         LookupLaneProtocol,
@@ -268,7 +268,7 @@ def _config(
         arrivals=Arrivals(pending),
         places=Connections(limits, reached),
     )
-    return uvicorn.Config(
+    return Config(
         app,
         http=cast("type[asyncio.Protocol]", reading(lane)),
         ws="none",

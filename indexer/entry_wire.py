@@ -31,14 +31,34 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-_SMALL: Final = tuple(map(_varint, range(4_096)))
-_BEGINNINGS: Final = tuple(_ENTRY + each for each in _SMALL[:1_024])
-"""Of entries of so many bytes: hardly any is longer."""
+class _Small(dict[int, bytes]):
+    """Numbers as they were written before: nearly all are small."""
+
+    def __missing__(self, value: int) -> bytes:
+        written = _varint(value)
+        if value < SMALL:
+            self[value] = written
+        return written
+
+
+class _Beginnings(dict[int, bytes]):
+    """Of entries of so many bytes."""
+
+    def __missing__(self, size: int) -> bytes:
+        begun = _ENTRY + varint(size)
+        if size < SMALL:
+            self[size] = begun
+        return begun
+
+
+SMALL: Final = 4_096
+_small: Final = _Small()
+_beginnings: Final = _Beginnings()
 
 
 def varint(value: int) -> bytes:
     """A number that is not negative."""
-    return _SMALL[value] if value < len(_SMALL) else _varint(value)
+    return _small[value]
 
 
 def sized(content: bytes) -> bytes:
@@ -49,7 +69,7 @@ def sized(content: bytes) -> bytes:
 def framed(frame: bytes, held: bytes) -> bytes:
     """A whole entry, with its tag: what the prompt decides, behind what it does not."""
     size = len(frame) + len(held)
-    return b"".join((_BEGINNINGS[size] if size < len(_BEGINNINGS) else _ENTRY + varint(size), frame, held))
+    return b"".join((_beginnings[size], frame, held))
 
 
 def entry(of: PodEntry) -> bytes:

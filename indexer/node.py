@@ -19,13 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from indexer.allocator import return_freed_memory
 from indexer.candidates import of_tenant
-from indexer.collect.fleet import Fleet
-from indexer.collect.options import CollectOptions
+from indexer.collect.nobody import NobodyHeard
 from indexer.demands import SequenceWaits, tell_unmet
-from indexer.discovery.chosen import discoverers as chosen
-from indexer.discovery.in_memory import InMemory
-from indexer.discovery.in_store import InStore
-from indexer.discovery.keeper import Keeper
 from indexer.errors import DrainRefusedError, SourceElsewhereError, SourceSyncingError
 from indexer.exporting import Exporting, Measured
 from indexer.hashing.chain import SCHEME
@@ -70,12 +65,14 @@ from schemas.rest import HashResult, PartitionList, Readiness, SourceRegistered,
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
+    from indexer.collect.fleet import Fleet
     from indexer.discovery.found import Discoverer
+    from indexer.discovery.keeper import Keeper
     from indexer.happenings import Happening
     from indexer.index.source import SourceIndex
     from indexer.lookup_view import Encoding
     from indexer.partitions.draining import Draining
-    from indexer.ports import Clock, EventSink
+    from indexer.ports import Clock, EventSink, TopicRegistrar
     from indexer.settings import Settings
     from schemas.explain import ExplainAnswer
     from schemas.feedback import FeedbackReport, FeedbackResult
@@ -184,7 +181,7 @@ class Node:
             source_log=self.source_log,
         )
         self.roster.happened = self._note
-        self.fleet = self.roster.fleet = Fleet(_collect_options(settings), clock, self.roster)
+        self.fleet = self.roster.fleet = _fleet(settings, clock, self.roster)
         self._refused: Counter[tuple[int, str]] = Counter()
         self.loads, self._scraper = self._on_loads()
         core = Core(
@@ -200,7 +197,7 @@ class Node:
         self.reporting = Reporting(settings, clock, core, self.telemetry, memo_salt)
         self._was_ready, self._started_at = False, clock.now()
         self._begin_with_sources(chance, secret)
-        self.keeper = self._on_discovery(chosen(settings, clock) if discoverers is None else discoverers)
+        self.keeper = self._on_discovery(discoverers)
 
     def _begin_with_sources(self, chance: random.Random, secret: bytes) -> None:
         """What is configured, and where there is a store, what stands there."""
@@ -234,6 +231,7 @@ class Node:
         """
         gc.collect()
         gc.freeze()  # modules and code live as long as the process: no full collection needs to look at them
+        return_freed_memory()  # of what was read to be loaded
         async with asyncio.TaskGroup() as tasks:
             ended = asyncio.Event()
             self._exporting.start(tasks, ended)
@@ -693,12 +691,22 @@ class Node:
         self._recommender.loads = board
         return board, scraper
 
-    def _on_discovery(self, discoverers: Sequence[Discoverer]) -> Keeper | None:
+    def _on_discovery(self, discoverers: Sequence[Discoverer] | None) -> Keeper | None:
         """Who brings the registry to what they tell; None where nobody is asked, or this replica only follows."""
-        if not discoverers or "collect" not in self.settings.server.roles:
+        if "collect" not in self.settings.server.roles:
             return None
-        ledger = InMemory(self.roster, self.registry) if self.replica is None else InStore(self.replica.discovered)
-        return Keeper(
+        from indexer.discovery import chosen, in_memory, in_store, keeper  # noqa: PLC0415 - only who collects needs it
+
+        if discoverers is None:
+            discoverers = chosen.discoverers(self.settings, self.clock)
+        if not discoverers:
+            return None
+        ledger = (
+            in_memory.InMemory(self.roster, self.registry)
+            if self.replica is None
+            else in_store.InStore(self.replica.discovered)
+        )
+        return keeper.Keeper(
             discoverers,
             ledger,
             self.clock,
@@ -870,9 +878,15 @@ def _tier_ttls(settings: Settings) -> dict[Tier, float]:
     return {tier: ttl for tier, ttl in zip(Tier, named, strict=True) if ttl is not None}
 
 
-def _collect_options(settings: Settings) -> CollectOptions:
+def _fleet(settings: Settings, clock: Clock, registrar: TopicRegistrar) -> Fleet | NobodyHeard:
+    """What subscribes to engines, where any is to be."""
+    if "collect" not in settings.server.roles:
+        return NobodyHeard()
+    from indexer.collect.fleet import Fleet  # noqa: PLC0415 - 3 MB, only where it is used
+    from indexer.collect.options import CollectOptions  # noqa: PLC0415 - as above
+
     events = settings.events
-    return CollectOptions(
+    options = CollectOptions(
         bind_endpoints=events.source_bind,
         rcvhwm_messages=events.rcvhwm,
         message_max_bytes=events.max_message_bytes,
@@ -890,6 +904,7 @@ def _collect_options(settings: Settings) -> CollectOptions:
         replay_overall_s=max(60.0, 6 * events.replay_timeout_s),
         min_engine_restart_s=events.min_engine_restart_s,
     )
+    return Fleet(options, clock, registrar)
 
 
 def _digest(secret: bytes) -> str:

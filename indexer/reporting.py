@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from indexer.distrust import Distrust
-from indexer.explain.asking_why import Explainer
 from indexer.history import KEPT
+from indexer.later import loaded
 from indexer.model import DEFAULT_TENANT
 from indexer.receipts.answered import AnswerOptions, Answers
 from indexer.receipts.delays import Delays
@@ -25,6 +25,7 @@ from schemas.lookup import LookupQuery
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
+    from indexer.explain.asking_why import Explainer
     from indexer.history import History, Told
     from indexer.index.mirror import Mirror
     from indexer.index.registry import Registry
@@ -174,7 +175,7 @@ class Reporting:
     async def explain(self, query: LookupQuery, dp_rank: int | None) -> ExplainAnswer:
         """Why each source that a lookup lists holds no more of the prompt."""
         core, histories = self._core, await self._histories_for(query)
-        explainer = Explainer(
+        explainer = (await loaded(_explainer))(
             core.lookup,
             core.registry,
             core.mirror,
@@ -221,3 +222,9 @@ class Reporting:
         busy = self._core.speculation.tidy_slice(self._clock.now())
         busy = self._core.loads.tidy(self._clock.now()) or busy
         return self.answers.tidy() or busy
+
+
+def _explainer() -> type[Explainer]:
+    from indexer.explain.asking_why import Explainer  # noqa: PLC0415 - half a megabyte, and few ask
+
+    return Explainer

@@ -7,15 +7,15 @@ the OpenAPI document is made from the same types (openapi.py), so nothing here i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
 
 from api.access.access import Access
 from api.access.caller import require
@@ -35,14 +35,15 @@ from api.rest.hashing import HashRoute
 from api.rest.hot import LookupRoute
 from api.rest.limits import RestLimits
 from api.rest.lookup_request import LookupRequests
-from api.rest.openapi import openapi_document
 from api.rest.readying import Readying
 from api.rest.receipts import ReceiptRoutes
 from api.rest.recommending import RecommendRoute
 from api.rest.replicas import ReplicaRoutes
+from api.rest.report_bodies import prepare
 from api.rest.reports import ReportRoutes
 from api.rest.request_ids import RequestIds
 from api.rest.service import ServiceRoutes
+from api.rest.slim import Handlers, SlimApplication
 from api.rest.sources import SourceRoutes
 from indexer.errors import IndexerError
 
@@ -54,8 +55,6 @@ _CLOSED: Final = (
     "this path is another service's API, whose clients show no token: beside auth.tokens_file it is closed unless "
     "compat.anonymous is set"
 )
-
-_Handlers = dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]]
 
 
 def create_app(
@@ -79,7 +78,7 @@ def create_app(
         LookupRequests(limits.tokens, node.texts),
         Exchange(bodies, request_ids, node.limit_reached, node.access_refused),
     )
-    service = ServiceRoutes(node, exchange, openapi_document(node.version().version), stopping, registering)
+    service = ServiceRoutes(node, exchange, stopping, registering)
     sources, replicas = SourceRoutes(node, exchange, registering), ReplicaRoutes(node, exchange, registering)
     receipts, reports = ReceiptRoutes(node, exchange, requests, limits), ReportRoutes(node, exchange)
     pick = PickRoute(node, exchange, bodies, limits, readying, access)
@@ -129,24 +128,23 @@ def create_app(
     return Front(LookupRoute(node, bodies, requests, request_ids, readying, access=access), app, queries)
 
 
-def _application(routes: list[Route], handlers: _Handlers, *, slim: bool) -> Starlette:
+def _application(routes: list[Route], handlers: Handlers, *, slim: bool) -> ASGIApp:
     """Routing, methods and the error path, of FastAPI; `slim`: of what that stands on, which takes 14 MB less.
 
     No route here has a body or an answer that FastAPI would read, check or describe, so that both do the same.
     """
     if slim:
-        app = Starlette(routes=routes, exception_handlers=handlers)
-        app.router.redirect_slashes = False
-        return app
+        return SlimApplication(routes, handlers)
     from fastapi import FastAPI  # noqa: PLC0415 - only where its size is no matter
 
+    prepare()
     return FastAPI(
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
         routes=list[BaseRoute](routes),
-        exception_handlers=handlers,
+        exception_handlers=dict(handlers),
     )
 
 
@@ -167,7 +165,7 @@ def _by_method(doors: Mapping[str, Door], access: Access) -> Handler:
     return handle
 
 
-def _exception_handlers(exchange: Exchange, closed: frozenset[str]) -> _Handlers:
+def _exception_handlers(exchange: Exchange, closed: frozenset[str]) -> Handlers:
     async def refuse(request: Request, error: Exception) -> Response:
         return exchange.refuse(request, error)
 

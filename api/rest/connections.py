@@ -11,12 +11,11 @@ import asyncio
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
-
 from api.admission import LOCAL, Shares, peer_of
 from api.problems import RequestRefused, problem_response
 from api.rest.limits import RestLimits
 from api.rest.request_ids import RequestIds
+from api.uvicorn_parts import STATUS_LINE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableSet

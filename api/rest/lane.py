@@ -16,9 +16,6 @@ from http import HTTPStatus
 from typing import Any, Final, cast
 
 import httptools
-import uvicorn
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
-from uvicorn.server import ServerState
 
 from api.admission import LOCAL
 from api.problems import Headers
@@ -26,6 +23,7 @@ from api.rest.arrivals import Arrival, Arrivals
 from api.rest.connections import Connections
 from api.rest.heads import HEAD_BYTES_MAX, AnswerNow, Head, KnownHeads, Reply
 from api.rest.protocol import BoundedHttpProtocol
+from api.uvicorn_parts import STATUS_LINE, Config, ServerState
 
 HAND_OVER_S: Final = 1.0
 """A body that takes longer goes the general way, which waits as long as is allowed, and says so when that is over."""
@@ -38,7 +36,7 @@ class LookupLaneProtocol(BoundedHttpProtocol):
 
     def __init__(
         self,
-        config: uvicorn.Config,
+        config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,

@@ -18,12 +18,10 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import httptools
-import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-from uvicorn.server import ServerState
 
 from api.problems import RequestRefused
 from api.rest.connections import Connections, refusal_bytes
+from api.uvicorn_parts import Config, HttpToolsProtocol, RequestResponseCycle, ServerState
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
@@ -81,7 +79,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def __init__(
         self,
-        config: uvicorn.Config,
+        config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,

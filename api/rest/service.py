@@ -6,7 +6,6 @@ import asyncio
 from http import HTTPStatus
 from typing import Final
 
-from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,6 +13,7 @@ from api.access.caller import require_all_tenants
 from api.access.registering import Registering
 from api.ports import NodePort
 from api.rest.exchange import Exchange, caller_of
+from indexer.families import CONTENT_TYPE
 from schemas.rest import Health, Readiness
 
 NO_STORE: Final = {"cache-control": "no-store"}
@@ -22,13 +22,11 @@ NO_STORE: Final = {"cache-control": "no-store"}
 class ServiceRoutes:
     """Handlers. `stopping` is set when the server is about to end: alive, but no longer ready."""
 
-    def __init__(
-        self, node: NodePort, exchange: Exchange, document: bytes, stopping: asyncio.Event, registering: Registering
-    ) -> None:
+    def __init__(self, node: NodePort, exchange: Exchange, stopping: asyncio.Event, registering: Registering) -> None:
         self._registering = registering
         self._node = node
         self._exchange = exchange
-        self._document = document
+        self._document: bytes | None = None
         self._stopping = stopping
 
     async def healthz(self, request: Request) -> Response:
@@ -50,7 +48,7 @@ class ServiceRoutes:
 
     async def metrics(self, _request: Request) -> Response:
         """`GET /metrics`."""
-        return Response(await self._node.metrics_text(), headers=NO_STORE, media_type=CONTENT_TYPE_LATEST)
+        return Response(await self._node.metrics_text(), headers=NO_STORE, media_type=CONTENT_TYPE)
 
     async def config(self, request: Request) -> Response:
         """`GET /v1/config`: for operators, secrets masked."""
@@ -64,4 +62,14 @@ class ServiceRoutes:
 
     async def openapi(self, _request: Request) -> Response:
         """`GET /openapi.json`."""
+        if self._document is None:
+            version = self._node.version().version
+            self._document = await asyncio.to_thread(_document, version)
         return Response(self._document, media_type="application/json")
+
+
+def _document(version: str) -> bytes:
+    """It takes a while, and what it takes is loaded for it."""
+    from api.rest.openapi import openapi_document  # noqa: PLC0415 - a megabyte, and few ask
+
+    return openapi_document(version)

@@ -31,7 +31,6 @@ from indexer.partitions.options import FollowOptions
 from indexer.partitions.orders import Orders
 from indexer.partitions.overview import Overview
 from indexer.partitions.owned import OwnedSource
-from indexer.partitions.owner import Hooks, Owner
 from indexer.partitions.sharing import Sharing
 from indexer.partitions.watch import Watch
 from indexer.store.failures import StoreFailure
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from indexer.index.source import SourceIndex
     from indexer.ingest import SourceSink
     from indexer.model import SourceId
+    from indexer.partitions.owner import Owner
     from indexer.partitions.parts import Parts
     from indexer.store.counts import StoredCounts
 
@@ -76,6 +76,8 @@ class Replica:
         key = replicas_key(namespace)
         self.sharing = Sharing(parts, key, self.owners, self.followers)
         if collects:
+            from indexer.partitions.owner import Hooks, Owner  # noqa: PLC0415 - only who owns needs it
+
             hooks = Hooks(self._owned, self._lost, self._taken, self.sharing.listens)
             self.owners.update(
                 (number, Owner(parts, keys, number, self.sharing.membership, self._news, hooks))

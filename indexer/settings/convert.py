@@ -8,11 +8,9 @@ from collections.abc import Iterator
 from typing import Annotated, Final, Literal, Union, get_args, get_origin
 
 import msgspec
-import yaml
 
 SHOWN_MAX: Final = 80
 _TYPES: Final = re.compile(r"(?<=[Ee]xpected )`([a-z]+(?: \| [a-z]+)*)`|(?<=got )`([a-z]+)`")
-_NAMELESS: Final = re.compile(r' in "<(?:byte|unicode) string>"')
 _WORDS: Final = {
     "int": "a whole number",
     "float": "a number",
@@ -88,10 +86,9 @@ def unknown_of_entries(value: object, annotation: object) -> Iterator[tuple[tupl
 
 def as_yaml(text: str) -> object:
     """One YAML value. Raises ValueError."""
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(f"not YAML ({one_line(error)})") from error
+    from indexer.settings.documents import value_of  # noqa: PLC0415 - as said there
+
+    return value_of(text)
 
 
 def rule_of(error: msgspec.ValidationError, annotation: object) -> str:
@@ -166,8 +163,3 @@ def shown(value: object) -> str:
     plain = isinstance(value, Written) and value.isprintable()
     text = str(value) if plain else repr(str(value) if isinstance(value, Written) else value)
     return text if len(text) <= SHOWN_MAX else f"{text[: SHOWN_MAX - 3]}..."
-
-
-def one_line(error: yaml.YAMLError) -> str:
-    """YAML's message without its line breaks, and without a name for what was read, which has none."""
-    return _NAMELESS.sub("", " ".join(str(error).split()))

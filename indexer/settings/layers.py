@@ -12,17 +12,16 @@ An unknown key is an error that names the nearest known one. All errors are foun
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import yaml
 
 from indexer.errors import IndexerError, SettingsError, SourceConflictError
 from indexer.index.registry import NameBook
 from indexer.model import Descriptor, SourceId
-from indexer.settings.convert import Written, converted, one_line, secrecy, shown, unknown_of_entries
+from indexer.settings.convert import Written, converted, secrecy, shown, unknown_of_entries
 from indexer.settings.forms import Section
 from indexer.settings.relations import contradictions
 from indexer.settings.sections import Settings
@@ -78,16 +77,16 @@ class _Reader:
         self._sources: dict[SourceId, Descriptor] = {}
 
     def add_file(self, path: Path) -> None:
+        from indexer.settings.documents import document_of  # noqa: PLC0415 - as said there
+
         try:
             if path.stat().st_size > FILE_BYTES_MAX:
                 raise BadSettings([SettingsError(str(path), f"a configuration has at most {FILE_BYTES_MAX} bytes")])
-            document = yaml.load(path.read_bytes(), Loader=_UniqueKeys)  # noqa: S506  a SafeLoader
+            document = document_of(path.read_bytes())
         except OSError as error:
             raise BadSettings([SettingsError(str(path), error.strerror or str(error))]) from error
-        except _GivenTwice as error:
-            raise BadSettings([SettingsError(str(path), one_line(error))]) from error
-        except yaml.YAMLError as error:
-            raise BadSettings([SettingsError(str(path), f"not YAML: {one_line(error)}")]) from error
+        except ValueError as error:
+            raise BadSettings([SettingsError(str(path), str(error))]) from error
         if document is None:
             return
         if not isinstance(document, dict):
@@ -229,22 +228,6 @@ class _Reader:
             if descriptor.id in self._sources:
                 self._errors.append(SettingsError(key, f"{descriptor.id} is given twice"))
             self._sources[descriptor.id] = descriptor
-
-
-class _GivenTwice(yaml.constructor.ConstructorError):
-    """A key stands twice in one map."""
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML in which a key that stands twice is an error: the first would be lost without a word."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002  the base's signature
-        seen: set[str] = set()
-        for key in (key_node for key_node, _ in node.value if isinstance(key_node, yaml.ScalarNode)):
-            if key.value in seen:
-                raise _GivenTwice(None, None, f"{key.value!r} is given twice", key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
 
 
 def _section_of(annotation: object) -> type[Section] | None:

@@ -1,4 +1,4 @@
-"""[I/O] The only module that knows the Redis library: connections, deadlines, retries, and what errors mean.
+"""[I/O] The only module that uses the Redis library: connections, deadlines, retries, and what errors mean.
 
 Every call has a deadline for each try, is tried again a few times with jitter when the store did not answer, and goes
 through one circuit breaker. Trying again is safe because every call here is: reads, UNLINK, and scripts that notice
@@ -12,14 +12,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
 import msgspec
-from redis import exceptions as theirs
-from redis.asyncio import Redis, RedisCluster, Sentinel
-from redis.asyncio.cluster import ClusterNode
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
 from indexer.store.breaker import Breaker, BreakerOptions
 from indexer.store.failures import FailureKind, StoreFailure
+from indexer.store.library import ClusterNode, NoBackoff, Redis, RedisCluster, Retry, Sentinel
+from indexer.store.library import exceptions as theirs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -28,15 +28,15 @@ _WAYS: Final = (("unshare", "--net"), ("unshare", "--net", "--map-root-user"))
 class Sidecar:
     """A context manager: it ends in order, without an error in its log. `settings`: as in the environment.
 
-    Started at once; `wait_listening` returns its first line.
+    Started at once; `wait_listening` returns its first line. `python`: options of the interpreter.
     """
 
-    def __init__(self, path: Path, url: str, *flags: str, **settings: str) -> None:
+    def __init__(self, path: Path, url: str, *flags: str, python: Sequence[str] = (), **settings: str) -> None:
         self.path = path
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  closed at the end
         words = ["serve", "--roles", "lookup", "--uds", str(path), "--port", "off", "--grpc-port", "off", *flags]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "indexer", *words, "--redis-url", url],
+            [sys.executable, *python, "-m", "indexer", *words, "--redis-url", url],
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,

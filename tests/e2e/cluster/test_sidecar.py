@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import signal
 import subprocess
@@ -32,6 +33,36 @@ ENDPOINT: Final = "127.0.0.1:1"
 """Of llama's engine, as gateways know it."""
 MODELS: Final = ("llama", "other", "third")
 """Followed, followed elsewhere, and heard of by nobody."""
+OURS: Final = {"api", "indexer", "schemas"}
+PACKAGES: Final = {
+    *("anyio", "cachetools", "csimdjson", "hiredis", "httptools", "msgspec", "numpy", "redis", "simdjson", "starlette"),
+    *("typing_extensions", "uvicorn", "uvloop", "xxhash", "zstandard"),
+    *("_distutils_hack", "cryptography"),  # of a test's environment, not of an image
+    "opentelemetry",  # its names alone: the Redis library looks for them, and is told that there are none
+}
+"""That a sidecar loads, beside Python's own and ours."""
+UNUSED: Final = {
+    "html",
+    "http.server",
+    "logging.config",
+    "multiprocessing",
+    "socketserver",
+    "unittest",
+    "urllib.request",
+}
+"""Of Python's own, half a megabyte each with what they bring."""
+UNUSED_OURS: Final = (
+    "api.epp.server",
+    "api.rest.openapi",
+    "api.rpc.server",
+    "indexer.collect.fleet",
+    "indexer.discovery",
+    "indexer.explain.asking_why",
+    "indexer.otlp",
+    "indexer.partitions.owner",
+    "indexer.settings.documents",
+    "indexer.tracing",
+)
 LISTENS: Final = "0A"
 """A socket's state in /proc/net/tcp."""
 GATEWAY: Final = """
@@ -114,6 +145,42 @@ def test_what_it_never_needs_is_not_loaded(beside: Beside) -> None:
 
     assert "libpython" in mapped or "python3" in mapped
     assert not [name for name in ("cygrpc", "tokenizers", "_pydantic_core") if name in mapped]
+
+
+def _loaded(sidecar: Sidecar) -> set[str]:
+    """Modules that it has imported so far, by the interpreter's own account (`-X importtime`)."""
+    return {line.rpartition("|")[2].strip() for line in sidecar.log().splitlines() if line.startswith("import time:")}
+
+
+def test_it_loads_what_it_needs_and_all_of_it_before_it_listens(tmp_path: Path) -> None:
+    """Each package counts once for each gateway, and whoever asks first waits for no import.
+
+    What is new here costs megabytes in every sidecar: see decisions/0049 for how to keep it out.
+    """
+    with (
+        own_server(tmp_path) as server,
+        Sidecar(tmp_path / "kv.sock", server.url, "--follow", "llama", python=("-X", "importtime")) as sidecar,
+    ):
+        sidecar.wait_listening()
+        sidecar.wait_for(lambda: bool(sidecar.readiness()["ready"]), "the store")
+        before = _loaded(sidecar)
+        prompt, client = tokens_of(0), sidecar.client
+        client.lookup(prompt, model="llama")
+        client.rank(["elsewhere"], prompt, model="llama")
+        client.pick({"model": "llama", "prompt": prompt})
+        client.routed({"pod": "elsewhere", "model": "llama", "token_ids": prompt})
+        body = json.dumps({"model": "llama", "token_ids": prompt}).encode()
+        for path in ("/v1/lookup", "/v1/recommend"):
+            client.request("POST", path, body, headers=(("content-type", "application/json"),))
+        for path in ("/healthz", "/readyz", "/metrics", "/v1/sources", "/v1/version"):
+            client.request("GET", path)
+        tried = {name.partition(".")[0] for name in before} - sys.stdlib_module_names
+        packages = {name for name in tried if importlib.util.find_spec(name) is not None}
+
+        assert set() == _loaded(sidecar) - before
+        assert not packages - PACKAGES - OURS
+        assert not before & UNUSED
+        assert not [name for name in before if name.startswith(UNUSED_OURS)]
 
 
 def test_only_the_chosen_model_is_known(beside: Beside) -> None:
