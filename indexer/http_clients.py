@@ -12,6 +12,7 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    import ssl
     from http.cookiejar import CookieJar
 
     import httpx
@@ -21,15 +22,35 @@ CONNECTIONS_MAX: Final = 100
 KEPT_MAX: Final = 20
 """Where nobody says otherwise."""
 
+_PROBED: Final = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+)
+"""A connection whose other end is gone ends after 25 s, also while nothing is sent on it."""
+
 
 def client(
-    timeout_s: float | None, connections_max: int = CONNECTIONS_MAX, kept_max: int = KEPT_MAX
+    timeout_s: float | None,
+    connections_max: int = CONNECTIONS_MAX,
+    kept_max: int = KEPT_MAX,
+    *,
+    tls: ssl.SSLContext | None = None,
 ) -> httpx.AsyncClient:
-    """One for an event loop. `timeout_s` None: each request has its own."""
+    """One for an event loop. `timeout_s` None: each request has its own. `tls`: whom to believe, and probing.
+
+    With `tls` connections are probed by the system, so that one whose other end is gone ends while nobody writes.
+    """
     import httpx  # noqa: PLC0415 - 3 MB, only where somebody is asked
 
     limits = httpx.Limits(max_connections=connections_max, max_keepalive_connections=kept_max)
+    transport = None
+    if tls is not None:
+        transport = httpx.AsyncHTTPTransport(verify=tls, trust_env=False, limits=limits, socket_options=_PROBED)
     return httpx.AsyncClient(
+        transport=transport,
         trust_env=False,
         follow_redirects=False,
         headers={"accept-encoding": "identity"},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,6 +13,30 @@ if TYPE_CHECKING:
 
 
 def discoverers(settings: Settings, clock: Clock) -> tuple[Discoverer, ...]:
-    """None where nothing is asked for."""
-    del settings, clock
-    return ()
+    """None where nothing is asked for. What takes memory to import is imported only where it is."""
+    found: list[Discoverer] = []
+    if settings.discovery.kubernetes.selector is not None:
+        found.append(_kubernetes(settings, clock))
+    if settings.discovery.dns.names:
+        found.append(_dns(settings, clock))
+    return tuple(found)
+
+
+def _kubernetes(settings: Settings, clock: Clock) -> Discoverer:
+    from indexer.discovery.engine_sources import event_sources  # noqa: PLC0415 - as above
+    from indexer.discovery.kubernetes import KubernetesDiscoverer, rules_of  # noqa: PLC0415 - as above
+    from indexer.settings.in_cluster import access_of  # noqa: PLC0415 - as above
+
+    return KubernetesDiscoverer(
+        rules_of(settings),
+        access_of(settings.discovery.kubernetes, os.environ),
+        clock=clock,
+        chance=random.Random(),  # noqa: S311  spreads load, and keeps no secret
+        ask=event_sources,
+    )
+
+
+def _dns(settings: Settings, clock: Clock) -> Discoverer:
+    from indexer.discovery.dns import DnsDiscoverer  # noqa: PLC0415 - as above
+
+    return DnsDiscoverer(settings.discovery.dns, clock, random.Random())  # noqa: S311  as above

@@ -7,11 +7,57 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from indexer.model import DEFAULT_TENANT
+from indexer.model import Role as SourceRole
 from indexer.settings.forms import YEAR_S, Section, Text
+
+PortNumber = Annotated[int, Meta(ge=1, le=65_535)]
 
 
 class Kubernetes(Section, frozen=True):
-    """Pods of a Kubernetes cluster."""
+    """Pods of a Kubernetes cluster, by a watch; it needs get, list and watch of pods (`k8s/base`).
+
+    What pods say of themselves wins: annotations `kvindexer.io/port`, `events-port`, `replay-port`, `metrics-port`,
+    `ranks`, `model`, `role`, `tenant`, `container` and `ignore`, or labels of these names; then the arguments of the
+    engine's container; then what the engine answers to `GET /kv_event_sources`; then what stands here.
+    """
+
+    selector: Text | None = None
+    """Labels of the engines' pods, as `app=vllm` or `llm-d.ai/role in (prefill, decode)`. null: nobody is looked for.
+    """
+    namespaces: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
+    """Where they are; `*` alone: everywhere, which needs a ClusterRole. Empty: in the namespace of this service's pod.
+    """
+    url: Text | None = None
+    """Of the API server; `http://` only to this machine. null: that of the cluster this service's pod is in."""
+    token_file: Text | None = None
+    """Shown to it; read again each time, as such tokens are replaced. null: that of the pod's service account, unless
+    `url` is set."""
+    ca_file: Text | None = None
+    """Who vouches for it. null: the service account's; or with `url` whoever the system trusts."""
+    name: Literal["address", "pod"] = "address"
+    """What answers call an engine: `IP:PORT` of its requests, or its pod's name (`NAMESPACE/NAME` where `namespaces`
+    has several). The other one is an alias."""
+    container: Text | None = None
+    """The engine's container where a pod has several, and not exactly one of them has `--kv-events-config`."""
+    port: PortNumber = 8000
+    """Where an engine takes requests."""
+    events_port: PortNumber | None = 5557
+    """Where it publishes, at that plus its rank. null: of whom nothing is known is no source."""
+    replay_port: PortNumber | None = None
+    """Where it can be asked for messages again, likewise; beside `events_port`."""
+    ranks: Annotated[int, Meta(ge=1, le=256)] = 1
+    """Data-parallel ranks of each engine."""
+    model: Text | None = None
+    """What it serves."""
+    role: SourceRole = "both"
+    """What it does of a request. The label `llm-d.ai/role` counts, too."""
+    tenant: Text = DEFAULT_TENANT
+    """Whose it is."""
+    tenant_annotation: bool = False
+    """Whether `kvindexer.io/tenant` counts: whoever may start pods would choose."""
+    labels: Annotated[tuple[Text, ...], Meta(max_length=16)] = ()
+    """Labels of pods that become `labels` of the source. One that changes registers it anew, and what is known of it is
+    forgotten."""
 
 
 class DnsName(Section, frozen=True):

@@ -8,6 +8,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from indexer.settings.dns_rules import contradictions_of_dns
+from indexer.settings.kubernetes_rules import rules_of_kubernetes
 from indexer.settings.sections import Settings
 
 TRIES: Final = 4
@@ -38,6 +39,7 @@ def contradictions(settings: Settings) -> list[tuple[str, str]]:
         *_of_traces(settings),
         *_of_headers(settings),
         *contradictions_of_dns(settings.discovery.dns),
+        *rules_of_kubernetes(settings.discovery.kubernetes, collects="collect" in settings.server.roles),
     )
     return [(key, rule) for holds, key, rule in relations if not holds]
 
