@@ -39,4 +39,4 @@ def _kubernetes(settings: Settings, clock: Clock) -> Discoverer:
 def _dns(settings: Settings, clock: Clock) -> Discoverer:
     from indexer.discovery.dns import DnsDiscoverer  # noqa: PLC0415 - as above
 
-    return DnsDiscoverer(settings.discovery.dns, clock, random.Random())  # noqa: S311  as above
+    return DnsDiscoverer(settings.discovery.dns, clock, random.SystemRandom())  # nobody may guess a question's number

@@ -27,6 +27,7 @@ _IN: Final = 1
 _CNAME: Final = 5
 _OPT: Final = 41
 _POINTER: Final = 0xC0
+_PLAIN_BYTES, _LONG_BYTES = 4, 16
 _IS_ANSWER: Final = 0x8000
 _OTHER_OPERATION: Final = 0x7800
 _IS_CUT: Final = 0x0200
@@ -181,10 +182,11 @@ def _records(data: bytes, at: int, count: int) -> tuple[list[_Record], int]:
 
 
 def _address(data: bytes, record: _Record) -> str:
-    size = 4 if record.kind == Kind.A else 16
+    size = _PLAIN_BYTES if record.kind == Kind.A else _LONG_BYTES
     if record.end - record.start != size:
         raise BadMessage("an address of another length")
-    return str(ipaddress.ip_address(data[record.start : record.end]))
+    packed = data[record.start : record.end]
+    return ".".join(map(str, packed)) if size == _PLAIN_BYTES else str(ipaddress.IPv6Address(packed))
 
 
 def _target(data: bytes, record: _Record) -> Target | None:
