@@ -314,7 +314,7 @@ def gather(registry: Registry, query: LookupQuery) -> Candidates:
         listed = [Candidate(source, None, None) for source in resolved.sources if _has_role(source, roles)]
     else:
         listed, unknown = _by_name(registry, query.pods, tenant, resolved, roles)
-    candidates = Candidates(resolved, tuple(listed), tuple(unknown), {a for c in listed for a in c.source.adapters})
+    candidates = Candidates(resolved, tuple(listed), tuple(unknown), _adapters(listed))
     for index, candidate in enumerate(listed):
         source = candidate.source
         candidates.by_slot[source.slot] = index
@@ -325,6 +325,16 @@ def gather(registry: Registry, query: LookupQuery) -> Candidates:
             candidates.longest = max(candidates.longest, sum(variant))
     candidates.variants = dict(sorted(candidates.variants.items()))
     return candidates
+
+
+def _adapters(listed: Sequence[Candidate]) -> set[str]:
+    """Those that events told of, or that engines list."""
+    known = {adapter for candidate in listed for adapter in candidate.source.adapters}
+    for candidate in listed:
+        served = candidate.source.serves
+        if served is not None:
+            known.update(served.adapters)
+    return known
 
 
 def lineup_of(candidates: Candidates) -> Lineup:

@@ -429,9 +429,7 @@ class Node:
             if tenant not in {None, source.descriptor.tenant}:
                 continue
             prepared = self._lookup.view.prepared(source, self.clock.now())
-            if (state is not None and prepared.state != state) or (
-                model is not None and source.descriptor.model != model
-            ):
+            if (state is not None and prepared.state != state) or (model is not None and source.model != model):
                 continue
             owner = None if self.replica is None else self.replica.owner_of(key)
             views.append(
@@ -677,7 +675,12 @@ class Node:
     def _on_loads(self) -> tuple[LoadBoard, Scraper]:
         """What is known of loads, and what reads engines' metrics; whoever recommends is told."""
         board = LoadBoard(self.limit_reached, interval_s=self.settings.loads.interval_s)
-        intervals = Intervals(self.settings.loads.interval_s, self.settings.events.engine_metrics_s)
+        models = self.settings.models
+        intervals = Intervals(
+            self.settings.loads.interval_s,
+            self.settings.events.engine_metrics_s,
+            models.discover_s if models.discover else None,
+        )
         scraper = Scraper(
             self.registry,
             board,
@@ -824,6 +827,8 @@ class Node:
             secret_digest=_digest(secret),
         )
         self.reporting.share(replica)
+        if settings.models.discover:
+            replica.names.share(self.limit_reached)
         self.ingest.touched = self._touched_on_store
         self.roster.appeared = replica.appeared
         self.roster.gone_for_good = replica.gone_for_good

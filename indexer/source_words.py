@@ -51,8 +51,19 @@ SHORTFALLS: Final[Mapping[str, str]] = {
 """Reasons of `SourceFacts.shortfalls`."""
 
 
-StandingWarning = Literal["replay", "endpoint_shared", "model", "replay_shared", "capacity", "unannounced", "waiting"]
+StandingWarning = Literal[
+    "replay",
+    "endpoint_shared",
+    "model",
+    "replay_shared",
+    "capacity",
+    "unannounced",
+    "waiting",
+    "served_model",
+    "served_names",
+]
 """What follows from a registration, and from what is held."""
+NAMES_SHOWN: Final = 3
 NO_REPLAY: Final = "no replay endpoint: lost batches cannot be fetched again, nor what was published before the start"
 
 
@@ -122,7 +133,7 @@ def _standing(source: SourceIndex, registry: Registry) -> dict[StandingWarning, 
         first, others = neighbours
         more = f" and of {others - 1} more" if others > 1 else ""
         out["endpoint_shared"] = f"its endpoint is also that of {first}{more}: one engine under several names"
-    if source.descriptor.model is None and registry.has_models(source.descriptor.tenant):
+    if source.model is None and registry.has_models(source.descriptor.tenant):
         out["model"] = "no model, and others have one: it answers for none, and is never named; give it its model"
     heard = registry.publishes_at(source.descriptor.replay_endpoint, source.descriptor.tenant)
     if heard is not None:
@@ -144,8 +155,27 @@ def _standing(source: SourceIndex, registry: Registry) -> dict[StandingWarning, 
             "it stores in a tier whose producers announce no removals (staleness.entry_ttl_s): what is matched there "
             "may be gone, and has the bound `upper`"
         )
+    out.update(_of_names(source, registry))
     if source.map.waiting:
         out["waiting"] = f"{source.map.waiting} blocks wait for a parent or for tokens"
+    return out
+
+
+def _of_names(source: SourceIndex, registry: Registry) -> dict[StandingWarning, str]:
+    """What its engine says it serves, beside what it was registered with and what others are called."""
+    out: dict[StandingWarning, str] = {}
+    served, model, tenant = source.serves, source.model, source.descriptor.tenant
+    if served is None or model is None:
+        return out
+    if model not in served.names and not any(registry.is_alias(name, model) for name in served.names):
+        shown = ", ".join(served.names[:NAMES_SHOWN])
+        out["served_model"] = f"its model is {model}, and its engine serves {shown}: another engine's address?"
+    others = [name for name in served.names if name != model and registry.means(name, tenant) != model]
+    others += [name for name in served.adapters if registry.means(name, tenant) is not None]
+    if others:
+        first, more = others[0], f" (and {len(others) - 1} more)" if len(others) > 1 else ""
+        meant = registry.means(first, tenant)
+        out["served_names"] = f"its engine also serves {first}{more}, and who asks for that is answered for {meant}"
     return out
 
 

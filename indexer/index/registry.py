@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from indexer.errors import LimitReachedError, SourceConflictError, SourceUnknownError
+from indexer.index.served import LearntNames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from indexer.index.served import Served
     from indexer.index.source import SourceIndex
     from indexer.model import Descriptor, SourceId
 
@@ -118,6 +120,11 @@ class Registry:
         self._names = NameBook()
         self._at: dict[str, dict[SourceId, None]] = {}
         self._modelled: Counter[str] = Counter()
+        self._models: Counter[tuple[str, str]] = Counter()
+        """Sources of each tenant that have a model, and by which."""
+        self._learnt = LearntNames()
+        self._told: dict[SourceId, tuple[str, str, tuple[str, ...]]] = {}
+        """What each source counts for in those three: its tenant, its model, and further names of it."""
         self._elsewhere: Counter[tuple[str, str | None]] = Counter()
         """By tenant and model, sources that are registered and not followed by this replica."""
         self._sources_max = sources_max
@@ -151,8 +158,7 @@ class Registry:
         self._names.enter(source.descriptor)
         if source.descriptor.endpoint is not None:
             self._at.setdefault(_place(source.descriptor.endpoint), {})[source.descriptor.id] = None
-        if source.descriptor.model is not None:
-            self._modelled[source.descriptor.tenant] += 1
+        self._count(source)
         self.version += 1
 
     def remove(self, source_id: SourceId) -> SourceIndex | None:
@@ -165,12 +171,53 @@ class Registry:
                 self._at[place].pop(source_id)
                 if not self._at[place]:
                     del self._at[place]
-            if source.descriptor.model is not None:
-                self._modelled[source.descriptor.tenant] -= 1
-                if not self._modelled[source.descriptor.tenant]:
-                    del self._modelled[source.descriptor.tenant]
+            self._uncount(source_id)
             self.version += 1
         return source
+
+    def learn(self, source: SourceIndex, served: Served) -> None:
+        """What the engine of a registered source says it serves. Equal words change nothing."""
+        if source.serves == served:
+            return
+        source.learn_served(served)
+        if self.sources.get(source.descriptor.id) is source:
+            self._uncount(source.descriptor.id)
+            self._count(source)
+            self.version += 1
+
+    def _count(self, source: SourceIndex) -> None:
+        model, tenant = source.model, source.descriptor.tenant
+        if model is None:
+            return
+        served = source.serves
+        names = () if served is None else tuple(name for name in served.names if name != model)
+        self._told[source.descriptor.id] = tenant, model, names
+        self._modelled[tenant] += 1
+        self._models[tenant, model] += 1
+        self._learnt.enter(tenant, source.descriptor.id, model, names)
+
+    def _uncount(self, source_id: SourceId) -> None:
+        told = self._told.pop(source_id, None)
+        if told is None:
+            return
+        tenant, model, names = told
+        self._modelled[tenant] -= 1
+        self._models[tenant, model] -= 1
+        if not self._models[tenant, model]:
+            del self._models[tenant, model]
+        if not self._modelled[tenant]:
+            del self._modelled[tenant]
+        self._learnt.leave(tenant, source_id, names)
+
+    def is_alias(self, name: str, model: str) -> bool:
+        """Whether `models.aliases` says that this name is that model."""
+        return self._model_aliases.get(name) == model
+
+    def means(self, name: str, tenant: str) -> str | None:
+        """The model that goes by this name, as a source's model or another name of one; None: none does."""
+        if self._models[tenant, name]:
+            return name
+        return self._model_aliases.get(name) or self._learnt.meaning(tenant, name)
 
     def neighbours(self, descriptor: Descriptor) -> tuple[SourceId, int] | None:
         """The first other source whose events come from the same endpoint, and how many there are; None: nobody.
@@ -220,10 +267,10 @@ class Registry:
         pool = tuple(source for source in self.sources.values() if source.descriptor.tenant == tenant)
         if model is None:
             return Resolved(None, None, None, pool)
-        models = {source.descriptor.model for source in pool} - {None}
+        models = {source.model for source in pool} - {None}
         if model in models:
             return Resolved(model, None, "model", _with_model(pool, model))
-        target = self._model_aliases.get(model)
+        target = self._model_aliases.get(model) or self._learnt.meaning(tenant, model)
         if (tenant, model) in self._elsewhere or (target is not None and (tenant, target) in self._elsewhere):
             return Resolved(model, None, None, (), elsewhere=True)
         if target is not None and (target in models or not models):
@@ -234,17 +281,18 @@ class Registry:
         if not models and pool:
             return Resolved(model, None, "fleet", pool)
         aliases = (alias for alias, meant in self._model_aliases.items() if meant in models or not models)
-        known = {*filter(None, models), *aliases, *(name for source in pool for name in source.adapters)}
+        learnt = self._learnt.known(tenant, NAMES_COMPARED)
+        known = {*filter(None, models), *aliases, *learnt, *(name for source in pool for name in source.adapters)}
         nearest = difflib.get_close_matches(model[:NAME_COMPARED], sorted(known)[:NAMES_COMPARED], n=1)
         return Resolved(model, None, None, (), nearest[0] if nearest else None)
 
     def _resolve_adapter(self, name: str, pool: tuple[SourceIndex, ...]) -> Resolved | None:
-        owners = [source for source in pool if name in source.adapters]
+        owners = [source for source in pool if source.has_adapter(name)]
         if not owners:
             return None
-        bases = sorted({source.descriptor.model for source in owners} - {None}, key=str)
+        bases = sorted({source.model for source in owners} - {None}, key=str)
         if not bases:
-            return Resolved(None, name, "adapter", pool if not any(s.descriptor.model for s in pool) else tuple(owners))
+            return Resolved(None, name, "adapter", pool if not any(s.model for s in pool) else tuple(owners))
         return Resolved(bases[0], name, "adapter", _with_model(pool, str(bases[0])))
 
 
@@ -256,7 +304,7 @@ def _place(endpoint: str) -> str:
 
 
 def _with_model(pool: Iterable[SourceIndex], model: str) -> tuple[SourceIndex, ...]:
-    return tuple(source for source in pool if source.descriptor.model == model)
+    return tuple(source for source in pool if source.model == model)
 
 
 def _names(descriptor: Descriptor) -> list[tuple[str, str]]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from indexer.index.mirror import Mirror
+    from indexer.index.served import Served
     from indexer.model import BlocksStored, Descriptor, SourceState
 
 
@@ -58,6 +59,7 @@ _OF_THE_REGISTRATION: Final = frozenset(
         *("descriptor", "rendezvous_name", "counters", "tier_events"),
         *("life", "life_is_due", "began_by_life"),
         *("warnings", "since", "state_seen", "silent_block_size", "_tier_ttls"),
+        *("lives", "served", "_served_in"),
     }
 )
 SLOTS_WAITING_MIN: Final = 256
@@ -118,6 +120,13 @@ class SourceIndex:
     state_seen: tuple[SourceState, float] = ("new", 0.0)
     """As somebody last looked, once a second at least, and when it was first seen to be that."""
 
+    lives = 0
+    """Engine processes that are over, as far as is known."""
+
+    served: Served | None = None
+    """What its engine said it serves, this process or one before."""
+    _served_in = 0
+
     def __init__(
         self,
         descriptor: Descriptor,
@@ -146,6 +155,7 @@ class SourceIndex:
         self.rules: tuple[tuple[int, GroupInfo], ...] = ()
         """The groups besides the main ones whose hit rule must hold too (sliding windows), by group number."""
         self.adapters: dict[str, None] = {}
+        """Of which events told."""
         self.counters: Counter[str] = Counter()
         self.tier_events: tuple[TierEvents, ...] = tuple(TierEvents() for _ in Tier)
         """In the order of `Tier`."""
@@ -171,6 +181,31 @@ class SourceIndex:
     def shape(self) -> tuple[int, int | None, int, int]:
         """What lookups group sources by: changes seldom."""
         return self.slot, self.asking_size, self.lookahead, len(self.adapters)
+
+    @property
+    def model(self) -> str | None:
+        """What it serves: as it was registered, else as its engine says."""
+        said = self.descriptor.model
+        if said is not None:
+            return said
+        served = self.serves
+        return served.names[0] if served is not None and served.names else None
+
+    @property
+    def serves(self) -> Served | None:
+        """What its engine says it serves, while that is the word of the process that lives."""
+        return self.served if self._served_in == self.lives else None
+
+    def learn_served(self, served: Served) -> None:
+        """The word of the process that lives now. By `Registry.learn`, which knows the names."""
+        self.served, self._served_in = served, self.lives
+
+    def has_adapter(self, name: str) -> bool:
+        """Whether events told of it, or its engine lists it."""
+        if name in self.adapters:
+            return True
+        served = self.serves
+        return served is not None and name in served.adapters
 
     @property
     def asking_size(self) -> int | None:
@@ -264,6 +299,7 @@ class SourceIndex:
 
     def _forget_engine(self) -> None:
         """What only the process before said, its block size too: who hears of the new one alone must know as much."""
+        self.lives += 1
         self.block_size = None
         self.lane_table = LaneTable()
         self.groups = {}

@@ -72,7 +72,7 @@ class Overview:
 
     def _of_models(self) -> dict[str, int]:
         """Sources of each model that is chosen, those that have none, too."""
-        found = Counter(source.descriptor.model for source in self._parts.registry.sources.values())
+        found = Counter(source.model for source in self._parts.registry.sources.values())
         return {model: found[model] for model in sorted(self._followers.models or ())}
 
     def _others(self) -> int:

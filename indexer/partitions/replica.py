@@ -25,6 +25,7 @@ from indexer.partitions.followers import Followers
 from indexer.partitions.hints import Hints
 from indexer.partitions.histories import Histories
 from indexer.partitions.load_sharing import LoadSharing
+from indexer.partitions.name_sharing import NameSharing
 from indexer.partitions.news import News
 from indexer.partitions.on_roster import OnRoster
 from indexer.partitions.options import FollowOptions
@@ -86,6 +87,7 @@ class Replica:
         self.histories = Histories(parts, self._keys)
         self.hints = Hints(parts, self._keys, self._is_loaded)
         self.loads = LoadSharing(parts, self._keys, owned=self._sources_owned, is_followed=self.followers.is_following)
+        self.names = NameSharing(parts, self._keys, owned=self._sources_owned, is_followed=self.followers.is_following)
         self.orders = Orders(parts, self._keys, self.owners, self.followers)
         self.discovered = Discovered(parts, self._keys, self.owners)
         self._configuring = Configuring(parts, self._keys, self.owners, self.followers)
@@ -184,6 +186,7 @@ class Replica:
                 tasks.create_task(self._once_agreed(self.hints.write), name="store: tell hints"),
                 tasks.create_task(self._once_agreed(self.hints.read), name="store: hear hints"),
                 tasks.create_task(self._once_agreed(self.loads.run), name="store: loads"),
+                tasks.create_task(self._once_agreed(self.names.run), name="store: names"),
                 tasks.create_task(self._news.run(), name="store: news"),
             ]
             following = tasks.create_task(self._follow(stop), name="store: follow")

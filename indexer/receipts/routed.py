@@ -176,7 +176,7 @@ class Routed:
             nearest = None if resolved.nearest is None else f"did you mean {resolved.nearest}?"
             raise BadRequestError("model.unknown", [FieldIssue("model", "one that a source serves", None, nearest)])
         if candidates.by_slot.get(source.slot) is None:
-            hint = None if source.descriptor.model is None else f"it serves {source.descriptor.model}"
+            hint = None if source.model is None else f"it serves {source.model}"
             raise BadRequestError("model.other", [FieldIssue("model", "the pod's", None, hint)])
         if query.lora_name is None and resolved.lora_name is not None:
             return msgspec.structs.replace(query, lora_name=resolved.lora_name)

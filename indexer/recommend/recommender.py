@@ -225,7 +225,7 @@ class Recommender:
     def _without_prompt(self, query: LookupQuery) -> Weighed:
         """Whom the caller names; else all, if they serve one model: of several, most would refuse the request."""
         anything = msgspec.structs.replace(query, model=None, lora_name=None, overdue=True)
-        models = {each.source.descriptor.model for each in self._lookup.candidates(anything).listed} - {None}
+        models = {each.source.model for each in self._lookup.candidates(anything).listed} - {None}
         if query.pods is None and len(models) > 1:
             anything.pods = ()
         return self._lookup.weighed(anything)

@@ -193,7 +193,7 @@ class Feedback:
         if query.model is not None:
             resolved = self._resolve(query.model, tenant)
             return self._answers.find_prompt(query, query.lora_name or resolved.lora_name, resolved.model)
-        models = dict.fromkeys((source.descriptor.model, None))
+        models = dict.fromkeys((source.model, None))
         return next(
             (each for each in (self._answers.find_prompt(query, query.lora_name, model) for model in models) if each),
             None,

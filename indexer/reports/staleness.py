@@ -151,7 +151,7 @@ class Staleness:
             source = self._registry.sources.get(key)
             if source is None or tenant not in {None, source.descriptor.tenant}:
                 continue
-            if pod not in {None, source.descriptor.pod} or model not in {None, source.descriptor.model}:
+            if pod not in {None, source.descriptor.pod} or model not in {None, source.model}:
                 continue
             view = self._view.prepared(source, self._clock.now())
             if state in {None, view.state}:
@@ -175,7 +175,7 @@ class Staleness:
         return StalenessRow(
             pod=described.pod,
             dp_rank=described.dp_rank,
-            model=described.model,
+            model=source.model,
             tenant=described.tenant,
             state=view.state,
             since=since_of(source, view, self._clock),

@@ -1,8 +1,9 @@
 """[I/O] Reads the metrics of engines whose events are applied here, each once for all of its ranks and all readers.
 
-Only `GET /metrics` at registered places (loads/asked.py), each in its own turn, so that a thousand are spread over the
-interval. Bounded in requests at once, bytes and time. An engine that does not answer is asked less and less often, and
-holds up no other. TensorRT-LLM alone has its text at another path, and is asked there once that shows.
+Only `GET /metrics`, and `GET /v1/models` where names are learnt, at registered places (loads/asked.py), each in its own
+turn, so that a thousand are spread over the interval. Bounded in requests at once, bytes and time. An engine that does
+not answer is asked less and less often, and holds up no other. TensorRT-LLM alone has its text at another path, and is
+asked there once that shows.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from indexer.loads.asked import place_of
 from indexer.loads.engine_metrics import Ranks, read_loads
 from indexer.scraping.cache_facts import note_unread, take_facts
 from indexer.scraping.connection import EngineConnection, TooLong, Unusable, connect
+from indexer.scraping.models_list import PATH as MODELS_PATH
+from indexer.scraping.models_list import NoList, read_models
 from indexer.slices import Slices
 
 if TYPE_CHECKING:
@@ -51,13 +54,23 @@ LIMIT: Final = "engine_metrics.bytes"
 REMARK: Final = "engine_loads"
 """Key of a source's warning."""
 PATHS: Final = ("/metrics", "/prometheus/metrics")
+MODELS_REMARK: Final = "engine_models"
+"""Key of a source's warning: its names are not known, and why."""
+MODELS_REST_S: Final = 1.0
+"""After a list of models that could not be read; it doubles up to the interval."""
 
 
 class Intervals(NamedTuple):
-    """Between two readings: of loads, and of what is said of caches. None: not read."""
+    """Between two readings: of loads, of what is said of caches, and of models. None: not read."""
 
     loads_s: float | None
     facts_s: float | None
+    models_s: float | None = None
+
+    @property
+    def metrics_s(self) -> float | None:
+        """Between two readings of metrics."""
+        return min((each for each in (self.loads_s, self.facts_s) if each is not None), default=None)
 
     @property
     def least_s(self) -> float | None:
@@ -80,6 +93,13 @@ class Target:
         self.facts_at = float("-inf")
         self.failures = 0
         self.silent_since: float | None = None
+        self.turn = 0
+        """Number of its place in the order of turns; of others that it had before nothing comes."""
+        self.is_asked = False
+        self.metrics_due = self.models_due = float("-inf")
+        self.models_failures = 0
+        self.lives: list[int] = []
+        """Of its sources, when its models were read last."""
 
     def close(self) -> None:
         """Nobody asks there any more."""
@@ -101,6 +121,7 @@ class Scraper:
         follows: Callable[[SourceId], bool],
         limit_reached: Callable[[str], None],
     ) -> None:
+        self._learns = intervals.models_s is not None
         self._registry = registry
         self._board = board
         self._clock = clock
@@ -150,13 +171,14 @@ class Scraper:
 
     def _next_due(self, now: float) -> Target | None:
         while self._due and self._due[0][0] <= now and self._asking < AT_ONCE:
-            target = heappop(self._due)[2]
-            if not target.is_gone:
+            _, turn, target = heappop(self._due)
+            if not target.is_gone and turn == target.turn:
                 return target
         return None
 
     def _put(self, target: Target, due_at: float) -> None:
         self._numbers += 1
+        target.turn = self._numbers
         heappush(self._due, (due_at, self._numbers, target))
 
     async def _look(self, every_s: float) -> None:
@@ -167,7 +189,7 @@ class Scraper:
         for key, source in list(self._registry.sources.items()):
             await slices.turn()
             place = None if self._follows(key) else place_of(source.descriptor)
-            if place is not None and (place.is_given or self._intervals.loads_s is not None):
+            if place is not None and (place.is_given or self._intervals.loads_s is not None or self._learns):
                 here.setdefault(place.address, []).append(source)
                 if place.is_given:
                     given.add(place.address)
@@ -175,6 +197,7 @@ class Scraper:
             target = self._targets.pop(address)
             target.close()
             _remark(target.sources, None)
+            _remark(target.sources, None, MODELS_REMARK)
         fresh, now = [address for address in here if address not in self._targets], self._clock.now()
         for nth, address in enumerate(fresh):
             await slices.turn()
@@ -185,38 +208,86 @@ class Scraper:
             await slices.turn()
             target = self._targets[address]
             target.sources, target.is_given = sources, address in given
+            if self._learns and not target.is_asked and target.lives and target.lives != _lives(sources):
+                target.models_due = now  # another process, or another source: who answers there now?
+                self._put(target, now)
 
     # -- one engine ---------------------------------------------------------------------------------------------------
 
     async def _ask(self, target: Target, every_s: float) -> None:
+        asked_at, target.is_asked = self._clock.now(), True
+        dues: list[float] = []
+        try:
+            if self._intervals.models_s is not None:
+                if asked_at >= target.models_due:
+                    await self._ask_models(target, self._intervals.models_s)
+                dues.append(target.models_due)
+            metrics_s = self._intervals.metrics_s
+            if metrics_s is not None:
+                if asked_at >= target.metrics_due:
+                    await self._ask_metrics(target, metrics_s)
+                dues.append(target.metrics_due)
+        finally:
+            self._asking -= 1
+            target.is_asked = False
+            if target.is_gone:
+                target.close()
+            else:
+                self._put(target, max(min(dues, default=asked_at + every_s), self._clock.now()))
+
+    async def _ask_metrics(self, target: Target, every_s: float) -> None:
         asked_at = self._clock.now()
         try:
             async with asyncio.timeout(PATIENCE_S):
-                content = await self._content(target)
+                content = await self._content(target, PATHS[target.path])
             await self._take(target, content, asked_at)
         except Exception as error:  # noqa: BLE001  of whatever an engine is at, the asking of others must go on
             if not target.is_gone:
                 self._failed(target, error, asked_at)
-        finally:
-            self._asking -= 1
-            if target.is_gone:
-                target.close()
-            else:
-                rest_s = min(every_s * 2.0 ** min(target.failures, 16), max(every_s, REST_MAX_S)) - target.early_s
-                target.early_s = 0.0
-                self._put(target, max(asked_at + rest_s, self._clock.now()))
+        rest_s = min(every_s * 2.0 ** min(target.failures, 16), max(every_s, REST_MAX_S)) - target.early_s
+        target.early_s = 0.0
+        target.metrics_due = asked_at + rest_s
 
-    async def _content(self, target: Target) -> bytes:
+    async def _ask_models(self, target: Target, every_s: float) -> None:
+        sources = list(target.sources)
+        lives, asked_at = _lives(sources), self._clock.now()
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                content = await self._content(target, MODELS_PATH)
+            is_long = len(content) > AT_HOME_BYTES
+            served = await asyncio.to_thread(read_models, content) if is_long else read_models(content)
+        except Exception as error:  # noqa: BLE001  as for metrics
+            if not target.is_gone:
+                if isinstance(error, TooLong):
+                    self._limit_reached(LIMIT)
+                why = str(error) if isinstance(error, Unusable | NoList) else _in_words(error)
+                _remark(
+                    sources,
+                    f"its models at {target.address} could not be read ({why}): names are not learnt",
+                    MODELS_REMARK,
+                )
+                target.models_failures += 1
+            target.models_due = asked_at + min(MODELS_REST_S * 2.0 ** min(target.models_failures, 16), every_s)
+        else:
+            for source, lived in zip(sources, lives, strict=True):
+                if source.lives == lived and not target.is_gone:  # else another process said so, maybe
+                    self._registry.learn(source, served)
+            _remark(sources, None, MODELS_REMARK)
+            target.models_failures = 0
+            target.models_due = asked_at + every_s
+        target.lives = lives
+
+    async def _content(self, target: Target, path: str) -> bytes:
         """Over the connection that there is; where it ended meanwhile, over another."""
         kept = target.connection
         if kept is not None and kept.is_open:
             try:
-                return await kept.get(PATHS[target.path])
+                return await kept.get(path)
             except OSError:
                 if target.is_gone:
                     raise
         target.connection = await connect(target.address, ANSWER_BYTES_MAX)
-        return await target.connection.get(PATHS[target.path])
+        return await target.connection.get(path)
 
     async def _take(self, target: Target, content: bytes, asked_at: float) -> None:
         sources, facts_s = target.sources, self._intervals.facts_s
@@ -274,12 +345,16 @@ class Scraper:
             _remark(target.sources, f"{text}: recommendations do not know how busy it is")
 
 
-def _remark(sources: list[SourceIndex], text: str | None) -> None:
+def _remark(sources: list[SourceIndex], text: str | None, key: str = REMARK) -> None:
     for source in sources:
         if text is None:
-            source.warnings.pop(REMARK, None)
+            source.warnings.pop(key, None)
         else:
-            source.warnings[REMARK] = text
+            source.warnings[key] = text
+
+
+def _lives(sources: list[SourceIndex]) -> list[int]:
+    return [source.lives for source in sources]
 
 
 def _in_words(error: Exception) -> str:

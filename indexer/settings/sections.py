@@ -108,7 +108,11 @@ class Models(Section, frozen=True):
     may have no endpoint, in the file of sources or by `POST /v1/sources`. The same at all replicas."""
     weights: TierWeights = TierWeights()
     discover: bool = False
-    """Learn names and adapters from the engines' `GET /v1/models`. This version does not, and refuses it."""
+    """Learn from the engines' `GET /v1/models`, at each source's `address` (or its name, as for `loads`), without a
+    token: what a source without a model serves, further names of it, and adapters that are loaded. The same at all
+    replicas."""
+    discover_s: Annotated[float, Meta(ge=1, le=YEAR_S)] = 60.0
+    """They are asked so often, and once an engine has restarted. Of an answer 1 MiB at most is read."""
 
 
 class Events(Section, frozen=True):

@@ -208,6 +208,15 @@ class PartitionKeys:
         return self._prefix + b"loads"
 
     @property
+    def names(self) -> bytes:
+        """Hash: what engines say they serve; `n`, as the replica that asks them told it last (names.py).
+
+        Anybody's, and nothing that is held counts because of it. TTL: retain_s, renewed once a minute. Example:
+        kvi:1:{16.3}:names.
+        """
+        return self._prefix + b"names"
+
+    @property
     def sources(self) -> bytes:
         """Hash, the registry: source → descriptor as MessagePack. No TTL. Example: kvi:1:{16.3}:sources."""
         return self._prefix + b"sources"

@@ -99,7 +99,7 @@ class Asking:
         if resolved.model is not None:
             asked = hashing or any(candidate.excluded is None for candidate in candidates.listed)
             return {resolved.model} if asked else set()
-        models = {each.source.descriptor.model for each in candidates.listed if each.excluded is None}
+        models = {each.source.model for each in candidates.listed if each.excluded is None}
         return models or ({None} if hashing else set())
 
     def _chosen(self, models: set[str | None], field: str) -> Chosen:
@@ -130,7 +130,7 @@ class _Engines:
         self.tenant = query.tenant or DEFAULT_TENANT
         self.model = candidates.resolved.model
         if self.model is None:
-            models = {source.descriptor.model for source in self._sources}
+            models = {source.model for source in self._sources}
             self.model = models.pop() if len(models) == 1 else None
 
     def urls(self) -> Sequence[str]:

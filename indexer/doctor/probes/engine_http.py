@@ -145,8 +145,8 @@ def _models(said: object) -> tuple[str, ...] | None:
     listed = said.get("data") if isinstance(said, dict) else None
     if not isinstance(listed, list):
         return None
-    names = [item.get("id") for item in listed[:MODELS_MAX] if isinstance(item, dict)]
-    return tuple(name[:512] for name in names if isinstance(name, str)) or None
+    names = [item.get(key) for key in ("id", "root") for item in listed[:MODELS_MAX] if isinstance(item, dict)]
+    return tuple(dict.fromkeys(name[:512] for name in names if isinstance(name, str))) or None
 
 
 def _events(said: object, dp_rank: int) -> EventsConfig | None:

@@ -7,6 +7,7 @@ from typing import Final, get_args
 
 import pytest
 
+from indexer.index.served import Served
 from indexer.model import Tier
 from indexer.reports.staleness import NO_REMOVALS_FROM, SILENT_S, STORM, Remark, Staleness
 from indexer.source_words import StandingWarning
@@ -45,6 +46,16 @@ def _model(core: Core) -> None:
     core.engine("other", **WELL | {"endpoint": "tcp://engine-2:5557"})
 
 
+def _serves(*names: str, beside: str = "n") -> Callable[[Core], None]:
+    """Its engine says so, beside one that serves another model."""
+
+    def story(core: Core) -> None:
+        core.engine("other", **WELL | {"endpoint": "tcp://engine-2:5557", "model": beside})
+        core.registry.learn(core.engine(**WELL).source, Served(names))
+
+    return story
+
+
 STORIES: Final[dict[Remark | StandingWarning, tuple[Callable[[Core], object], str]]] = {
     "tier_silent": (_tier_silent, "tier cpu silent: 1 blocks, and no event of it for 10 minutes"),
     "no_removals": (
@@ -66,6 +77,8 @@ STORIES: Final[dict[Remark | StandingWarning, tuple[Callable[[Core], object], st
         lambda core: core.engine(**WELL).say(stored([1], prompt(1), medium="STORAGE")),
         "it stores in a tier whose producers announce no removals",
     ),
+    "served_model": (_serves("x", "y"), "its model is m, and its engine serves x, y: another engine's address?"),
+    "served_names": (_serves("m", "n"), "its engine also serves n, and who asks for that is answered for n"),
     "waiting": (
         lambda core: core.engine(**WELL).say(stored([2], prompt(1), parent=1)),
         "1 blocks wait for a parent or for tokens",

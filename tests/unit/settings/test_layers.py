@@ -494,7 +494,6 @@ def test_headers_are_masked_in_errors(written: str) -> None:
     ("variable", "value", "told"),
     [
         ("KVINDEXER_ROLES", "collect", "server.roles: this version answers lookups in every role; add lookup"),
-        ("KVINDEXER_MODELS__DISCOVER", "true", "models.discover: this version does not ask engines"),
     ],
 )
 def test_what_this_version_cannot_do_is_refused(variable: str, value: str, told: str) -> None:
