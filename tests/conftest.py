@@ -25,6 +25,7 @@ settings.load_profile("short")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Only here can pytest learn of an option."""
     parser.addoption("--store-kinds", default="valkey", help="valkey, redis-8, system, cluster, several, or all")
+    parser.addoption("--api-servers", default="fake", help="of tests of discovery in Kubernetes: fake, real, or all")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -23,6 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from tests.support.pods import Object
 
@@ -158,6 +159,17 @@ class FakeApiServer:
             if self.is_frozen or at < self.forgotten:
                 return at, []
             return self.version, [(kind, pod, before) for version, kind, pod, before in self.log if version > at]
+
+
+class FakeApi:
+    """It as tests of any API server want it (`tests.support.cluster.ApiServer`)."""
+
+    kind = "fake"
+    admin_token = ADMIN
+
+    def __init__(self, api: FakeApiServer, token_file: Path, ca_file: Path | None = None) -> None:
+        self.api, self.url, self.token_file, self.ca_file = api, api.url, token_file, ca_file
+        self.forget, self.cut = api.forget, api.cut
 
 
 def _as_selected(kind: str, is_in: bool, was_in: bool) -> str | None:

@@ -18,28 +18,9 @@ from indexer.settings.discovery import Kubernetes
 from tests.support.certificates import Authority
 from tests.support.cluster import Cluster
 from tests.support.collecting import LOOPS, run_on, until
-from tests.support.kube_api import ADMIN, READER, FakeApiServer, Refusal, fake_api_server
+from tests.support.kube_api import ADMIN, READER, FakeApi, FakeApiServer, Refusal, fake_api_server
 from tests.support.pods import container, pod
 from tests.support.watching import QUICK, SETTINGS, watching
-
-
-class Fake:
-    """As tests of any API server want it."""
-
-    kind = "fake"
-    admin_token = ADMIN
-
-    def __init__(self, api: FakeApiServer, token_file: Path, ca_file: Path | None = None) -> None:
-        self.api, self.url, self.token_file, self.ca_file = api, api.url, token_file, ca_file
-        self.forget, self.cut = api.forget, api.cut
-
-
-@pytest.fixture
-def token_file(tmp_path: Path) -> Path:
-    """Of an account that may read pods."""
-    path = tmp_path / "token"
-    path.write_text(READER + "\n")
-    return path
 
 
 @pytest.fixture
@@ -52,7 +33,7 @@ def api() -> Iterator[FakeApiServer]:
 @pytest.fixture
 def cluster(api: FakeApiServer, token_file: Path) -> Cluster:
     """Its pods."""
-    return Cluster(Fake(api, token_file))
+    return Cluster(FakeApi(api, token_file))
 
 
 def lists(api: FakeApiServer) -> int:
@@ -400,13 +381,13 @@ def test_nobody_there_and_then_somebody(token_file: Path) -> None:
             assert "connection refused" == seen.discoverer.trouble
             assert [] == seen.pictures
             with fake_api_server(port=port) as api:
-                Cluster(Fake(api, token_file)).run("a", "10.0.0.1")
+                Cluster(FakeApi(api, token_file)).run("a", "10.0.0.1")
                 await seen.until_names("a")
             await until(lambda: bool(seen.discoverer.trouble), "gone again")
             with fake_api_server(port=port) as api:  # from an empty store: it went back in time
                 api.version = 10
                 api.forgotten = 100
-                Cluster(Fake(api, token_file)).run("b", "10.0.0.2")
+                Cluster(FakeApi(api, token_file)).run("b", "10.0.0.2")
                 await seen.until_names("b")
 
     run_on("asyncio", main())
