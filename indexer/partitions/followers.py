@@ -8,7 +8,7 @@ partitions in one message. Whatever fails is tried again with growing rests; mea
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from indexer.index.source import SLOTS_WAITING_MIN
 from indexer.partitions.followed_partition import FollowedPartition
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from indexer.partitions.shelves import Shelves
     from indexer.ports import Clock
     from indexer.store.client import Client, StreamEntry
+    from indexer.store.following import Follower
     from indexer.store.layout import PartitionKeys
 
 T = TypeVar("T")
@@ -38,6 +39,15 @@ UNFINISHED_RESTS = 12
 """How many times longer the longest rest is where no whole copy stands: thousands of sources may have no owner."""
 KEEP_S = 0.1
 """Between two looks whether something is due to be tried again."""
+
+
+class _Asked(NamedTuple):
+    """A partition that is looked at, and where it stood when the store was asked."""
+
+    partition: FollowedPartition
+    follower: Follower | None
+    position: Position
+    control: Position
 
 
 class Followers:
@@ -92,6 +102,10 @@ class Followers:
         """Whether a partition is followed and all of it read."""
         followed = self._partitions.get(partition)
         return followed is not None and followed.state == "following"
+
+    def has_sources(self, partition: int) -> bool:
+        """Whether it is, and any source of it is followed."""
+        return self.is_following(partition) and bool(self._partitions[partition].sources.by_name)
 
     def sources(self, partition: int) -> list[SourceId]:
         """Those of a followed partition."""
@@ -324,25 +338,45 @@ class Followers:
 
     async def _look(self) -> None:
         while True:
-            for partition in list(self._partitions.values()):
-                if partition.follower is not None and partition.is_reached:
-                    try:
-                        await self._look_at(partition)
-                    except (StoreFailure, DamagedValue):
-                        partition.is_reached = False
+            asked = [
+                _Asked(each, each.follower, each.position, each.control)
+                for each in self._partitions.values()
+                if each.follower is not None and each.is_reached
+            ]
+            try:
+                await self._look_at_all(asked)
+            except StoreFailure as failure:
+                # What lies at the keys of one partition must not cost the others theirs: each is asked alone.
+                for each in asked:
+                    reached = failure.kind == "refused" and await self._could_look_at(each)
+                    each.partition.is_reached = reached
             self._begin_due()
             await asyncio.sleep(self._options.look_s)
 
-    async def _look_at(self, partition: FollowedPartition) -> None:
-        follower, position, control = partition.follower, partition.position, partition.control
-        head = await self._client.string(partition.keys.head)
-        last = await self._client.last_entries(partition.keys.control, 1)
-        end = Position.parse(last[0][0]) if last else START
+    async def _could_look_at(self, asked: _Asked) -> bool:
+        try:
+            await self._look_at_all([asked])
+        except StoreFailure:
+            return False
+        return asked.partition.is_reached
+
+    async def _look_at_all(self, asked: Sequence[_Asked]) -> None:
+        """In one message to each server: there are many followers, and mostly nothing is wrong."""
+        keys = [each.partition.keys for each in asked]
+        heads, newest = await self._client.ends_of_each([each.head for each in keys], [each.control for each in keys])
+        for each, head, last in zip(asked, heads, newest, strict=True):
+            try:
+                await self._look_at(each, head, Position.parse(last[0][0]) if last else START)
+            except DamagedValue:
+                each.partition.is_reached = False
+
+    async def _look_at(self, asked: _Asked, head: bytes | None, end: Position) -> None:
+        partition, position = asked.partition, asked.position
         is_missing = head is not None and Position.parse(head) > position
         if is_missing:
             is_missing = not await self._client.entries_after(partition.keys.log, str(position).encode(), 1)
         async with partition.turn:
-            if partition.follower is follower:
+            if partition.follower is asked.follower:
                 partition.look(head, position, is_missing=is_missing)
-            if end < control and partition.control == control:
+            if end < asked.control and partition.control == asked.control:
                 partition.control, partition.registry_due = end, True

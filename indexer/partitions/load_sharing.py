@@ -1,9 +1,10 @@
 """[I/O] How busy engines are, told by the replica that reads their metrics to all that follow it.
 
     owner       once an interval, one write a partition: the loads that are young, and how old each is
-    follower    looks now and then, with all partitions in one message to each server. Of a value that is another than
-                at the look before it is known that it was written since: it counts as old as that look, so that no two
-                clocks are compared. One that was there before the first look may be of any age, and is not used
+    follower    looks now and then, with all partitions that have sources in one message to each server. Of a value that
+                is another than at the look before it is known that it was written since: it counts as old as that look,
+                so that no two clocks are compared. One that was there before the first look may be of any age, and is
+                not used
 
 Best effort: while the store is away loads age, and then receipts are all that is known.
 """
@@ -38,7 +39,10 @@ ROWS_LIMIT: Final = "loads.told"
 
 
 class LoadSharing:
-    """One a process. `owned`: sources of a partition that is owned here, else None; `is_followed`: one that is read."""
+    """One a process. `owned`: sources of a partition that is owned here, else None.
+
+    `is_followed`: one that is read, and has sources: a look costs the store a call for each, and many look.
+    """
 
     def __init__(
         self,

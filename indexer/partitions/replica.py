@@ -86,8 +86,9 @@ class Replica:
             )
         self.histories = Histories(parts, self._keys)
         self.hints = Hints(parts, self._keys, self._is_loaded)
-        self.loads = LoadSharing(parts, self._keys, owned=self._sources_owned, is_followed=self.followers.is_following)
-        self.names = NameSharing(parts, self._keys, owned=self._sources_owned, is_followed=self.followers.is_following)
+        of_use = self.followers.has_sources
+        self.loads = LoadSharing(parts, self._keys, owned=self._sources_owned, is_followed=of_use)
+        self.names = NameSharing(parts, self._keys, owned=self._sources_owned, is_followed=of_use)
         self.orders = Orders(parts, self._keys, self.owners, self.followers)
         self.discovered = Discovered(parts, self._keys, self.owners)
         self._configuring = Configuring(parts, self._keys, self.owners, self.followers)
@@ -273,9 +274,11 @@ class Replica:
         await self.watch.agreed.wait()
         while True:
             with contextlib.suppress(StoreFailure):  # the watch tells
-                for number, keys in self._keys.items():
-                    if number not in self.owners:
-                        self._holders[number] = replica_of(await self._parts.client.string(keys.owner) or b"")
+                numbers = [number for number in self._keys if number not in self.owners]
+                owners = await self._parts.client.string_of_each([self._keys[number].owner for number in numbers])
+                self._holders = {
+                    number: replica_of(owner or b"") for number, owner in zip(numbers, owners, strict=True)
+                }
             await asyncio.sleep(LEARN_S)
 
     def _heard(self, source: SourceIndex) -> None:

@@ -153,6 +153,21 @@ class Client:
         values: list[bytes | None] = await self._call(*(("HGET", key, field) for key in keys)) if keys else []
         return values
 
+    async def string_of_each(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """GET of each key, of whatever slots: one message to each server. None where it is not set."""
+        values: list[bytes | None] = await self._call(*(("GET", key) for key in keys)) if keys else []
+        return values
+
+    async def ends_of_each(
+        self, keys: Sequence[bytes], streams: Sequence[bytes]
+    ) -> tuple[list[bytes | None], list[list[StreamEntry]]]:
+        """GET of each key, and of each stream its newest entry alone: one message to each server for all of them."""
+        if not keys and not streams:
+            return [], []
+        newest = (("XREVRANGE", stream, b"+", b"-", "COUNT", 1) for stream in streams)
+        told = await self._call(*(("GET", key) for key in keys), *newest)
+        return told[: len(keys)], told[len(keys) :]
+
     async def claim(self, key: bytes, field: bytes, value: bytes) -> None:
         """HSETNX: set a field of a hash unless it is set."""
         await self._call("HSETNX", key, field, value)

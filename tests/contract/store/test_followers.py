@@ -45,6 +45,24 @@ def test_what_is_there_is_loaded_and_what_comes_is_followed(store: Store, keys: 
     with_client(store, body)
 
 
+def test_a_partition_without_sources_is_followed_and_of_no_use(store: Store, keys: PartitionKeys) -> None:
+    """Nobody asks the store for loads there: followers are many, and each would."""
+
+    async def body(client: Client) -> None:
+        owner = HandOwner(client, keys)
+        await owner.own()
+        async with following(store.url, keys) as follow:
+            followers = follow.followers
+            await until(lambda: followers.is_following(PARTITION), "the partition to be read")
+            assert not followers.has_sources(PARTITION)
+            await owner.put(POD)
+            await until(lambda: followers.has_sources(PARTITION), "its first source")
+            followers.leave(PARTITION)
+            assert not followers.has_sources(PARTITION)
+
+    with_client(store, body)
+
+
 def test_a_partition_that_is_left_and_followed_again(store: Store, keys: PartitionKeys) -> None:
     """As when it is owned here for a while: what stands stays, and is read anew."""
 
