@@ -10,16 +10,18 @@ from prometheus_client.parser import text_string_to_metric_families
 from indexer.index.source import SourceIndex
 from indexer.index.states import StateLimits
 from indexer.slices import Slices
-from indexer.telemetry import METRICS, SOURCES_A_PIECE, StoreHealth, Telemetry
+from indexer.telemetry import METRICS, SOURCES_A_PIECE, DiscoveryHealth, StoreHealth, Telemetry
 from tests.support.core import Core
 from tests.support.core_events import prompt, stored
 
 ODD = ["pod", "pod#1", "pod#1#1", "# HELP x", 'a"b\\c', "http://[::1]:80/", "\n# HELP y"]
 
 
-def _text(core: Core, *, per_source: bool = True, store: StoreHealth | None = None) -> str:
+def _text(
+    core: Core, *, per_source: bool = True, store: StoreHealth | None = None, discovery: DiscoveryHealth | None = None
+) -> str:
     telemetry = Telemetry(core.clock, StateLimits(), "0", per_source=per_source)
-    telemetry.store = store
+    telemetry.store, telemetry.discovery = store, discovery
     sources: list[SourceIndex] = [sink.source for sink in core.sinks.values()]
     return asyncio.run(Slices(core.clock).run(telemetry.text(sources))).decode()
 
@@ -74,7 +76,9 @@ def test_only_documented_metrics_are_shown() -> None:
     core.engine("a").say()
     store = StoreHealth(up=True, owned=0, lags_s={}, pending_bytes={}, failures={})
 
-    shown = {line.split()[2] for line in _text(core, store=store).splitlines() if line.startswith("# HELP")}
+    discovery = DiscoveryHealth(watching=False, sources={}, heard_age_s={}, failures={}, waiting=0, remarks={})
+    text = _text(core, store=store, discovery=discovery)
+    shown = {line.split()[2] for line in text.splitlines() if line.startswith("# HELP")}
     assert shown == set(METRICS)
 
 
