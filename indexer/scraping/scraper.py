@@ -98,8 +98,8 @@ class Target:
         self.is_asked = False
         self.metrics_due = self.models_due = float("-inf")
         self.models_failures = 0
-        self.lives: list[int] = []
-        """Of its sources, when its models were read last."""
+        self.lives: list[int] | None = None
+        """Of its sources, when it was asked for its models last."""
 
     def close(self) -> None:
         """Nobody asks there any more."""
@@ -208,8 +208,8 @@ class Scraper:
             await slices.turn()
             target = self._targets[address]
             target.sources, target.is_given = sources, address in given
-            if self._learns and not target.is_asked and target.lives and target.lives != _lives(sources):
-                target.models_due = now  # another process, or another source: who answers there now?
+            if self._learns and not target.is_asked and target.lives is not None and _is_new_there(target):
+                target.models_due = now
                 self._put(target, now)
 
     # -- one engine ---------------------------------------------------------------------------------------------------
@@ -351,6 +351,12 @@ def _remark(sources: list[SourceIndex], text: str | None, key: str = REMARK) -> 
             source.warnings.pop(key, None)
         else:
             source.warnings[key] = text
+
+
+def _is_new_there(target: Target) -> bool:
+    """Whether another process lives there, or another source is, than when its models were asked for."""
+    unknown = any(source.serves is None for source in target.sources)
+    return target.lives != _lives(target.sources) or (unknown and not target.models_failures)
 
 
 def _lives(sources: list[SourceIndex]) -> list[int]:

@@ -26,6 +26,7 @@ from indexer.store.lease import acquire, look, release, renew
 from indexer.store.loads import PackedLoad, put_loads
 from indexer.store.lua import Script
 from indexer.store.members import beat, lift_drain
+from indexer.store.names import put_names
 from indexer.store.segments import by_segment
 from tests.support.owning import PATIENT, POD, TIMES, acquired, begun, owning, run_of, stored, told
 
@@ -208,6 +209,14 @@ async def loads(client: Client, keys: PartitionKeys, store: Store) -> None:
         break_type(store, keys.loads)
 
 
+async def names(client: Client, keys: PartitionKeys, store: Store) -> None:
+    """names: whatever lies at its key."""
+    for _ in range(2):
+        with contextlib.suppress(StoreFailure):
+            await put_names(client, keys, b"", TIMES["retain_ms"])
+        break_type(store, keys.names)
+
+
 async def hints(client: Client, keys: PartitionKeys, store: Store) -> None:
     """hints: whatever lies at its key."""
     for _ in range(2):
@@ -234,7 +243,7 @@ def test_every_reply_is_given(store: Store) -> None:
     async def body() -> set[tuple[str, str]]:
         client = Heard(store.url)
         try:
-            parts = (lease, apply, turn, copies, commands, members, histories, counts, hints, loads)
+            parts = (lease, apply, turn, copies, commands, members, histories, counts, hints, loads, names)
             for tag, part in zip(tags(len(parts)), parts, strict=True):
                 await part(client, PartitionKeys("kvi", tag), store)
         finally:

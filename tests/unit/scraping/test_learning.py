@@ -98,6 +98,46 @@ def test_asked_once_at_the_start_and_after_a_restart() -> None:
     asyncio.run(body())
 
 
+def test_another_source_at_the_same_place_is_told_at_once() -> None:
+    """A changed registration: what its engine serves is not waited for until the next turn."""
+
+    async def body() -> None:
+        async with busy_engine() as engine:
+            engine.answers[PATH] = listing("m")
+            scene = Scene()
+            scene.core.engine("a", address=engine.address)
+            async with scene.reading():
+                await until(lambda: scene.source("a").model == "m", "its model")
+                scene.core.engine("a", address=engine.address, labels={"a": "b"})
+                assert None is scene.source("a").model
+                await until(lambda: scene.source("a").model == "m", "of the new source, too")
+                assert 2 == asked(engine)
+
+    asyncio.run(body())
+
+
+def test_an_engine_that_was_away_long_is_asked_once_it_is_back() -> None:
+    """A restart that is known ends the rest after failures."""
+
+    async def body() -> None:
+        async with busy_engine() as engine:
+            engine.answers[PATH] = listing("m", status="503 Service Unavailable")
+            scene = Scene()
+            scene.core.engine("a", address=engine.address)
+            async with scene.reading():
+                await until(lambda: asked(engine) == 1, "it is asked")
+                (target,) = scene.scraper._targets.values()
+                await until(lambda: target.models_failures == 1 and not target.is_asked, "it failed")
+                target.models_failures = 12
+                target.models_due += LONG_S
+                scene.scraper._put(target, target.models_due)
+                engine.answers[PATH] = listing("m")
+                scene.source("a").begin_generation(scene.core.mirror, 50, same_engine=False)
+                await until(lambda: scene.source("a").model == "m", "its model")
+
+    asyncio.run(body())
+
+
 def test_again_and_again_beside_metrics_over_one_connection() -> None:
     """Adapters come and go; loads are read as before."""
 
