@@ -18,6 +18,8 @@ from indexer.settings import Settings, load
 from indexer.sizing.formulas import Plan, Wanted, planned
 from indexer.sizing.measured import MEASURED
 from tests.repo.test_manifests import _problems
+from tests.support.pod_pictures import picture, rules
+from tests.support.pods import told
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "k8s"
@@ -91,9 +93,9 @@ def _base_settings() -> Settings:
 def _plan() -> tuple[str, Plan]:
     """The command that the Deployment's comment names, and what it says."""
     (command,) = re.findall(r"kvindexer (plan [-\w .]+?) says", TEXTS[FOLDER / "base" / "deployment.yaml"])
-    told = build_parser("1").parse_args(command.split())
+    given = build_parser("1").parse_args(command.split())
     names = {"engines", "blocks", "rate", "lookups", "replicas"}
-    return command, planned(Wanted(**{name: getattr(told, name) for name in names}), MEASURED)
+    return command, planned(Wanted(**{name: getattr(given, name) for name in names}), MEASURED)
 
 
 def _mib(quantity: str) -> float:
@@ -104,10 +106,10 @@ def _mib(quantity: str) -> float:
 @pytest.mark.parametrize("folder", KUSTOMIZED, ids=lambda folder: folder.relative_to(FOLDER).as_posix())
 def test_a_kustomization_names_what_is_there(folder: Path) -> None:
     """Each resource and component is a file, or a folder with a kustomization of its own; and no file is left out."""
-    told = yaml.safe_load((folder / "kustomization.yaml").read_text())
-    patches = [each["path"] for each in told.get("patches", []) if "path" in each]
-    settings = [file for each in told.get("configMapGenerator", []) for file in each["files"]]
-    named = [*told.get("resources", []), *told.get("components", []), *patches, *settings]
+    said = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    patches = [each["path"] for each in said.get("patches", []) if "path" in each]
+    settings = [file for each in said.get("configMapGenerator", []) for file in each["files"]]
+    named = [*said.get("resources", []), *said.get("components", []), *patches, *settings]
     folders = [name for name in named if not name.endswith(".yaml")]
 
     assert [] == [name for name in folders if not (folder / name / "kustomization.yaml").is_file()]
@@ -209,12 +211,12 @@ def _pods() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
 
 @pytest.mark.parametrize("path", sorted(_pods()))
 def test_a_pod_has_no_rights_that_it_does_not_need(path: str) -> None:
-    """No root, no token of the cluster, nothing that can be written, no capability."""
+    """No root, nothing that can be written, no capability; a token of the cluster where engines are looked for."""
     pod, container = _pods()[path]
     context = {**pod["securityContext"], **container["securityContext"]}
 
     assert container["name"] in {"kvindexer", "valkey"}
-    assert pod["automountServiceAccountToken"] is False
+    assert pod["automountServiceAccountToken"] is (path == "base/deployment.yaml")
     assert {"type": "RuntimeDefault"} == context["seccompProfile"]
     assert (True, True, False) == tuple(
         context[name] for name in ("runAsNonRoot", "readOnlyRootFilesystem", "allowPrivilegeEscalation")
@@ -253,32 +255,54 @@ def test_the_store_keeps_what_it_is_given_and_has_room_for_it() -> None:
     assert [{"port": port["port"]}] == _one("components/store/network-policy.yaml")["spec"]["egress"][0]["ports"]
 
 
-def test_the_engines_are_those_that_the_settings_name() -> None:
-    """By name, ports, model and topic; they publish, keep what they published, and may be reached."""
-    spec = ENGINES["StatefulSet"]["spec"]
-    service = ENGINES["Service"]["metadata"]["name"]
+def test_the_engines_are_found_by_the_settings() -> None:
+    """Their pods have the labels, and say where they publish, which they may be reached at; and what they serve."""
+    settings = _base_settings().discovery.kubernetes
+    template = ENGINES["StatefulSet"]["spec"]["template"]
+    made = {"metadata": {"name": "vllm-0", **template["metadata"]}, "spec": {**template["spec"], "subdomain": "vllm"}}
+    (source,) = picture(told(made), of=rules(settings)).found.values()
     args = ENGINE["args"]
     events = json.loads(args[args.index("--kv-events-config") + 1])
     ports = {each["name"]: each["containerPort"] for each in ENGINE["ports"]}
-    hosts = [f"{ENGINES['StatefulSet']['metadata']['name']}-{n}.{service}" for n in range(spec["replicas"])]
-    sources = _base_settings().sources
     allowed = _one("base/network-policy.yaml")["spec"]["egress"][-1]
-    topics = [events["topic"].replace("$(POD_NAME)", host.split(".")[0]) for host in hosts]
 
-    assert (True, "zmq") == (events["enable_kv_cache_events"], events["publisher"])
-    assert (f"tcp://*:{ports['events']}", f"tcp://*:{ports['replay']}") == (
-        events["endpoint"],
-        events["replay_endpoint"],
+    assert settings.selector == ",".join(f"{key}={value}" for key, value in template["metadata"]["labels"].items())
+    assert (f"tcp://10.0.0.1:{ports['events']}", f"tcp://10.0.0.1:{ports['replay']}") == (
+        source.descriptor.endpoint,
+        source.descriptor.replay_endpoint,
     )
-    assert {"--enable-prefix-caching", "--served-model-name=llama"} <= set(args)
-    assert [
-        (f"tcp://{host}:{ports['events']}", f"tcp://{host}:{ports['replay']}", f"{host}:{ports['http']}", "llama")
-        for host in hosts
-    ] == [(each.endpoint, each.replay_endpoint, each.pod, each.model) for each in sources]
-    assert topics == [f"kv@{each.pod}@{each.model}" for each in sources]
-    assert (service, None) == (spec["serviceName"], None)
-    assert allowed["to"][0]["podSelector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
+    assert (f"10.0.0.1:{ports['http']}", "llama") == (source.descriptor.pod, source.descriptor.model)
+    assert f"vllm-0.vllm:{ports['http']}" in source.descriptor.aliases
+    assert events["topic"] == f"kv@$(POD_NAME).vllm:{ports['http']}@{source.descriptor.model}"
+    assert ENGINES["StatefulSet"]["spec"]["serviceName"] == ENGINES["Service"]["metadata"]["name"]
+    assert "--enable-prefix-caching" in args
+    assert allowed["to"][0]["podSelector"]["matchLabels"] == template["metadata"]["labels"]
     assert set(ports.values()) == {each["port"] for each in allowed["ports"]}
+
+
+def test_the_account_may_see_pods_and_nothing_else() -> None:
+    """In the namespace of the overlay; the pod has its token, and is let out to the API."""
+    access = _documents("base/access.yaml")
+    account, (subject,) = _one("base/service-account.yaml"), access["RoleBinding"]["subjects"]
+    out = [each["port"] for each in _one("base/network-policy.yaml")["spec"]["egress"][1]["ports"]]
+
+    assert [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}] == access["Role"]["rules"]
+    assert ("Role", access["Role"]["metadata"]["name"]) == tuple(
+        access["RoleBinding"]["roleRef"][name] for name in ("kind", "name")
+    )
+    assert (account["kind"], account["metadata"]["name"]) == (subject["kind"], subject["name"])
+    assert account["metadata"]["name"] == POD["spec"]["serviceAccountName"]
+    assert account["automountServiceAccountToken"] is False
+    assert [443, 6443] == out
+
+
+@pytest.mark.parametrize("overlay", ["cluster", "memory", "redis", "sidecar"])
+def test_an_overlay_says_its_namespace(overlay: str) -> None:
+    """All of it lies there, and so does the account that is given rights, whose namespace no command fills in."""
+    said = yaml.safe_load(TEXTS[FOLDER / "overlays" / overlay / "kustomization.yaml"])
+
+    assert "default" == said["namespace"]
+    assert "default" == _documents("base/access.yaml")["RoleBinding"]["subjects"][0]["namespace"]
 
 
 @pytest.mark.parametrize("path", sorted(SHAPES))
