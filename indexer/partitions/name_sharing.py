@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from indexer.slices import Slices
 from indexer.store.failures import DamagedValue, StoreFailure
-from indexer.store.names import FIELD, ToldNames, pack_names, put_names, read_names
+from indexer.store.names import FIELD, PackedNames, ToldNames, pack_names, put_names, read_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +48,10 @@ class NameSharing:
         self._reached: Callable[[str], None] | None = None
         self._told: dict[int, tuple[bytes, float]] = {}
         """By owned partition: what was written last, and when."""
+        self._packed: dict[int, tuple[int, PackedNames]] = {}
+        """By owned partition: what is known, at that version of the registry."""
+        self._heard: dict[int, tuple[int, bytes]] = {}
+        """By partition: the value that was taken in last, at that version of the registry."""
 
     def share(self, reached: Callable[[str], None]) -> None:
         """Names are learnt here. Before `run`; else nothing is told, nor heard. `reached`: counts a limit."""
@@ -70,8 +74,9 @@ class NameSharing:
             sources = self._owned(number)
             if sources is None:
                 self._told.pop(number, None)
+                self._packed.pop(number, None)
                 continue
-            packed = pack_names(self._known(sources))
+            packed = self._known(number, sources)
             before, told_at = self._told.get(number, (b"", float("-inf")))
             now = self._parts.clock.now()
             if packed.data == before and now - told_at < AGAIN_S:
@@ -81,15 +86,20 @@ class NameSharing:
             await put_names(self._parts.client, keys, packed.data, self._parts.options.retain_ms)
             self._told[number] = packed.data, now
 
-    def _known(self, sources: Sequence[SourceId]) -> list[ToldNames]:
-        known = self._parts.registry.sources
+    def _known(self, number: int, sources: Sequence[SourceId]) -> PackedNames:
+        registry = self._parts.registry
+        before = self._packed.get(number)
+        if before is not None and before[0] == registry.version:
+            return before[1]
         found = []
         for key in sorted(sources):
-            source = known.get(key)
+            source = registry.sources.get(key)
             served = None if source is None else source.serves
             if source is not None and served is not None:
                 found.append(ToldNames(key, source.facts.generation, served))
-        return found
+        packed = pack_names(found)
+        self._packed[number] = registry.version, packed
+        return packed
 
     # -- hearing ------------------------------------------------------------------------------------------------------
 
@@ -98,12 +108,14 @@ class NameSharing:
         slices = Slices(self._parts.clock)
         values = await self._parts.client.field_of_each([self._keys[number].names for number in numbers], FIELD)
         for number, value in zip(numbers, values, strict=True):
-            if value is None:
+            version = self._parts.registry.version
+            if value is None or self._heard.get(number) == (version, value):
                 continue
             with contextlib.suppress(DamagedValue):  # of somebody else; it says nothing
                 for told in read_names(value):
                     self._take(told, is_own=self._owned(number) is not None)
                     await slices.turn()
+            self._heard[number] = version, value
 
     def _take(self, told: ToldNames, *, is_own: bool) -> None:
         source = self._parts.registry.sources.get(told.source)
