@@ -709,7 +709,7 @@ class Node:
             if self.replica is None
             else in_store.InStore(self.replica.discovered)
         )
-        return keeper.Keeper(
+        watching = keeper.Keeper(
             discoverers,
             ledger,
             self.clock,
@@ -717,6 +717,8 @@ class Node:
             log=self.source_log,
             sources_max=self.settings.limits.sources,
         )
+        watching.vouched = self.roster.vouch
+        return watching
 
     def _follows(self, source: SourceId) -> bool:
         return self.replica is not None and self.replica.follows(source)

@@ -252,6 +252,13 @@ class Collector(Protocol):
         """
         ...
 
+    def vouch(self, source: SourceId, at: float) -> None:
+        """Whoever runs its engine was heard at that moment (our clock), and says that the same process lives.
+
+        Cheap; nothing where nobody subscribes.
+        """
+        ...
+
     def step_down(self, source: SourceId) -> None:
         """Tell its sink nothing more, and go on as with `listen`: a later `start` goes on without a loss.
 

@@ -344,6 +344,12 @@ class Roster:
             sink.restart("life_differs")
         self._ingest.touched(sink.source)  # with a store it is to be written
 
+    def vouch(self, key: SourceId, life: str, heard_at: float) -> None:
+        """Whoever runs its engine was heard at that moment, and says that this process of it lives."""
+        sink = self._sinks.get(key)
+        if sink is not None and not sink.followed and life == sink.source.life and not sink.source.life_is_due:
+            self.fleet.vouch(key, heard_at)
+
     def source_for_topic(self, pod: str, model: str | None, dp_rank: int) -> EventSink | None:
         """The sink of a publisher on a bound socket; a source registered otherwise wins over its topic.
 

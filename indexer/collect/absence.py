@@ -20,6 +20,7 @@ class Absence:
         "_options",
         "_resumed",
         "_up_at",
+        "_vouched_at",
         "connected",
         "ever_connected",
         "leftovers_known",
@@ -34,6 +35,7 @@ class Absence:
         self._away_s = 0.0
         self._resumed = False
         self._up_at = 0.0
+        self._vouched_at = float("-inf")
         self.connected = False
         self.ever_connected = False
         self.unexamined = False
@@ -113,9 +115,16 @@ class Absence:
         self.unexamined = self.unproven = False
         self._away_s = 0.0
 
+    def vouch(self, at: float) -> None:
+        """Whoever runs the engine was heard at that moment, and says that the process that was known lives."""
+        self._vouched_at = at
+
     def means_restart(self, gap: Gap) -> bool:
-        """Whether a jump in numbers that cannot be asked about has to be taken for a restart (promise P6)."""
-        if not self.unexamined:
+        """Whether a jump in numbers that cannot be asked about has to be taken for a restart (promise P6).
+
+        Not where it is vouched for: by what was heard since the connection is back, for before nobody need have known.
+        """
+        if not self.unexamined or (self.connected and self._vouched_at > self._up_at):
             return False
         limit_s = self._options.min_engine_restart_s
         return isinstance(after_absence(gap, self._away_s, limit_s), Restart)

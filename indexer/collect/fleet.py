@@ -89,6 +89,12 @@ class Fleet:
         subscriber.other_life()
         return True
 
+    def vouch(self, source: SourceId, at: float) -> None:
+        """The same process of its engine lives, as was heard at that moment."""
+        subscriber = self._subscribers.get(source)
+        if subscriber is not None:
+            subscriber.vouch(at)
+
     def step_down(self, source: SourceId) -> None:
         """Tell its sink nothing more, and listen from here on. Where that is so already what is kept stays."""
         subscriber = self._subscribers.pop(source, None)

@@ -159,6 +159,10 @@ class Session:
             self._asking.recover(Purpose.JOIN, 0, now, out)
         return out
 
+    def vouch(self, at: float) -> None:
+        """Whoever runs the engine was heard at that moment, and says that the same process lives."""
+        self._stream.absence.vouch(at)
+
     def connection_down(self, since: float) -> list[Command]:
         """The connection is lost, at `since`."""
         out: list[Command] = []
@@ -291,6 +295,7 @@ class Session:
             case Gap():
                 self._on_gap(verdict, batch, now, out)
             case FirstAbove():
+                stream.doubt_unproven(out)
                 self._join_before(batch, now, out)
             case Restart():
                 self._asking.new_life("sequence_went_back", out)

@@ -203,9 +203,10 @@ class Stream:
         """The number that had to come, perhaps after an absence in which the engine may have started anew.
 
         Promise P6's rule sees no jump then, and without a replay endpoint nothing tells the two apart. It stays in
-        doubt as long as what comes may have been sent before the absence: a clear among that lifts nothing.
+        doubt as long as what comes may have been sent before the absence: a clear among that lifts nothing. Where
+        nothing was known before, nothing is in doubt.
         """
-        if self.absence.unproven and not self.replay:
+        if self.absence.unproven and not self.replay and self.tracker.expected is not None:
             out.append(Doubt("process_unproven"))
         if self.absence.settled and not self.held_over:
             self.absence.unproven = False

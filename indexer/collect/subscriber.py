@@ -99,6 +99,11 @@ class Subscriber:
         self._perform(self.session.other_life(self._shared.clock.now()))
         self._shared.pump.wake(self)
 
+    def vouch(self, at: float) -> None:
+        """The same process of the engine lives, as was heard at that moment."""
+        if self._ring is None:  # else the session is in the past, and that was not spoken of
+            self.session.vouch(at)
+
     def step_down(self) -> Standby:
         """Tell the sink nothing more. What arrived and was not told goes on with the wire; replies do not."""
         self._hang_up()

@@ -97,6 +97,8 @@ class Keeper:
         self._log = log
         self._sources_max = sources_max
         self._pictures: dict[str, Picture] = {}
+        self._vouched_at: dict[str, float] = {}
+        """By discoverer, as of when the processes that it told of were last said to live."""
         self._news = asyncio.Event()
         self._began_at = clock.now()
         self._watching = self._is_settled = False
@@ -179,7 +181,8 @@ class Keeper:
         """Whose orchestrator said something: the processes that it told of still live."""
         for each in self._discoverers:
             picture = self._pictures.get(each.name)
-            if picture is not None and each.heard_at is not None:
+            if picture is not None and each.heard_at is not None and each.heard_at != self._vouched_at.get(each.name):
+                self._vouched_at[each.name] = each.heard_at
                 for source, found in picture.found.items():
                     if found.life:
                         self.vouched(source, found.life, each.heard_at)

@@ -45,6 +45,7 @@ class HandedIn:
 
     def __init__(self) -> None:
         self.resumed: dict[SourceId, Resume | None] = {}
+        self.vouched: dict[SourceId, float] = {}
         self.listened: dict[SourceId, ListenerView] = {}
         self.noted: dict[SourceId, tuple[int | None, float | None, float | None]] = {}
 
@@ -63,6 +64,9 @@ class HandedIn:
 
     def other_life(self, _: SourceId) -> bool:
         return False
+
+    def vouch(self, source: SourceId, at: float) -> None:
+        self.vouched[source] = at
 
     def listen(self, descriptor: Descriptor) -> None:
         if descriptor.id not in self.resumed and descriptor.endpoint is not None:

@@ -1110,3 +1110,84 @@ def test_results_of_an_ended_conversation_are_ignored() -> None:
     story.after(OPTIONS.probe_interval_s)
     assert [] == story.session.replayed(1, batches(5, 9), story.now)
     assert [] == story.session.replay_ended(1, COMPLETE, story.now)
+
+
+# --- what whoever runs the engine says ---
+
+
+def test_another_life_begins_the_stream_anew() -> None:
+    """Whatever number comes next is a first one: no gap, and no restart a second time."""
+    story = joined(replay=False)
+
+    assert [Count("restarts"), BeginLife("life_differs")] == story.session.other_life(story.now)
+    assert batches(7, 8, 1) == story.live(7, 8, 1)
+
+    story = joined(replay=False)
+    story.session.other_life(story.now)
+    assert batches(0, 1, 1) == story.live(0, 1, 1)
+
+
+def test_another_life_while_the_connection_is_away() -> None:
+    """Who is back is known: nothing is in doubt, however long it was away."""
+    story = joined(replay=False)
+    story.down()
+    story.now += 60.0
+
+    assert [Count("restarts"), BeginLife("life_differs")] == story.session.other_life(story.now)
+    assert [Count("reconnects")] == story.up()
+    story.empty()
+    assert batches(5, 6, 1) == story.live(5, 6, 1)
+
+
+def test_another_life_asks_a_replay_endpoint_for_all() -> None:
+    """What the new process published before it was known to be there."""
+    story = joined()
+
+    assert [Count("restarts"), BeginLife("life_differs"), SYNC, Ask(2, 0)] == story._note(
+        story.session.other_life(story.now)
+    )
+    assert batches(0, 2, 1) == story.reply(0, 2, 1)
+    assert [Prove(), OK, SYNCED] == story.end()
+
+
+def test_another_life_while_it_is_asked_who_is_back() -> None:
+    """The answer is of no use any more; what came by the connection before goes, and what came by this one stays."""
+    story = joined()
+    story.down()
+    story.live(5)
+    story.now += 1.0
+    story.up()
+    story.live(2, 3, 1)
+    story.empty()
+
+    told = story._note(story.session.other_life(story.now))
+
+    assert [HangUp(), Count("restarts"), BeginLife("life_differs"), Ask(3, 0)] == told
+    assert batches(0, 1, 1) == story.reply(0, 1, 1)
+    story.end()
+    assert BeginLife("sequence_went_back") not in story.drain()
+
+
+@pytest.mark.parametrize("heard_s", [-1.0, 1.0, None])
+def test_a_jump_after_a_long_absence_of_a_process_that_is_known_to_live(heard_s: float | None) -> None:
+    """It is a gap, where that was heard since the connection is back; else a restart, as ever."""
+    story = joined(replay=False)
+    story.reconnect(60.0)
+    if heard_s is not None:
+        story.session.vouch(story.now + heard_s)
+    story.now += 2.0
+
+    told = story.live(9)
+
+    gap = [Count("gaps"), Count("batches_lost", 4), ReportGap(5, 8), batch(9)]
+    restart = [Count("restarts"), BeginLife("reconnect_jump"), batch(9)]
+    assert (gap if heard_s == 1.0 else restart) == told
+
+
+def test_what_was_vouched_for_before_an_absence_says_nothing_of_it() -> None:
+    """Another process may have come since."""
+    story = joined(replay=False)
+    story.session.vouch(story.now)
+    story.reconnect(60.0)
+
+    assert BeginLife("reconnect_jump") in story.live(9)

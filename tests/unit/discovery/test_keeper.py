@@ -229,6 +229,28 @@ def test_another_life_is_a_new_generation() -> None:
     asyncio.run(body())
 
 
+def test_who_is_heard_vouches_for_the_processes_that_it_told_of() -> None:
+    """As often as it says anything; not for one whose restart the stream has shown."""
+
+    async def body() -> None:
+        teller = Teller()
+        teller.tell(found("a", life="1"), found("b"))
+        async with alone(teller) as of:
+            vouched = of.node.roster.fleet.vouched  # type: ignore[attr-defined]  # handed in
+            await of.until(lambda: of.knows(A) and of.knows(B))
+            assert {} == vouched
+            for heard_at in (5.0, 6.0):
+                teller.heard_at = heard_at
+                await of.until(lambda at=heard_at: vouched == {A: at})  # type: ignore[misc]
+            of.sink(A).restart("sequence_went_back")
+            teller.tell(found("a", life="1"), found("c"))
+            teller.heard_at = 7.0
+            await of.until(lambda: of.knows(SourceId("c", 0)) and not of.knows(B))
+            assert {A: 6.0} == vouched
+
+    asyncio.run(body())
+
+
 def test_what_is_done_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """A line a change, in plain words; a remark once."""
     caplog.set_level("INFO", logger="kvindexer.sources")
