@@ -118,7 +118,6 @@ class Keeper:
             self._log.say(about("discovery_watching"), "discovery: this process watches from here on")
             try:
                 await self._watch()
-            except* _NoMoreOurs:
                 self._log.say(about("discovery_handed_over"), "discovery: another process watches from here on")
             finally:
                 self._watching = self._is_settled = False
@@ -157,12 +156,15 @@ class Keeper:
     # -- watching -----------------------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        """Raises _NoMoreOurs, in a group."""
+        """As long as it is for this process to do so."""
         async with asyncio.TaskGroup() as tasks:
-            for each in self._discoverers:
-                tasks.create_task(self._look(each), name=f"discovery: {each.name}")
-            tasks.create_task(self._keep(), name="discovery: keep")
-            tasks.create_task(self._until_lost(), name="discovery: lease")
+            running = [
+                tasks.create_task(self._look(each), name=f"discovery: {each.name}") for each in self._discoverers
+            ]
+            running.append(tasks.create_task(self._keep(), name="discovery: keep"))
+            await self._until_lost()
+            for task in running:
+                task.cancel()
 
     async def _look(self, discoverer: Discoverer) -> None:
         def told(picture: Picture) -> None:
@@ -175,7 +177,6 @@ class Keeper:
         while self._ledger.watches:
             self._vouch()
             await asyncio.sleep(WATCH_LOOK_S)
-        raise _NoMoreOurs
 
     def _vouch(self) -> None:
         """Whose orchestrator said something: the processes that it told of still live."""
@@ -245,10 +246,6 @@ class Keeper:
             if self._told.get(pod) != remark:
                 self._log.say(about("discovery_remark"), "discovery: %s: %s", named(pod), remark)
         self._told = dict(self._plan.remarks)
-
-
-class _NoMoreOurs(Exception):
-    """Another process watches, or nobody may for now."""
 
 
 def _in_words(step: Step) -> str:

@@ -31,12 +31,15 @@ _ENVIRONMENT: Final = {
 class RunningService:
     """`kvindexer serve` for these `--source` flags. A context manager: nothing of it is left afterwards."""
 
+    module = "indexer"
+    """Which is run."""
+
     def __init__(self, sources: Iterable[str], *, token: str | None = None, **settings: str) -> None:
         """Start it and wait until it listens. `settings`: as in the environment, `section__key`; `token`: is shown."""
         flags = [f"--source={source}" for source in sources]
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  closed at the end
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "indexer", "serve", "--port", "0", *flags],
+            [sys.executable, "-m", self.module, "serve", "--port", "0", *flags],
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,

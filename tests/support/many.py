@@ -54,6 +54,8 @@ class Cluster:
     `flags` are every replica's sources; `settings` as in the environment, `section__key`.
     """
 
+    member: type[Member] = Member
+
     def __init__(
         self,
         port: int,
@@ -118,7 +120,7 @@ class Cluster:
 
     def _start(self, name: str, flags: Sequence[str] | None, settings: dict[str, str]) -> Member:
         environment = {**self._settings, **settings, "redis__url": self.ways[name].url, "redis__replica": name}
-        member = Member(self._flags if flags is None else flags, **environment)
+        member = self.member(self._flags if flags is None else flags, **environment)
         member.name = name
         return member
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from indexer.clock import SystemClock
+from indexer.discovery import keeper
 from indexer.discovery.plan import GONE
 from indexer.model import Descriptor, RawBatch, SourceId
 from indexer.node import Node
@@ -23,7 +24,10 @@ from tests.support.telling import Teller, found
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from indexer.discovery.keeper import Outcome
+    from indexer.discovery.plan import Step
     from indexer.ingest import SourceSink
+    from indexer.store.registered import Registered
     from schemas.history import HistoryItem
 
 DEADLINE_S = 20.0
@@ -225,6 +229,47 @@ def test_another_life_is_a_new_generation() -> None:
             assert 0 == of.ask()[1]["a"].matched_tokens
             causes = [each.cause for each in await of.history("a") if each.what == "restart"]
             assert ["life_differs", "sequence_went_back", "life_differs"] == causes
+
+    asyncio.run(body())
+
+
+class Fickle:
+    """A ledger that is another's as soon as a test says so."""
+
+    watches = True
+
+    async def read(self) -> dict[SourceId, Registered]:
+        return {}
+
+    async def take(self, step: Step, *, counts: bool) -> Outcome:
+        raise AssertionError((step, counts))
+
+    def holds_blocks(self, _: SourceId) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("turns", range(12))
+def test_a_stop_in_the_moment_in_which_the_watch_is_lost_ends_it(monkeypatch: pytest.MonkeyPatch, turns: int) -> None:
+    """As after a pause: the lease is over, and a signal has come. No turn of the loop between swallows the stop."""
+    monkeypatch.setattr(keeper, "WATCH_LOOK_S", 0.0)
+
+    async def body() -> None:
+        of, ledger, teller = Alone(), Fickle(), Teller()
+        node = of.node
+        watching = keeper.Keeper(
+            (teller,), ledger, node.clock, clears=node.roster.clears, log=node.source_log, sources_max=9
+        )
+        async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
+            stop = asyncio.Event()
+            tasks.create_task(node.run(stop))
+            task = tasks.create_task(watching.run())
+            await of.until(lambda: teller.running)
+            ledger.watches = False
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+            stop.set()
 
     asyncio.run(body())
 
