@@ -33,6 +33,9 @@ class NobodyHeard:
         """Nobody subscribes who could be told."""
         return False
 
+    def vouch(self, source: SourceId, at: float) -> None:
+        """As above."""
+
     def step_down(self, source: SourceId) -> None:
         """As above."""
 
