@@ -106,6 +106,10 @@ test-gateways: setup ## beside a real Ray Serve, own environment, downloads 130 
 test-k8s: ## every overlay of k8s/ held against schemas of several Kubernetes versions, rules and dashboard against a Prometheus; own environment
 	bash tests/k8s/run.sh
 
+.PHONY: test-netns
+test-netns: ## replicas, a store and engines in network namespaces, cut from each other in every way; needs root, says SKIPPED otherwise
+	bash tests/e2e/netns/run.sh
+
 .PHONY: test-image
 test-image: setup ## the steps of the image in a plain folder: installed without a network, started, ended by SIGTERM
 	$(PYTEST) -n 0 tests/e2e/test_image_steps.py -m "slow or not slow"

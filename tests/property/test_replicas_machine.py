@@ -19,17 +19,15 @@ from hypothesis.stateful import run_state_machine_as_test as run_machine
 
 from indexer.errors import DrainRefusedError, ReplicaUnknownError, SourceUnknownError
 from indexer.store.failures import StoreFailure
-from tests.support.core_model import Expected, as_summed
 from tests.support.core_streams import REMOVALS, STORES
 from tests.support.replica_fleet import ALL_PODS, GUEST, LEASE_S, NAMES, PODS, Fleet
-from tests.support.speaking_engine import QUESTIONS
+from tests.support.speaking_engine import QUESTIONS, said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
     from typing import Any
 
     from indexer.node import Node
-    from schemas.lookup import PodEntry
     from tests.support.proxy import Way
     from tests.support.seats import Seat, Told, Waking
     from tests.support.speaking_engine import Operation
@@ -454,18 +452,6 @@ class OneTroubleAtATime(AnyTrouble):
     def has_standbys(self) -> bool:
         """Whether there is anybody who could listen beside an owner."""
         return len({seat.name for seat in self.fleet.running} - self.drained) > 1
-
-
-def said(entry: PodEntry) -> Expected:
-    """What an entry says of blocks."""
-    tiers, prefix = entry.tiers, entry.prefix
-    return Expected(
-        entry.matched_tokens,
-        entry.reusable_tokens,
-        (tiers.gpu, tiers.cpu, tiers.storage, tiers.remote, tiers.unknown),
-        (prefix.gpu, prefix.cpu, prefix.storage, prefix.remote),
-        as_summed(entry.score),
-    )
 
 
 def of_source(told: Told) -> tuple[object, ...]:

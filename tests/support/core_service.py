@@ -58,7 +58,10 @@ class RunningService:
         self.errors_allowed: tuple[str, ...] = ()
         """Words of which a line of the log that reports an error must hold one; at the end no other may be there."""
         shown = {} if token is None else {"authorization": f"Bearer {token}"}
-        self._client = httpx.Client(base_url=self.url, timeout=DEADLINE_S, headers=shown)
+        self._client = self._open_client(shown)
+
+    def _open_client(self, headers: dict[str, str]) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=DEADLINE_S, headers=headers)
 
     def __enter__(self) -> Self:
         return self

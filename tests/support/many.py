@@ -108,8 +108,7 @@ class Cluster:
     def join(self, *names: str, flags: Sequence[str] | None = None, **settings: str) -> None:
         """Start these at the same time; returns once all listen. Other flags, or more settings, for them alone."""
         for name in names:
-            if name not in self.ways:
-                self.ways[name] = self._stack.enter_context(ProxyThread(self._port))
+            self._lay_way(name)
         with ThreadPoolExecutor(len(names)) as pool:
             started = [pool.submit(self._start, name, flags, settings) for name in names]
         for name, start in zip(names, started, strict=True):
@@ -117,6 +116,11 @@ class Cluster:
                 self.replicas[name] = start.result()
         for start in started:
             start.result()
+
+    def _lay_way(self, name: str) -> None:
+        """To the store, of one that will join."""
+        if name not in self.ways:
+            self.ways[name] = self._stack.enter_context(ProxyThread(self._port))
 
     def _start(self, name: str, flags: Sequence[str] | None, settings: dict[str, str]) -> Member:
         environment = {**self._settings, **settings, "redis__url": self.ways[name].url, "redis__replica": name}

@@ -234,9 +234,9 @@ def _has_joined(client: Redis, nodes: int) -> bool:
     return info["cluster_state"] == "ok" and int(info["cluster_known_nodes"]) == nodes
 
 
-def wait_for(condition: Any, what: str) -> None:  # noqa: ANN401  any callable
+def wait_for(condition: Any, what: str, deadline_s: float = DEADLINE_S) -> None:  # noqa: ANN401  any callable
     """Until it holds. At the deadline the test fails and says what it waited for."""
-    end = time.monotonic() + DEADLINE_S
+    end = time.monotonic() + deadline_s
     while not condition():
         assert time.monotonic() < end, f"waited in vain for {what}"
         time.sleep(0.01)

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from api.demo.engine import EngineSimulator
 from indexer.model import Tier
-from tests.support.core_events import CLEARED, payload, stored
-from tests.support.core_model import Expected, ModelSource
+from tests.support.core_events import BLOCK, CLEARED, payload, stored
+from tests.support.core_model import Expected, ModelSource, as_summed
 from tests.support.core_streams import LAYOUTS, TRUNKS, Chain, Contents, Removal, Store, removal_event, store_event
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from schemas.lookup import PodEntry
 
 TAIL: Final = 3
 """Tokens of a question after its whole blocks."""
@@ -42,14 +44,27 @@ def batch_of(stamp: float) -> Batch:
     return Batch(int(life), int(sequence))
 
 
+def said(entry: PodEntry) -> Expected:
+    """What an entry says of blocks."""
+    tiers, prefix = entry.tiers, entry.prefix
+    return Expected(
+        entry.matched_tokens,
+        entry.reusable_tokens,
+        (tiers.gpu, tiers.cpu, tiers.storage, tiers.remote, tiers.unknown),
+        (prefix.gpu, prefix.cpu, prefix.storage, prefix.remote),
+        as_summed(entry.score),
+    )
+
+
 class SpeakingEngine:
     """`contents` are shared by all engines that are asked the same.
 
     `truth` is what the engine holds; `known` what an index holds that was cleared by callers on the way.
     """
 
-    def __init__(self, layout: str, contents: Contents, *, replays: bool) -> None:
-        self.simulator = EngineSimulator(replay_endpoint="tcp://127.0.0.1:0" if replays else None)
+    def __init__(self, layout: str, contents: Contents, *, replays: bool, host: str = "127.0.0.1") -> None:
+        at = f"tcp://{host}:0"
+        self.simulator = EngineSimulator(at, at if replays else None)
         self.simulator.start()
         self.groups = LAYOUTS[layout]
         self.life = 0
@@ -101,11 +116,23 @@ class SpeakingEngine:
                 model.stored(told.lane, told.hashes, told.parent, 0.0, dense=told.dense)
         return told.event
 
+    def end(self) -> None:
+        """Its process is killed: connections end, and what is on its way is lost. `restart` brings the next one."""
+        self.simulator.stop(linger_ms=0)
+
     def restart(self) -> None:
         """Another process, which has said nothing."""
         self.life += 1
         self._begin()
         self.simulator.restart()
+
+    def missing_from(self, store: Store) -> int | None:
+        """The first block of that store's chain that is not held where it would store it; None where all are."""
+        number = store.group % len(self.groups)
+        step = self.groups[number].size // BLOCK
+        ends = self._contents.hashes(store.chain, store.engine("seed"))[step - 1 :: step]
+        held = self.truth.lanes.get((number, store.tier), {})
+        return next((place * step for place, engine_hash in enumerate(ends) if engine_hash not in held), None)
 
     # -- what must be answered -----------------------------------------------------------------------------------------
 
