@@ -122,7 +122,7 @@ soak: setup ## long property suites with a printed seed, then millions of blocks
 
 .PHONY: fuzz
 fuzz: setup ## any bytes into what reads engines' and callers' bytes, led by coverage; FUZZ_SECONDS=60 a target, FUZZ_SEED=0
-	for target in batches events lookups packed_lookups; do \
+	for target in batches events lookups packed_lookups names tellings; do \
 		$(PY) -m tests.fuzz.run $$target --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED) || exit 1; \
 	done
 

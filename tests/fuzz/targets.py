@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import math
+import re
 from typing import TYPE_CHECKING, Final
 
+import dns.message
+import dns.rrset
 import msgspec
 
 from api.rest.lookup_request import LookupRequests
@@ -14,15 +18,20 @@ from indexer.decode import vllm
 from indexer.decode.envelope import UNDECODABLE, peek_rank, peek_ts, stamp
 from indexer.decode.large import decode_large
 from indexer.decode.vllm import decode
+from indexer.discovery.dns_messages import BadMessage, Kind, question, read_answer
+from indexer.discovery.event_endpoints import NotTold, read_event_sources
 from indexer.errors import IndexerError
 from indexer.hashing.texts import TextMemo
+from indexer.index.served import NAME_MAX
 from indexer.model import EventBatch
+from indexer.scraping.models_list import NoList, read_models
 from tests.support.core_events import as_array, payload, stored
 from tests.support.decoded import check, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+NAME: Final = "vllm.ns.svc"
 TOKENS_MAX: Final = 1_000
 _GOOD: Final = (stored([1, 2], range(8)), stored([3], range(4), 2))
 """Before and behind the event that is fuzzed."""
@@ -89,9 +98,50 @@ def packed_lookups(data: bytes) -> None:
             continue
 
 
+def names(data: bytes) -> None:
+    """What name servers answer: an answer to the question, bounded, or none."""
+    for kind in Kind:
+        try:
+            answered = read_answer(data, int.from_bytes(data[:2], "big"), NAME, kind)
+        except BadMessage:
+            continue
+        assert len(answered.addresses) + len(answered.targets) <= len(data)
+        assert all(0 < target.port < 2**16 and target.name == target.name.lower() for target in answered.targets)
+        for address in answered.addresses.union(*answered.beside.values()):
+            ipaddress.ip_address(address)
+
+
+def tellings(data: bytes) -> None:
+    """What engines say of themselves: never another host than their own, never an empty or endless name."""
+    try:
+        told = read_event_sources(data, "10.0.0.5")
+    except NotTold:
+        told = None
+    for endpoints in () if told is None else told.of_rank.values():
+        for endpoint in filter(None, endpoints):
+            assert re.fullmatch(r"tcp://10\.0\.0\.5:[1-9][0-9]{0,4}", endpoint)
+    try:
+        served = read_models(data)
+    except NoList:
+        return
+    assert served.names
+    assert all(0 < len(name) <= NAME_MAX and name.isprintable() for name in served.names + served.adapters)
+    assert len(served.names) == len({*served.names} - {*served.adapters})
+
+
 TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
-    each.__name__: each for each in (batches, events, lookups, packed_lookups)
+    each.__name__: each for each in (batches, events, lookups, packed_lookups, names, tellings)
 }
+
+
+def _answers() -> Iterator[bytes]:
+    """As a name server gives them."""
+    for kind, records in ((Kind.A, ["10.0.0.1"]), (Kind.AAAA, ["fd00::1"]), (Kind.SRV, ["0 0 1 a.b.", "0 0 2 c."])):
+        response = dns.message.make_response(dns.message.from_wire(question(7, NAME, kind)))
+        response.answer.append(dns.rrset.from_text_list(f"{NAME}.", 5, "IN", "CNAME", ["x.y."]))
+        response.answer.append(dns.rrset.from_text_list("x.y.", 5, "IN", kind.name, records))
+        response.additional.append(dns.rrset.from_text_list("a.b.", 5, "IN", "A", ["10.0.0.2"]))
+        yield response.to_wire()
 
 
 def seeds(target: str, recorded: list[bytes]) -> list[bytes]:
@@ -101,6 +151,14 @@ def seeds(target: str, recorded: list[bytes]) -> list[bytes]:
     if target == "events":
         decoded = [msgspec.msgpack.decode(each) for each in recorded]
         return [msgspec.msgpack.encode(event) for each in decoded if isinstance(each, list) for event in each[1]]
+    if target == "names":
+        return list(_answers())
+    if target == "tellings":
+        return [
+            b'{"0": {"enable_kv_cache_events": true, "endpoint": "tcp://*:5557", "replay_endpoint": "tcp://10.0.0.5:1"}}',
+            b'[{"data_parallel_rank": 1, "endpoint": "tcp://0.0.0.0:5557", "replay_endpoint": null}]',
+            b'{"data": [{"id": "m", "root": "/m", "parent": null}, {"id": "a", "root": "x", "parent": "m"}]}',
+        ]
     documents: list[dict[str, object]] = [
         {"token_ids": [1, 2, 3]},
         {"token_ids": list(range(300)), "model": "m", "pods": ["a", "[b]"], "timeout_ms": 5},

@@ -143,6 +143,35 @@ def test_service_records(stack: contextlib.ExitStack) -> None:
     ]
 
 
+def test_engines_that_tell_their_ports(stack: contextlib.ExitStack) -> None:
+    """Ports that nobody knows are asked for, and each rank is a source."""
+    ranks = [stack.enter_context(EngineSimulator("tcp://127.0.0.1:0")) for _ in range(2)]
+    told = {str(rank): _config(engine) for rank, engine in enumerate(ranks)}
+    pod = stack.enter_context(telling({**tells(), "/kv_event_sources": json.dumps(told).encode()}))
+    engines = Engines(stack)
+    server = NameServer()
+    server.put(NAME, "A", "127.0.0.1")
+    with name_server(server):
+        settings = engines.settings(server, port=int(pod.rpartition(":")[2]), events_port=0)
+        with RunningService([], **settings) as service:
+            service.wait_for(lambda: [pod] == [*service.sources()], "the engine")
+            for engine in ranks:
+                engine.wait_subscribers(1)
+                engine.publish(payload(stored([1, 2], TOKENS)))
+            whole = {(pod, rank): (len(TOKENS), None) for rank in range(2)}
+            service.wait_for(lambda: whole == _scored(service), "what its ranks hold")
+            assert (ranks[1].endpoint, ranks[1].replay_endpoint) == (
+                service.sources()[pod]["endpoint"],
+                service.sources()[pod]["replay_endpoint"],
+            )
+
+
+def _config(engine: EngineSimulator) -> dict[str, object]:
+    """As a vLLM that took free ports shows it; it binds everywhere."""
+    replay = (engine.replay_endpoint or "").replace("127.0.0.1", "*")
+    return {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": engine.endpoint, "replay_endpoint": replay}
+
+
 def test_models_are_learnt(stack: contextlib.ExitStack) -> None:
     """A source that nobody gave a model has that of its engine, by each of its names."""
     engine = stack.enter_context(EngineSimulator())
