@@ -285,7 +285,7 @@ class NodePort(Protocol):
         ...
 
     async def metrics_text(self) -> bytes:
-        """The metrics in the text format of Prometheus (`families.CONTENT_TYPE`)."""
+        """The metrics in the text format of Prometheus (`prometheus_parts.CONTENT_TYPE_LATEST`)."""
         ...
 
     @property

@@ -2,8 +2,8 @@
 
 Reads facts when they are asked for, by a scrape or an export; the hot path only counts.
 
-What is counted lives where it happens (source counters, ingest totals), so that a series of a source goes with the
-source. Lookup durations are kept in our own buckets: one bisect a lookup
+`prometheus_client` writes the exposition; what is counted lives where it happens (source counters, ingest totals), so
+that a series of a source goes with the source. Lookup durations are kept in our own buckets: one bisect a lookup
 instead of a Python loop over buckets.
 """
 
@@ -15,15 +15,16 @@ from dataclasses import dataclass, field
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from indexer.families import CounterFamily, GaugeFamily, HistogramFamily, head, lines
 from indexer.index.plan import EVENT_KINDS
 from indexer.index.states import bound_of, state_of
 from indexer.model import TIER_NAMES
+from indexer.prometheus_parts import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, generate_latest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
-    from indexer.families import Family
+    from prometheus_client.core import Metric
+
     from indexer.index.source import SourceIndex
     from indexer.index.states import StateLimits
     from indexer.model import SourceId
@@ -34,6 +35,8 @@ BUCKETS_S: Final = (5e-5, 1e-4, 2e-4, 3.5e-4, 5e-4, 7.5e-4, 1e-3, 2e-3, 5e-3, 1e
 SOURCES_A_PIECE: Final = 16
 """Of the exposition; about a millisecond."""
 HISTOGRAMS_A_PIECE: Final = 8
+FAMILY: Final = b"\n# HELP "
+"""Begins a metric; no label holds a line's end."""
 
 METRICS: Final[dict[str, str]] = {
     "kvindexer_lookup_duration_seconds": "Time from a request's last byte to its answer, by api, input and code.",
@@ -266,16 +269,16 @@ class Telemetry:
         Between its steps others may run: a large fleet's takes longer than the loop may be held.
         """
         lag_s, self.loop_lag_s = self.loop_lag_s, 0.0
-        families: dict[str, list[str]] = {}
+        families: dict[bytes, list[bytes]] = {}
         for family in (yield from self.families(sources, lag_s)):
             _add_exposition((family,), families)
             yield
         for first in range(0, len(sources) if self.per_source else 0, SOURCES_A_PIECE):
             _add_exposition(self.source_families(sources[first : first + SOURCES_A_PIECE]), families)
             yield
-        return "".join(["\n".join([told, *samples, ""]) for told, samples in families.items()]).encode()
+        return b"".join(b"\n".join([head, *samples]) for head, samples in families.items())[1:] + b"\n"
 
-    def families(self, sources: list[SourceIndex], lag_s: float) -> Generator[None, None, Iterator[Family]]:
+    def families(self, sources: list[SourceIndex], lag_s: float) -> Generator[None, None, Iterator[Metric]]:
         """A generator that returns all that is told of no single source. One with many series may come in pieces."""
         totals, waiting = self.departed + self.nobodys, 0
         for source in sources:
@@ -293,7 +296,7 @@ class Telemetry:
             self._own_metrics(lag_s),
         )
 
-    def _own_metrics(self, lag_s: float) -> Iterator[Family]:
+    def _own_metrics(self, lag_s: float) -> Iterator[Metric]:
         yield _by_label(_counter("kvindexer_spans", "result"), self.spans.items())
         yield _by_label(_counter("kvindexer_metric_exports", "result"), self.exports.items())
         yield _by_label(_counter("kvindexer_epp_picks", "result"), self.picks.items())
@@ -306,11 +309,11 @@ class Telemetry:
         info.add_metric([self._version, "kvi1", "1"], 1)
         yield info
 
-    def _lookup_metrics(self) -> Iterator[Family]:
+    def _lookup_metrics(self) -> Iterator[Metric]:
         name = "kvindexer_lookup_duration_seconds"
         known = list(self.lookups.durations.items())
         for first in range(0, max(1, len(known)), HISTOGRAMS_A_PIECE):
-            durations = HistogramFamily(name, METRICS[name], labels=("api", "input", "code"))
+            durations = HistogramMetricFamily(name, METRICS[name], labels=("api", "input", "code"))
             for labels, (counts, total) in known[first : first + HISTOGRAMS_A_PIECE]:
                 durations.add_metric(list(labels), _cumulative(counts), total[0])
             yield durations
@@ -323,7 +326,7 @@ class Telemetry:
             recommendations.add_metric(list(labels2), count)
         yield recommendations
 
-    def _event_metrics(self, totals: Counter[str], waiting: int) -> Iterator[Family]:
+    def _event_metrics(self, totals: Counter[str], waiting: int) -> Iterator[Metric]:
         for name, key in (
             ("kvindexer_gaps", "wire.gaps"),
             ("kvindexer_batches_lost", "batches_lost"),
@@ -360,7 +363,7 @@ class Telemetry:
         orphans.add_metric([], waiting)
         yield orphans
 
-    def source_families(self, sources: Sequence[SourceIndex]) -> Iterator[Family]:
+    def source_families(self, sources: Sequence[SourceIndex]) -> Iterator[Metric]:
         """What is told of each of these sources; only where `per_source` says so."""
         now, wall = self._clock.now(), self._clock.wall_us() / 1e6
         state = _gauge("kvindexer_source_state", "source", "state")
@@ -386,13 +389,13 @@ class Telemetry:
         yield from (state, bound, lag, last, blocks, load)
 
 
-def _text_metrics(texts: TextCounts) -> Iterator[Family]:
+def _text_metrics(texts: TextCounts) -> Iterator[Metric]:
     results = _counter("kvindexer_texts", "source", "result")
     for labels, count in texts.results.items():
         results.add_metric(list(labels), count)
     yield results
     name = "kvindexer_text_duration_seconds"
-    durations = HistogramFamily(name, METRICS[name], labels=("source",))
+    durations = HistogramMetricFamily(name, METRICS[name], labels=("source",))
     for source, (counts, total) in texts.durations.items():
         durations.add_metric([source], _cumulative(counts), total[0])
     yield durations
@@ -401,7 +404,7 @@ def _text_metrics(texts: TextCounts) -> Iterator[Family]:
     yield cached
 
 
-def _receipt_metrics(receipts: ReceiptCounts) -> Iterator[Family]:
+def _receipt_metrics(receipts: ReceiptCounts) -> Iterator[Metric]:
     yield _by_label(_counter("kvindexer_routed", "result"), receipts.routed.items())
     yield _by_label(_counter("kvindexer_receipts", "result"), receipts.ended.items())
     yield _by_label(_counter("kvindexer_hints", "result"), receipts.hints.items())
@@ -416,7 +419,7 @@ def _cumulative(counts: Sequence[int]) -> list[tuple[str, float]]:
     return list(zip(edges, map(float, accumulate(counts)), strict=True))
 
 
-def _feedback_metrics(feedback: FeedbackCounts, refused: int) -> Iterator[Family]:
+def _feedback_metrics(feedback: FeedbackCounts, refused: int) -> Iterator[Metric]:
     for name, count in (
         ("kvindexer_false_hit_tokens", feedback.false_tokens),
         ("kvindexer_lost_hit_tokens", feedback.lost_tokens),
@@ -435,7 +438,7 @@ def _feedback_metrics(feedback: FeedbackCounts, refused: int) -> Iterator[Family
     yield _by_label(_counter("kvindexer_feedback", "result"), {**feedback.results, "refused": refused}.items())
 
 
-def _store_metrics(store: StoreHealth | None) -> Iterator[Family]:
+def _store_metrics(store: StoreHealth | None) -> Iterator[Metric]:
     if store is None:
         return
     for name, value in (
@@ -469,7 +472,7 @@ def _store_metrics(store: StoreHealth | None) -> Iterator[Family]:
         yield gauge
 
 
-def _discovery_metrics(discovery: DiscoveryHealth | None) -> Iterator[Family]:
+def _discovery_metrics(discovery: DiscoveryHealth | None) -> Iterator[Metric]:
     if discovery is None:
         return
     for name, value in (
@@ -497,22 +500,36 @@ def blocks_by_tier(source: SourceIndex) -> dict[str, int]:
     return dict(zip(TIER_NAMES, source.holdings.blocks, strict=True))
 
 
-def _add_exposition(metrics: Iterable[Family], families: dict[str, list[str]]) -> None:
+class _Families:
+    """What prometheus_client asks for metrics."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics
+
+
+def _add_exposition(metrics: Iterable[Metric], families: dict[bytes, list[bytes]]) -> None:
     """Their samples to those that there are already, by what heads them."""
-    for family in metrics:
-        families.setdefault(head(family), []).extend(lines(family.samples))
+    piece = b"\n" + generate_latest(_Families(metrics)).rstrip()
+    for family in piece.split(FAMILY)[1:]:
+        helped, typed, *samples = family.split(b"\n", 2)
+        families.setdefault(FAMILY + helped + b"\n" + typed, []).extend(samples)
 
 
-def _by_label(family: GaugeFamily, counts: Iterable[tuple[str, float]]) -> GaugeFamily:
+def _by_label(
+    family: CounterMetricFamily | GaugeMetricFamily, counts: Iterable[tuple[str, float]]
+) -> CounterMetricFamily | GaugeMetricFamily:
     """Filled with them, of one label each."""
     for label, count in sorted(counts):
         family.add_metric([label], count)
     return family
 
 
-def _counter(name: str, *labels: str) -> CounterFamily:
-    return CounterFamily(name, METRICS[f"{name}_total"], labels=labels)
+def _counter(name: str, *labels: str) -> CounterMetricFamily:
+    return CounterMetricFamily(name, METRICS[f"{name}_total"], labels=labels)
 
 
-def _gauge(name: str, *labels: str) -> GaugeFamily:
-    return GaugeFamily(name, METRICS[name], labels=labels)
+def _gauge(name: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, METRICS[name], labels=labels)

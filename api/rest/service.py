@@ -13,7 +13,7 @@ from api.access.caller import require_all_tenants
 from api.access.registering import Registering
 from api.ports import NodePort
 from api.rest.exchange import Exchange, caller_of
-from indexer.families import CONTENT_TYPE
+from indexer.prometheus_parts import CONTENT_TYPE_LATEST
 from schemas.rest import Health, Readiness
 
 NO_STORE: Final = {"cache-control": "no-store"}
@@ -48,7 +48,7 @@ class ServiceRoutes:
 
     async def metrics(self, _request: Request) -> Response:
         """`GET /metrics`."""
-        return Response(await self._node.metrics_text(), headers=NO_STORE, media_type=CONTENT_TYPE)
+        return Response(await self._node.metrics_text(), headers=NO_STORE, media_type=CONTENT_TYPE_LATEST)
 
     async def config(self, request: Request) -> Response:
         """`GET /v1/config`: for operators, secrets masked."""

@@ -18,7 +18,9 @@ from schemas.rpc.otlp.v1 import otlp_pb2 as wire
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from indexer.families import Family, Sample
+    from prometheus_client.core import Metric
+    from prometheus_client.samples import Sample
+
     from indexer.index.source import SourceIndex
     from indexer.ports import Clock
     from indexer.telemetry import Telemetry
@@ -84,7 +86,7 @@ class MetricWriting:
             elif number % SERIES_A_STEP == 0:
                 yield None
 
-    def _families(self, sources: list[SourceIndex]) -> Iterator[Family | None]:
+    def _families(self, sources: list[SourceIndex]) -> Iterator[Metric | None]:
         telemetry = self._telemetry
         lag_s, telemetry.sent_loop_lag_s = telemetry.sent_loop_lag_s, 0.0
         yield from (yield from telemetry.families(sources, lag_s))
@@ -132,7 +134,7 @@ class MetricRequest:
         self._scope.scope.version = about.get("service.version", "")
         self._metrics: dict[str, wire.Metric] = {}
 
-    def add(self, family: Family, samples: list[Sample]) -> None:
+    def add(self, family: Metric, samples: list[Sample]) -> None:
         """Some of a family's samples; of a histogram all that are of one series."""
         if family.type == "histogram":
             self._add_histogram(family, samples)
@@ -161,7 +163,7 @@ class MetricRequest:
         """All of it."""
         return self._request.SerializeToString()
 
-    def _add_histogram(self, family: Family, samples: list[Sample]) -> None:
+    def _add_histogram(self, family: Metric, samples: list[Sample]) -> None:
         *buckets, count, total = samples
         out = self._metric(family.name, family.documentation).histogram
         out.aggregation_temporality = wire.TEMPORALITY_CUMULATIVE
@@ -185,7 +187,7 @@ class MetricRequest:
         return found
 
 
-def in_steps(family: Family) -> Iterator[list[Sample]]:
+def in_steps(family: Metric) -> Iterator[list[Sample]]:
     """A family's samples, a few at a time; a histogram's by series, each ends with its count and its sum."""
     if family.type != "histogram":
         samples = family.samples

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from indexer.families import CounterFamily, Family, GaugeFamily, HistogramFamily
 from indexer.index.source import SourceIndex
 from indexer.index.states import StateLimits
 from indexer.otlp.metric_writing import POINTS, MetricRequest, MetricWriting, in_steps
@@ -35,16 +35,16 @@ BEGAN_NS, NOW_NS = 1_700_000_000_000_000_000, 1_700_000_060_000_000_000
 ABOUT = {"service.name": "kvindexer", "service.version": "1.2"}
 
 
-def _families() -> list[Family]:
+def _families() -> list[Metric]:
     """One of each kind, and a gauge without labels."""
-    events = CounterFamily("kvindexer_events", "Events applied, by kind.", labels=("kind",))
+    events = CounterMetricFamily("kvindexer_events", "Events applied, by kind.", labels=("kind",))
     events.add_metric(["stored"], 3)
     events.add_metric(["removed"], 0)
-    lag = GaugeFamily("kvindexer_source_lag_seconds", "Age of the newest proof.", labels=("source",))
+    lag = GaugeMetricFamily("kvindexer_source_lag_seconds", "Age of the newest proof.", labels=("source",))
     lag.add_metric(["a#1"], 0.25)
-    held = GaugeFamily("kvindexer_answers_bytes", "Held by these.", labels=())
+    held = GaugeMetricFamily("kvindexer_answers_bytes", "Held by these.", labels=())
     held.add_metric([], -1.5)
-    times = HistogramFamily("kvindexer_lookup_duration_seconds", "Time.", labels=("api", "code"))
+    times = HistogramMetricFamily("kvindexer_lookup_duration_seconds", "Time.", labels=("api", "code"))
     times.add_metric(["rest", "200"], [("0.001", 1), ("0.5", 1), ("+Inf", 6)], 1.75)
     return [events, lag, held, times]
 
