@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import resource
 import sys
 from typing import TYPE_CHECKING, Final, get_args
@@ -22,6 +23,7 @@ from indexer.doctor.checks import Finding, Level, found
 from indexer.doctor.facts import Engine
 from indexer.doctor.judging.endpoints import judge_endpoints
 from indexer.doctor.judging.engines import judge_engine
+from indexer.doctor.judging.kubernetes import judge_pods
 from indexer.doctor.judging.service import judge_replicas, judge_service
 from indexer.doctor.judging.settings import Effective, judge_files, judge_settings, judge_start
 from indexer.doctor.judging.sources import judge_followed, judge_sources, judge_states
@@ -32,6 +34,7 @@ from indexer.doctor.probes.engines import Looking
 from indexer.doctor.probes.store import look_at_store
 from indexer.hashing.chain import SCHEME
 from indexer.settings import BadSettings, Settings, check_files, load, refuse_what_is_not_there, remarks
+from indexer.settings.in_cluster import access_of
 from indexer.settings.printed import MASK
 from indexer.store.address import Address, BadAddress, parse
 
@@ -116,6 +119,7 @@ class _Visit:
             yield from self._of_settings(settings, engines or [])
         if engines is not None:
             yield from self._of_engines(engines, settings)
+        yield from self._of_pods(settings)
         yield from self._of_store(settings)
         if told is not None:
             yield from judge_replicas(told.seen.partitions)
@@ -195,6 +199,21 @@ class _Visit:
             return False
         url = urlsplit(self.told.seen.url)
         return url.scheme != "unix" and url.hostname is not None and not is_loopback_host(url.hostname)
+
+    def _of_pods(self, settings: Settings | None) -> Iterator[Finding]:
+        """Of the cluster's API server, where engines are looked for in pods."""
+        pods = None if settings is None else settings.discovery.kubernetes
+        if settings is None or pods is None or pods.selector is None:
+            return
+        if self._arguments.no_probe or self._stop.is_set():
+            return
+        if self._is_elsewhere:
+            yield found("kubernetes.reachable", "unknown", "the service runs on another machine, and so does its token")
+            return
+        from indexer.discovery.kubernetes import look_at_pods, rules_of  # only where it is asked for
+
+        self._status.say("asking the API server of the cluster")
+        yield from judge_pods(asyncio.run(look_at_pods(rules_of(settings), access_of(pods, os.environ))))
 
     def _of_store(self, settings: Settings | None) -> Iterator[Finding]:
         if settings is None or settings.redis.url is None or self._arguments.no_probe or self._stop.is_set():

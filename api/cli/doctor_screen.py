@@ -22,6 +22,7 @@ _STYLES: Final[dict[Level, str]] = {"ok": "green", "warning": "yellow", "problem
 _TITLES: Final[dict[Group, str]] = {
     "service": "Service",
     "settings": "Settings",
+    "kubernetes": "Kubernetes",
     "sources": "Sources",
     "endpoints": "Event endpoints",
     "replay": "Replay",

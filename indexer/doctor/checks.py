@@ -11,7 +11,18 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 Level = Literal["ok", "warning", "problem", "unknown"]
-Group = Literal["service", "settings", "sources", "endpoints", "replay", "engines", "store", "replicas", "unknowable"]
+Group = Literal[
+    "service",
+    "settings",
+    "kubernetes",
+    "sources",
+    "endpoints",
+    "replay",
+    "engines",
+    "store",
+    "replicas",
+    "unknowable",
+]
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -169,6 +180,53 @@ _SETTINGS: Final[dict[str, Check]] = {
             "problem": Says(
                 "some sources get no connection, if the service runs under the limits of this shell",
                 "raise the hard limit: ulimit -Hn, LimitNOFILE= of systemd, the container's own",
+            )
+        },
+    ),
+}
+
+_KUBERNETES: Final[dict[str, Check]] = {
+    "kubernetes.reachable": Check(
+        "kubernetes",
+        "the API server of the cluster answers from here",
+        {
+            "problem": Says(
+                "engines that come, go or restart are not noticed; what is known stays as it was",
+                "is the service let out to it (port 443, and 6443 behind it)? discovery.kubernetes.url, ca_file",
+            ),
+            "unknown": Says(
+                "pods were not looked at",
+                "run doctor where the service runs: kubectl exec deploy/kvindexer -- kvindexer doctor",
+            ),
+        },
+    ),
+    "kubernetes.permitted": Check(
+        "kubernetes",
+        "pods may be listed and watched",
+        {
+            "problem": Says(
+                "no engine is found",
+                "grant get, list and watch of pods to the service's account in each namespace (k8s/base/access.yaml), "
+                "and mount its token",
+            )
+        },
+    ),
+    "kubernetes.pods": Check(
+        "kubernetes",
+        "the selector finds pods",
+        {
+            "warning": Says(
+                "no pod has these labels, so there is no engine",
+                "compare with kubectl get pods --show-labels: discovery.kubernetes.selector, namespaces",
+            )
+        },
+    ),
+    "kubernetes.sources": Check(
+        "kubernetes",
+        "each pod became a source, as it asked for",
+        {
+            "warning": Says(
+                "it is no source, or another one than its pod says", "change what it names, or annotate the pod"
             )
         },
     ),
@@ -732,6 +790,7 @@ _UNKNOWABLE: Final[dict[str, Check]] = {
 CHECKS: Final[dict[str, Check]] = {
     **_SERVICE,
     **_SETTINGS,
+    **_KUBERNETES,
     **_SOURCES,
     **_ENDPOINTS,
     **_REPLAY,

@@ -56,6 +56,24 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, address=self.pod) if is_named_so else self
 
 
+class PodsSeen(msgspec.Struct, kw_only=True):
+    """What a cluster's API server tells of the pods that are looked for."""
+
+    place: str = ""
+    """Which server, and what was looked for there."""
+    elsewhere: str = ""
+    """Why nothing could be looked for from here."""
+    trouble: str = ""
+    """Why nothing was heard."""
+    refused: str = ""
+    """Why it did not let us look."""
+    pods: int = 0
+    sources: int = 0
+    not_ready: int = 0
+    remarks: dict[str, str] = {}
+    """By pod, why it is no source, or not as it asked for."""
+
+
 class First(msgspec.Struct, frozen=True):
     """One batch: its number, the engine's time stamp if there is one, and what tells it from others of that number."""
 

@@ -7,5 +7,6 @@ One watch a namespace; readings are all that is kept of pods. `indexer/decisions
 """
 
 from indexer.discovery.kubernetes.discoverer import KubernetesDiscoverer, rules_of
+from indexer.discovery.kubernetes.look import look_at_pods
 
-__all__ = ["KubernetesDiscoverer", "rules_of"]
+__all__ = ["KubernetesDiscoverer", "look_at_pods", "rules_of"]

@@ -77,11 +77,6 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     unread: tuple[str, ...] = ()
     """Options whose values cannot be known from here."""
 
-    @property
-    def name(self) -> str | None:
-        """What requests call its model."""
-        return self.served[0] if self.served else self.model
-
 
 NOTHING: Final = Arguments()
 

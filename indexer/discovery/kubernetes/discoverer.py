@@ -78,7 +78,7 @@ class KubernetesDiscoverer:
                     access,
                     path,
                     self._rules.settings.selector or "",
-                    partial(_reading, rules=self._rules),
+                    partial(reading_of, rules=self._rules),
                     scope,
                     clock=self._clock,
                     chance=self._chance,
@@ -91,7 +91,7 @@ class KubernetesDiscoverer:
         """Paths to watch, once it is known where this runs."""
         while True:
             try:
-                return await asyncio.to_thread(_places, self._access, self._rules.settings.namespaces)
+                return await asyncio.to_thread(paths_of, self._access, self._rules.settings.namespaces)
             except Unheard as why:
                 self._failed(why)
             await asyncio.sleep(self._pace.rest_max_s)
@@ -188,7 +188,8 @@ class _Scope:
         self._failed(why)
 
 
-def _reading(key: Key, pod: Pod | None, rules: Rules) -> Reading:
+def reading_of(key: Key, pod: Pod | None, rules: Rules) -> Reading:
+    """What is kept of a pod; None: one that cannot be read."""
     if pod is not None:
         return read(pod, rules)
     return Reading(
@@ -203,8 +204,8 @@ def _reading(key: Key, pod: Pod | None, rules: Rules) -> Reading:
     )
 
 
-def _places(access: Access | None, namespaces: Sequence[str]) -> tuple[Access, list[str]]:
-    """Raises `Unheard`."""
+def paths_of(access: Access | None, namespaces: Sequence[str]) -> tuple[Access, list[str]]:
+    """Where to look, as paths of the API server. Raises `Unheard`."""
     if access is None:
         raise Unheard("configuration", "this is no pod of a cluster: set discovery.kubernetes.url")
     if EVERYWHERE in namespaces:

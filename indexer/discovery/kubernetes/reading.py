@@ -306,13 +306,13 @@ class _Reader:
 
     def _model(self, arguments: Arguments) -> str | None:
         told = self._own("model")
-        if told is not None and not (0 < len(told) <= TEXT_MAX and told.isprintable()):
+        if told is not None and not _is_name(told):
             self.remarks.append("kvindexer.io/model is no name of a model")
             told = None
-        names = arguments.served or ((arguments.model,) if arguments.model else ())
+        names = [name for name in arguments.served or (arguments.model,) if name is not None and _is_name(name)]
         if told is not None and names and told not in names:
             self.remarks.append("its kvindexer.io/model is none of the names that its arguments serve its model under")
-        model = told or arguments.name or self._settings.model
+        model = told or (names[0] if names else self._settings.model)
         others = [name for name in names if name != model and self._rules.model_aliases.get(name) != model]
         if others and told in {None, *names} and not self._rules.learns_models:
             self.remarks.append("it serves its model under more names: models.discover, or models.aliases has them")
@@ -336,7 +336,7 @@ class _Reader:
         if not self._settings.tenant_annotation:
             self.remarks.append("kvindexer.io/tenant counts only with discovery.kubernetes.tenant_annotation")
             return self._settings.tenant
-        if not (0 < len(told) <= TEXT_MAX and told.isprintable()):
+        if not _is_name(told):
             self.remarks.append("kvindexer.io/tenant is no name of a tenant")
             return DEFAULT_TENANT
         return told
@@ -411,6 +411,10 @@ def _why(state: ContainerState | None) -> str:
     told = None if state is None else state.waiting or state.terminated
     reason = "" if told is None else _plain(told.reason)
     return f" ({reason})" if reason else ""
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= TEXT_MAX and text.isprintable()
 
 
 def _plain(reason: str | None) -> str:

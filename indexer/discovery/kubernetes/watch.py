@@ -162,7 +162,7 @@ class PodWatch:
     async def _read_all(self, page: PodPage, readings: dict[Key, Reading]) -> None:
         """In turns of about a millisecond; of each pod is kept what is needed."""
         for index, item in enumerate(page.items or ()):
-            read = _read(item)
+            read = read_item(item)
             if read is not None:
                 key = _key(read[0])
                 readings[key] = self._reads(key, read[1])
@@ -214,7 +214,7 @@ class PodWatch:
         if not metadata.resource_version:
             raise Unheard("unreadable", "an event without a version: all is read anew")
         if event.type in {"ADDED", "MODIFIED"}:
-            key, read = _key(metadata), _read(event.object)
+            key, read = _key(metadata), read_item(event.object)
             self._sink.changed(key, self._reads(key, None if read is None else read[1]))
         elif event.type == "DELETED":
             self._sink.gone(_key(metadata))
@@ -227,7 +227,7 @@ def _key(metadata: Metadata) -> Key:
     return metadata.namespace, metadata.name
 
 
-def _read(item: msgspec.Raw) -> tuple[Metadata, Pod | None] | None:
+def read_item(item: msgspec.Raw) -> tuple[Metadata, Pod | None] | None:
     """One that cannot be read costs no other. None where not even its name can."""
     try:
         pod = read_pod(item)

@@ -18,6 +18,7 @@ from indexer.doctor.facts import (
     Heard,
     Partitions,
     PartitionSeen,
+    PodsSeen,
     Probed,
     Replayed,
     ReplicaSeen,
@@ -27,6 +28,7 @@ from indexer.doctor.facts import (
 )
 from indexer.doctor.judging.endpoints import Need, judge_endpoints
 from indexer.doctor.judging.engines import judge_engine
+from indexer.doctor.judging.kubernetes import judge_pods
 from indexer.doctor.judging.service import judge_replicas, judge_service
 from indexer.doctor.judging.settings import Effective, judge_files, judge_settings, judge_start
 from indexer.doctor.judging.sources import judge_followed, judge_sources, judge_states
@@ -136,6 +138,12 @@ def server(**changed: object) -> list[Finding]:
     return store(servers=(but(SERVER, **changed),))
 
 
+def pods(**seen: object) -> list[Finding]:
+    """Of a cluster where two are found."""
+    facts = {"place": "https://10.96.0.1:443", "pods": 2, "sources": 2, "not_ready": 1, **seen}
+    return list(judge_pods(PodsSeen(**facts)))  # type: ignore[arg-type]
+
+
 def store(**changed: object) -> list[Finding]:
     """Of the store."""
     return list(judge_store(but(STORE, **changed), WANTED, 500))
@@ -238,6 +246,11 @@ MADE: Final[tuple[Made, ...]] = (
     ("engine.events", "problem", partial(http, events=EventsConfig(enabled=False))),
     ("engine.events", "warning", partial(http, events=EventsConfig(enabled=True))),
     ("engine.events", "unknown", partial(http, events=None)),
+    ("kubernetes.reachable", "problem", partial(pods, trouble="connection refused")),
+    ("kubernetes.reachable", "unknown", partial(pods, elsewhere="this is no pod of the cluster")),
+    ("kubernetes.permitted", "problem", partial(pods, refused="status 403 (Forbidden): grant it")),
+    ("kubernetes.pods", "warning", partial(pods, pods=0)),
+    ("kubernetes.sources", "warning", partial(pods, remarks={"serving/a": "several of its containers publish"})),
     ("store.reachable", "problem", partial(store, trouble="the store: no connection, or it broke")),
     ("store.fit", "problem", partial(store, unfit="maxmemory-policy is allkeys-lru: set it to noeviction")),
     ("store.memory", "warning", partial(server, used_bytes=80)),
@@ -266,6 +279,7 @@ WELL: Final = [
     *states(),
     *endpoint(),
     *http(),
+    *pods(),
     *store(),
     *replicas(),
 ]
