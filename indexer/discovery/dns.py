@@ -85,8 +85,8 @@ class DnsDiscoverer:
             await asyncio.sleep(rest_s * (1 + JITTER * self._chance.random()))
 
     def _tell(self, told: Callable[[Picture], None]) -> None:
-        """What changed, once all is known."""
-        if not all(memory.is_whole for memory in self._memories):
+        """What changed, once all was known: from then on what is new and not answered yet holds up nothing."""
+        if self._last is None and not all(memory.is_whole for memory in self._memories):
             return
         now = picture(self._memories, self._engines)
         if now != self._last:

@@ -23,6 +23,8 @@ ADDRESSES_MAX: Final = 1_024
 """Of one answer. Beyond: those that were known before, then the least."""
 PORT_MAX: Final = 65_535
 TARGETS_MAX: Final = 1_024
+KNOWN_MAX: Final = 4_096
+"""Addresses of one name, those included that are missing. Beyond: who is missing for longest goes, then the last."""
 EVENTS_PORT: Final = 5_557
 """vLLM's own default."""
 MISSING: Final = "its name server does not name it any more"
@@ -92,6 +94,23 @@ class NameMemory:
             here = sorted(usable, key=lambda address: (address not in known, address))[:ADDRESSES_MAX]
             self._miss(known, now, but=here)
             known.update(dict.fromkeys(here))
+        self._bound()
+
+    def _bound(self) -> None:
+        """A name that is answered otherwise each time would be remembered without end."""
+        surplus = sum(map(len, self._known.values())) - KNOWN_MAX
+        if surplus <= 0:
+            return
+        every = [
+            (since is None, since or 0.0, key, address)
+            for key, known in self._known.items()
+            for address, since in known.items()
+        ]
+        missing = sorted(each for each in every if not each[0])
+        present = sorted((each for each in every if each[0]), reverse=True)
+        self.overfull = self.overfull or surplus > len(missing)
+        for _, _, key, address in (missing + present)[:surplus]:
+            del self._known[key][address]
 
     def _miss(self, known: dict[str, float | None], now: float, but: Iterable[str] = ()) -> None:
         """All but these are missing; those that have been for long enough are forgotten."""

@@ -180,6 +180,26 @@ def test_service_records_with_and_without_addresses_beside() -> None:
     asyncio.run(watch())
 
 
+def test_a_new_target_that_is_not_answered_holds_up_nothing() -> None:
+    """What else is known goes on being told."""
+
+    async def watch() -> None:
+        with name_server() as server:
+            server.put(SRV, "SRV", "0 50 7000 a.ns.")
+            server.beside("a.ns", "A", "10.0.0.1")
+            server.codes["A"] = "SERVFAIL"
+            async with _discovering(server, {SRV: DnsName(kind="srv", family="ipv4")}) as told:
+                await told.until_ready(n1=True)
+                server.put(SRV, "SRV", "0 50 7000 b.ns.")
+                await told.until_ready(n1=False)
+                assert "failed" in told.pictures[-1].remarks[SRV]
+                server.put("b.ns", "A", "10.0.0.2")
+                del server.codes["A"]
+                await told.until_ready(n1=False, n2=True)
+
+    asyncio.run(watch())
+
+
 def test_engines_are_asked_where_nobody_knows_their_ports(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that does not tell is no source, and is asked again; what one told stands while it is away."""
     monkeypatch.setattr(discovery, "ASKED_AGAIN_S", 0.0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from indexer.discovery.dns_messages import Kind, Target
 from indexer.discovery.event_endpoints import Endpoints
-from indexer.discovery.names import ADDRESSES_MAX, MISSING, NameMemory, picture
+from indexer.discovery.names import ADDRESSES_MAX, KNOWN_MAX, MISSING, NameMemory, picture
 from indexer.model import SourceId
 from indexer.settings.discovery import DnsName
 
@@ -199,6 +199,31 @@ def test_bounds() -> None:
     beyond.take_targets(frozenset({Target("a", 65_535)}), 0.0)
     _take(beyond, 0.0, "10.0.0.1", host="a")
     assert "beyond 65535" in picture([beyond], {}).remarks["10.0.0.1:8000"]
+
+
+def test_a_name_that_is_answered_otherwise_each_time() -> None:
+    """What is remembered of it is bounded; who is missing for longest is forgotten first."""
+    memory = _memory()
+    for turn in range(10):
+        _take(memory, float(turn), *(f"10.{turn}.{i // 256}.{i % 256}" for i in range(ADDRESSES_MAX)))
+
+    seen = list(memory.seen())
+    assert KNOWN_MAX == len(seen)
+    assert {"10.6", "10.7", "10.8", "10.9"} == {each.address.rpartition(".")[0].rpartition(".")[0] for each in seen}
+    assert ADDRESSES_MAX == sum(each.missing_since is None for each in seen)
+    assert not memory.overfull
+
+
+def test_many_targets_with_many_addresses() -> None:
+    """Over all targets no more are taken than of a whole name."""
+    memory = _memory(DnsName(kind="srv", family="ipv4"), "_kv._tcp.vllm")
+    memory.take_targets(frozenset(Target(f"t{i}", 1) for i in range(6)), 0.0)
+    for number in range(6):
+        many = (f"10.{number}.{i // 256}.{i % 256}" for i in range(ADDRESSES_MAX))
+        _take(memory, 0.0, *many, host=f"t{number}")
+
+    assert KNOWN_MAX == len(list(memory.seen()))
+    assert "more than" in picture([memory], {}).remarks["_kv._tcp.vllm"]
 
 
 def test_addresses_that_nobody_can_be_reached_at() -> None:
