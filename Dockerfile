@@ -11,7 +11,7 @@ FROM ${PYTHON_IMAGE} AS build
 ENV PYTHON=python3.11 PYTHONDONTWRITEBYTECODE=1
 WORKDIR /src
 # Dependencies first: their layers stay as they are until a lock changes.
-COPY k8s/image/build.sh k8s/image/build.sh
+COPY k8s/image/build.sh k8s/image/bytecode.py k8s/image/
 COPY requirements.lock requirements-dev.lock ./
 RUN sh k8s/image/build.sh download /wheels
 COPY pyproject.toml README.md LICENSE kvindexer_client.py kvindexer_ray.py ./
@@ -31,7 +31,7 @@ LABEL org.opencontainers.image.title="kvindexer" \
       org.opencontainers.image.revision="${REVISION}"
 # The base image has the standard library without bytecode, and each start would compile it anew where the root file
 # system cannot be written. And nothing is installed from here on.
-COPY k8s/image/build.sh /opt/image/k8s/image/build.sh
+COPY k8s/image/build.sh k8s/image/bytecode.py /opt/image/k8s/image/
 RUN python3.11 -m pip uninstall --yes --quiet --root-user-action ignore pip setuptools wheel \
  && PYTHON=python3.11 sh /opt/image/k8s/image/build.sh compile /usr/local/lib/python3.11
 COPY --from=build /opt/kvindexer /opt/kvindexer

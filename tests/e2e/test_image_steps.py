@@ -14,6 +14,8 @@ from typing import Final
 
 import pytest
 
+from api.rest.openapi import openapi_document
+
 ROOT: Final = Path(__file__).parents[2]
 DOCKERFILE: Final = (ROOT / "Dockerfile").read_text()
 DRAIN_S: Final = 5.0
@@ -143,3 +145,17 @@ def test_all_of_it_is_compiled(installed: Path) -> None:
 
     assert modules
     assert [] == [path for path in modules if not (path.parent / "__pycache__" / f"{path.stem}.{tag}.pyc").is_file()]
+
+
+def test_it_has_no_docstrings_but_those_of_the_openapi_document(installed: Path) -> None:
+    """Libraries' take megabytes in every process; what is told to callers is what the tree tells."""
+    code = (
+        "import sys, starlette.routing as lib, starlette.requests, api.rest.openapi as ours\n"
+        "sys.stdout.buffer.write(ours.openapi_document('1'))\n"
+        "documented = (lib.Router.url_path_for, starlette.requests, ours, ours.openapi_document)\n"
+        "print([each for each in documented if each.__doc__], file=sys.stderr)"
+    )
+    done = subprocess.run([installed / "bin" / "python", "-c", code], cwd="/", env={}, capture_output=True, check=True)
+
+    assert b"[]" == done.stderr.strip()
+    assert openapi_document("1") == done.stdout

@@ -20,7 +20,7 @@ TEXT = re.sub(r"^#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILI
 STEPS = [(line.split(None, 1)[0], line.split(None, 1)[1]) for line in TEXT.splitlines() if line]
 LAST = max(number for number, (word, _) in enumerate(STEPS) if word == "FROM")
 BUILD, FINAL = STEPS[:LAST], STEPS[LAST:]
-SCRIPT = "k8s/image/build.sh"
+SCRIPT, COMPILER = "k8s/image/build.sh", "k8s/image/bytecode.py"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -48,7 +48,8 @@ def test_what_is_copied_is_what_the_wheel_is_made_of() -> None:
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     let_through = {line[1:] for line in ignored if line.startswith("!")}
 
-    assert parts | {"LICENSE", "pyproject.toml", "requirements.lock", "requirements-dev.lock", SCRIPT} == _copied()
+    made_by = {"requirements.lock", "requirements-dev.lock", SCRIPT, COMPILER}
+    assert parts | made_by | {"LICENSE", "pyproject.toml"} == _copied()
     assert "*" in ignored
     assert _copied() == let_through
     assert all((ROOT / name).exists() for name in let_through)
