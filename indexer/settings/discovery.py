@@ -56,8 +56,7 @@ class Kubernetes(Section, frozen=True):
     tenant_annotation: bool = False
     """Whether `kvindexer.io/tenant` counts: whoever may start pods would choose."""
     labels: Annotated[tuple[Text, ...], Meta(max_length=16)] = ()
-    """Labels of pods that become `labels` of the source. One that changes registers it anew, and what is known of it is
-    forgotten."""
+    """Labels of pods that become `labels` of the source."""
 
 
 class DnsName(Section, frozen=True):

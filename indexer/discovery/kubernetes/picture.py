@@ -78,7 +78,7 @@ def _leftovers(readings: Iterable[Reading]) -> dict[tuple[str, str], str]:
         offer = reading.offer
         if offer is None:
             continue
-        place = offer.pod if reading.shares_ip else offer.host
+        place = offer.asked_at if reading.shares_ip else offer.host
         age = (offer.why != "pod is terminating", not reading.shares_ip or offer.ready, offer.started_at, reading.uid)
         if place not in latest:
             latest[place] = (age, reading)

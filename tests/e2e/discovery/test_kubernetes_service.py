@@ -5,17 +5,19 @@ Against the fake server, or with `--api-servers all` a real one, too.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final
+
+import pytest
 
 from tests.support.pod_engines import OTHER, FoundService
 from tests.support.pods import LATER, container, engine_args, pod, terminated, waiting
+from tests.support.telling_engine import telling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.support.cluster import ApiServer
-
-import pytest
 
 NET: Final = "127.77.{}.{}"
 """Of loopback; the third number is a test's own."""
@@ -227,3 +229,21 @@ def test_a_server_that_is_away_and_one_that_forgets(found: FoundService, api_ser
     found.until_known(first, third)
     found.until_scored(first, third)
     assert before == found.generation(first)
+
+
+def test_an_engine_that_alone_knows_where_it_publishes(found: FoundService) -> None:
+    """It is asked, at the port of its requests; until it answers it is no source."""
+    engine = found.engine("127.0.0.1")
+    engine.announce()
+    told = {"0": {"enable_kv_cache_events": True, "endpoint": f"tcp://*:{engine.events}", "publisher": "zmq"}}
+    answers: dict[str, bytes | str | int] = {"/kv_event_sources": 503}
+    with telling(answers) as address:
+        port = address.rpartition(":")[2]
+        made = pod("p", container(args=["m", "--served-model-name=llama", f"--port={port}"]))
+        found.cluster.run("p", engine.ip, made, ready=False)
+        found.service.wait_for(lambda: "is being asked where it publishes" in found.service.log(), "the question")
+        assert {} == found.service.sources()
+        answers["/kv_event_sources"] = json.dumps(told).encode()
+        found.service.wait_for(lambda: set(found.service.sources()) == {f"127.0.0.1:{port}"}, "the answer")
+        (source,) = found.service.sources().values()
+        assert engine.of_rank[0].endpoint == source["endpoint"]

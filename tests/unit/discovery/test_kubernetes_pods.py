@@ -476,7 +476,7 @@ def test_tenants_count_only_where_pods_may_choose(allowed: bool, told_tenant: st
 
 
 def test_only_labels_that_are_asked_for_are_taken() -> None:
-    """One that changes would begin a new generation."""
+    """Each change of one is a write that all replicas read."""
     made = told(pod(labels={"team": "a", "pod-template-hash": "7"}))
 
     assert {} == only(picture(made)).descriptor.labels
