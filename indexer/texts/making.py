@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
+from cachetools import LRUCache
 from xxhash import xxh3_128_digest
 
 from indexer.errors import BadRequestError, FieldIssue, LimitReachedError
@@ -112,41 +112,17 @@ class _Flight:
         self.patience.extend(min(until, bound))
 
 
-class _Known:
+class _Known(LRUCache[bytes, bytes]):
     """Tokens by their text's digest. Full: the least lately used go, counted as `limits.text_cache_bytes`."""
 
     def __init__(self, bytes_max: int, counts: Counts) -> None:
-        self.held_bytes = 0
-        self._bytes_max = bytes_max
+        super().__init__(bytes_max, getsizeof=_entry_size)
         self._counts = counts
-        self._kept: OrderedDict[bytes, bytes] = OrderedDict()
 
-    def get(self, key: bytes) -> bytes | None:
-        """What is known, which is used by that."""
-        image = self._kept.get(key)
-        if image is not None:
-            self._kept.move_to_end(key)
-        return image
-
-    def keep(self, key: bytes, image: bytes) -> None:
-        """From now on; not what is larger than all there may be."""
-        size = _entry_size(image)
-        if size > self._bytes_max:
-            return
-        self._drop(self._kept.pop(key, None))
-        while self.held_bytes + size > self._bytes_max:
-            self._drop(self._kept.popitem(last=False)[1])
-            self._counts.limit("limits.text_cache_bytes")
-        self._kept[key] = image
-        self.held_bytes += size
-
-    def clear(self) -> None:
-        """Nothing is known."""
-        self._kept.clear()
-        self.held_bytes = 0
-
-    def _drop(self, image: bytes | None) -> None:
-        self.held_bytes -= 0 if image is None else _entry_size(image)
+    def popitem(self) -> tuple[bytes, bytes]:
+        """Make room."""
+        self._counts.limit("limits.text_cache_bytes")
+        return super().popitem()
 
 
 class Making:
@@ -170,7 +146,7 @@ class Making:
     @property
     def cache_bytes(self) -> int:
         """What known texts' tokens take."""
-        return self._known.held_bytes
+        return int(self._known.currsize)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Hold the conversations with engines until `stop` is set: before, none is begun, and afterwards no work."""
@@ -327,7 +303,9 @@ class Making:
         if future.cancelled() or future.exception() is not None:
             return
         self._counts.took(flight.source, self._clock.now() - flight.started)
-        self._known.keep(key, future.result())
+        image = future.result()
+        if _entry_size(image) <= self._options.cache_bytes:
+            self._known[key] = image
 
 
 class EngineQuestion(Protocol):

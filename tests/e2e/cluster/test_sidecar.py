@@ -35,8 +35,19 @@ MODELS: Final = ("llama", "other", "third")
 """Followed, followed elsewhere, and heard of by nobody."""
 OURS: Final = {"api", "indexer", "schemas"}
 PACKAGES: Final = {
-    *("anyio", "csimdjson", "hiredis", "httptools", "msgspec", "numpy", "prometheus_client", "redis", "simdjson"),
-    "starlette",
+    *(
+        "anyio",
+        "cachetools",
+        "csimdjson",
+        "hiredis",
+        "httptools",
+        "msgspec",
+        "numpy",
+        "prometheus_client",
+        "redis",
+        "simdjson",
+        "starlette",
+    ),
     *("typing_extensions", "uvicorn", "uvloop", "xxhash", "zstandard"),
     *("_distutils_hack", "cryptography"),  # of a test's environment, not of an image
     "opentelemetry",  # its names alone: the Redis library looks for them, and is told that there are none
