@@ -282,5 +282,7 @@ def test_what_two_discoverers_tell_is_told_of() -> None:
             one.tell(found("a", model="m"))
             await of.until(lambda: of.sink(A).descriptor.model == "m")
             assert "two tells of it, too" in of.node.keeper.health.remarks["a"]
+            (view, _) = await of.node.source_views()
+            assert "discovery: two tells of it, too: it is as one says" in view.warnings
 
     asyncio.run(body())
