@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from indexer.discovery import keeper
+from indexer.discovery import keeper, troubles
 from indexer.discovery.plan import GONE
 from indexer.model import Descriptor, SourceId
 from tests.support.moved import OF_DISCOVERY, check_moved
@@ -262,6 +262,30 @@ def test_what_is_done_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
         f"source a: not ready: {GONE}",
         "source a: removed, as nobody tells of it any more",
     ] == [line for line in said if "restarted" not in line and "bound" not in line]
+
+
+def test_a_trouble_that_lasts_is_told_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In its own words, again when they change, and when it is over; one that is over soon is none."""
+    caplog.set_level("INFO", logger="kvindexer.sources")
+    monkeypatch.setattr(troubles, "LASTS_S", 0.0)
+
+    def said() -> list[str]:
+        return [record.getMessage() for record in caplog.records if "heard" in record.getMessage()]
+
+    async def body() -> None:
+        teller = Teller()
+        teller.tell()
+        async with alone(teller) as of:
+            for count, trouble in enumerate(("no token", "forbidden", ""), start=1):
+                teller.trouble = trouble
+                await of.until(lambda count=count: len(said()) == count)
+
+    asyncio.run(body())
+    assert [
+        "discovery: teller cannot be heard: no token",
+        "discovery: teller cannot be heard: forbidden",
+        "discovery: teller is heard again",
+    ] == said()
 
 
 def test_what_two_discoverers_tell_is_told_of() -> None:
