@@ -143,19 +143,19 @@ class FakeApiServer:
             if at < self.forgotten:
                 yield _line("ERROR", Refusal(410, "Expired").body)
                 return
-            at, new = self._since(at)
+            at, new = self._since(at, ends)
             for kind, pod, before in new:
                 told = _as_selected(kind, matches(pod, selector), before is not None and matches(before, selector))
                 if told is not None and namespace in {None, pod["metadata"]["namespace"]}:
                     yield _line(told, pod)
-            if not new and not self.is_frozen and "allowWatchBookmarks" in query:
+            if not new and not self.is_frozen and "allowWatchBookmarks" in query and time.monotonic() < ends:
                 yield _line("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": str(at)}})
 
-    def _since(self, at: int) -> tuple[int, list[tuple[str, Object, Object | None]]]:
+    def _since(self, at: int, ends: float) -> tuple[int, list[tuple[str, Object, Object | None]]]:
         """What happened since a version, and up to which one; waited for so long as there is a bookmark to be told."""
         with self.changed:
             if self.is_frozen or self.version == at:
-                self.changed.wait(self.bookmark_s)
+                self.changed.wait(max(0.0, min(self.bookmark_s, ends - time.monotonic())))
             if self.is_frozen or at < self.forgotten:
                 return at, []
             return self.version, [(kind, pod, before) for version, kind, pod, before in self.log if version > at]
