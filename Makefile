@@ -110,6 +110,15 @@ test-k8s: ## every overlay of k8s/ held against schemas of several Kubernetes ve
 test-netns: ## replicas, a store and engines in network namespaces, cut from each other in every way; needs root, says SKIPPED otherwise
 	bash tests/e2e/netns/run.sh
 
+.PHONY: kube-apiserver
+kube-apiserver: ## a real kube-apiserver with etcd, compiled from Debian's source outside the repository; ten minutes, once
+	bash tests/k8s/apiserver/build.sh
+
+.PHONY: test-discovery
+test-discovery: setup ## engines found in Kubernetes and by names: beside fake servers, and a real API server where make kube-apiserver made one
+	$(PYTEST) tests/e2e/discovery -m "slow or not slow"
+	bash tests/e2e/apiserver/run.sh
+
 .PHONY: test-image
 test-image: setup ## the steps of the image in a plain folder: installed without a network, started, ended by SIGTERM
 	$(PYTEST) -n 0 tests/e2e/test_image_steps.py -m "slow or not slow"

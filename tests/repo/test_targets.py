@@ -17,7 +17,13 @@ from tests.repo.test_documents import HELPED
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 100.0
 PLAIN = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "MAKE", "MFLAGS"))}
-SCRIPTS = ("tests/dynamo/run.sh", "tests/e2e/netns/run.sh", "tests/engine/run.sh", "tests/gateways/run.sh")
+SCRIPTS = (
+    "tests/dynamo/run.sh",
+    "tests/e2e/apiserver/run.sh",
+    "tests/e2e/netns/run.sh",
+    "tests/engine/run.sh",
+    "tests/gateways/run.sh",
+)
 MADE = ("dist", ".venv")
 """How a path begins that is made, and not there in a clone."""
 SETUP = re.compile(r"-m (?:pip|venv) |touch |ensurepip|^test -n |^make: ")

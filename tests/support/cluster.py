@@ -69,7 +69,7 @@ class Cluster:
     def process(self, started: str | None = None) -> Object:
         """Of a container: it runs another process than ever before."""
         started = started or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        return running(started, f"containerd://{next(self._ids):064x}")
+        return running(started, f"containerd://{next(self._ids):012x}{0:052x}")
 
     def patch(self, name: str, what: Mapping[str, Any]) -> Object:
         """Labels, annotations."""

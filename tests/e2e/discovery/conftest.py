@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.control_plane import ControlPlane
 from tests.support.kube_api import READER, FakeApi, fake_api_server
+from tests.support.real_kube_api import real_api_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.support.cluster import ApiServer
 
-KINDS = ("fake",)
+KINDS = ("fake", "real")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -32,9 +34,19 @@ def token_file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A real server with etcd behind it, for all tests (`make kube-apiserver`)."""
+    with ControlPlane(tmp_path_factory.mktemp("plane")) as running:
+        yield running
+
+
 @pytest.fixture
 def api_server(request: pytest.FixtureRequest, tmp_path: Path, token_file: Path) -> Iterator[ApiServer]:
     """Without pods."""
-    assert request.param == "fake", request.param
-    with fake_api_server() as api:
-        yield FakeApi(api, token_file)
+    if request.param == "real":
+        with real_api_server(request.getfixturevalue("plane"), tmp_path) as real:
+            yield real
+    else:
+        with fake_api_server() as fake:
+            yield FakeApi(fake, token_file)
