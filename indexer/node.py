@@ -440,7 +440,7 @@ class Node:
                     self.registry,
                     owner=owner,
                     followed=self._follows(key),
-                    remarks=self._text_remarks.of(source),
+                    remarks=[*self._text_remarks.of(source), *self._told_remarks(key)],
                 )
             )
             views[-1].load = source_load(key, self.loads, self.clock.now())
@@ -722,6 +722,11 @@ class Node:
 
     def _follows(self, source: SourceId) -> bool:
         return self.replica is not None and self.replica.follows(source)
+
+    def _told_remarks(self, key: SourceId) -> list[str]:
+        """What discovery could not do for it as it was told."""
+        remark = None if self.keeper is None else self.keeper.health.remarks.get(str(key))
+        return [] if remark is None else [f"discovery: {remark}"]
 
     def _remarks(self, source: SourceIndex) -> dict[str, str]:
         return self._text_remarks.standing(source)

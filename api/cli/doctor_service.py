@@ -11,7 +11,7 @@ import msgspec
 
 import kvindexer_client
 from api.cli.client import UNREADABLE
-from indexer.doctor.facts import Engine, Partitions, ServiceSeen
+from indexer.doctor.facts import DiscoverySeen, Engine, Partitions, ServiceSeen
 from indexer.exposition import samples
 from indexer.settings.sections import Settings
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from indexer.ports import Clock
 
 LIMIT_REACHED: Final = "kvindexer_limit_reached_total"
+WATCHING: Final = "kvindexer_discovery_watching"
+HEARD_AGE: Final = "kvindexer_discovery_heard_age_seconds"
+WAITING: Final = "kvindexer_discovery_removals_waiting"
 SOURCES: Final = "/v1/sources"
 """Who may not read them cannot be told of any engine."""
 _Shape = TypeVar("_Shape")
@@ -83,12 +86,23 @@ def ask_service(client: ServiceClient, clock: Clock) -> Told:
     metrics = reading.content("/metrics")
     if metrics is not None:
         text = metrics.decode("utf-8", "replace")
+        seen.discovery = _discovery(text)
         seen.limits_reached = {
             each.labels.get("limit", "?"): int(each.value)
             for each in samples(text, (LIMIT_REACHED,))
             if math.isfinite(each.value)
         }
     return Told(seen, None if sources is None else sources.sources, reading.settings())
+
+
+def _discovery(metrics: str) -> DiscoverySeen | None:
+    """Of one that is set up to look for engines."""
+    watching = [each.value for each in samples(metrics, (WATCHING,))]
+    if not watching:
+        return None
+    ages = {each.labels.get("discoverer", "?"): each.value for each in samples(metrics, (HEARD_AGE,))}
+    waiting = sum(each.value for each in samples(metrics, (WAITING,)) if math.isfinite(each.value))
+    return DiscoverySeen(watching=bool(watching[0]), heard_age_s=ages, waiting=int(waiting))
 
 
 class _Reading:

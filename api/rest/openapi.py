@@ -314,7 +314,7 @@ def _paths() -> Json:
             "delete": operation(
                 "remove_source",
                 "sources",
-                "Forget a pod's sources (scope admin)",
+                "Forget a pod's sources; discovered ones come back as long as they are told of (scope admin)",
                 _command_answers("SourcesTouched"),
                 parameters=rank,
             ),

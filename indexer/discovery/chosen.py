@@ -25,8 +25,10 @@ def discoverers(settings: Settings, clock: Clock) -> tuple[Discoverer, ...]:
 def _kubernetes(settings: Settings, clock: Clock) -> Discoverer:
     from indexer.discovery.engine_sources import event_sources  # noqa: PLC0415 - as above
     from indexer.discovery.kubernetes import KubernetesDiscoverer, rules_of  # noqa: PLC0415 - as above
+    from indexer.http_clients import load  # noqa: PLC0415 - as above
     from indexer.settings.in_cluster import access_of  # noqa: PLC0415 - as above
 
+    load()  # here, and not in a loop that answers
     return KubernetesDiscoverer(
         rules_of(settings),
         access_of(settings.discovery.kubernetes, os.environ),

@@ -56,6 +56,7 @@ class DnsDiscoverer:
         self._last: Picture | None = None
         self.heard_at: float | None = None
         """When a name server said something last; None: never."""
+        self.trouble = ""  # a name that cannot be asked for is a remark
         self.failures: Counter[str] = Counter()
         """Questions that came to nothing, by why: the closed list of `NothingKnown`, and `engine` for engines."""
 

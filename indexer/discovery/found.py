@@ -50,6 +50,8 @@ class Discoverer(Protocol):
     """`kubernetes`, `dns`: the label of its metrics."""
     heard_at: float | None
     """When the other side said anything last, on the boot-time clock, if only that nothing changed; None: not yet."""
+    trouble: str
+    """Why it cannot be heard now, in words for the log; empty where it can, or where remarks say so."""
     failures: Counter[str]
     """How often it could not be heard, by reason: words of a closed list, a label of its metrics."""
 

@@ -14,6 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from indexer.discovery.plan import Plan, plan, together
+from indexer.discovery.troubles import Troubles
 from indexer.log_lines import about
 from indexer.source_log import named
 from indexer.telemetry import DiscoveryHealth
@@ -106,6 +107,7 @@ class Keeper:
         self._waiting = 0
         self._told: dict[str, str] = {}
         """Remarks that were logged."""
+        self._troubles = Troubles(log)
         self.vouched: Callable[[SourceId, str, float], None] = _ignore
         """Called with a source whose life is known, that life, and when its orchestrator was heard last."""
 
@@ -122,6 +124,7 @@ class Keeper:
             finally:
                 self._watching = self._is_settled = False
                 self._pictures.clear()
+                self._troubles.forget()
 
     # -- what others see ----------------------------------------------------------------------------------------------
 
@@ -176,6 +179,7 @@ class Keeper:
     async def _until_lost(self) -> None:
         while self._ledger.watches:
             self._vouch()
+            self._troubles.look(self._discoverers, self._clock.now())
             await asyncio.sleep(WATCH_LOOK_S)
 
     def _vouch(self) -> None:

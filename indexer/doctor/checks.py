@@ -126,6 +126,17 @@ _SERVICE: Final[dict[str, Check]] = {
             "unknown": Says("the answer carried no date", "compare `date` on both machines"),
         },
     ),
+    "service.discovery": Check(
+        "service",
+        "who tells of engines is heard, and what is gone is removed",
+        {
+            "warning": Says(
+                "engines that come are not seen, or sources that are gone are still listed, with score 0",
+                "look at the service's log (discovery_remark), at the rights and settings under discovery, and at "
+                "limits.max_clears_per_minute",
+            )
+        },
+    ),
     "service.limits": Check(
         "service",
         "no limit was reached",

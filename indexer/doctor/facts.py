@@ -182,6 +182,17 @@ class ServerSeen(msgspec.Struct, kw_only=True):
     """Its last snapshot or append failed."""
 
 
+class DiscoverySeen(msgspec.Struct, kw_only=True):
+    """Of a replica that is set up to look for engines, by its metrics."""
+
+    watching: bool
+    """Whether it is the one that does."""
+    heard_age_s: dict[str, float] = {}
+    """Discoverer → since it was heard."""
+    waiting: int = 0
+    """Sources that are gone and not removed yet."""
+
+
 class ServiceSeen(msgspec.Struct, kw_only=True):
     """What a running service answered; None where it was not allowed or did not answer."""
 
@@ -196,6 +207,8 @@ class ServiceSeen(msgspec.Struct, kw_only=True):
     ready: bool | None = None
     ready_detail: str = ""
     limits_reached: dict[str, int] | None = None
+    discovery: DiscoverySeen | None = None
+    """None: it is not set up to look for engines."""
     models_followed: tuple[str, ...] | None = None
     """Those that it follows sources of; None: all."""
     unhealed: dict[str, int] = {}

@@ -201,6 +201,11 @@ class Core:
         source.facts.cordoned = cordoned
         self.lookup.view.touch(source)
 
+    def make_ready(self, pod: str, *, ready: bool, dp_rank: int = 0) -> None:
+        source = self.sinks[SourceId(pod, dp_rank)].source
+        source.facts.ready = ready
+        self.lookup.view.touch(source)
+
     def alive(self) -> None:
         """The collector's tick: every connection is up."""
         for sink in self.sinks.values():

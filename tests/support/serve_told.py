@@ -34,6 +34,7 @@ class Reader:
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self.heard_at: float | None = None
+        self.trouble = ""
         self.failures: Counter[str] = Counter()
         self._path = path
         self._clock = clock

@@ -32,6 +32,7 @@ class Teller:
     def __init__(self, name: str = "teller") -> None:
         self.name = name
         self.heard_at: float | None = None
+        self.trouble = ""
         self.failures: Counter[str] = Counter()
         self.runs = 0
         """How often somebody began to watch."""

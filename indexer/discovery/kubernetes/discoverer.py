@@ -60,7 +60,9 @@ class KubernetesDiscoverer:
         self._scopes: dict[str, _Scope] = {}
         self._dirty = asyncio.Event()
         self.heard_at: float | None = None
-        """When the quietest of the watches heard something last: about once a minute a bookmark, or a watch's end."""
+        """When the quietest of the watches heard something last, of what the latest picture tells: who takes that for a
+        sign that a process lives must not take the word of a moment in which another one was known already. A bookmark
+        comes about once a minute, or the end of a watch."""
         self.failures: Counter[str] = Counter()
         self.trouble: str = ""
         """Why the API server cannot be heard at the moment; empty where it can."""
@@ -97,9 +99,11 @@ class KubernetesDiscoverer:
             await asyncio.sleep(self._pace.rest_max_s)
 
     def _heard(self) -> None:
-        times = [scope.heard_at for scope in self._scopes.values()]
-        self.heard_at = None if None in times else min(time for time in times if time is not None)
+        """Of a scope: as of now all that it knows is told, unless a picture is still to come."""
         self.trouble = next((scope.trouble for scope in self._scopes.values() if scope.trouble), "")
+        if not self._dirty.is_set():
+            times = [scope.heard_at for scope in self._scopes.values()]
+            self.heard_at = None if None in times else min(time for time in times if time is not None)
 
     def _failed(self, why: Unheard) -> None:
         self.failures[why.reason] += 1
@@ -120,6 +124,7 @@ class KubernetesDiscoverer:
                 if picture != last:
                     last = picture
                     told(picture)
+                self._heard()
             await asyncio.sleep(BETWEEN_PICTURES_S)
 
     def _beyond(self) -> Mapping[str, str]:

@@ -9,8 +9,10 @@ from indexer.doctor.checks import Finding, found, found_if
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from indexer.doctor.facts import Partitions, ServiceSeen
+    from indexer.doctor.facts import DiscoverySeen, Partitions, ServiceSeen
 
+DEAF_S: Final = 120.0
+"""An API server says something once a minute, and names are asked for as often."""
 SKEW_MAX_S: Final = 5.0
 """Dates are told in whole seconds."""
 
@@ -38,6 +40,16 @@ def judge_service(seen: ServiceSeen, own_version: str) -> Iterator[Finding]:
         off = abs(seen.clock_skew_s) > SKEW_MAX_S
         yield found_if(off, "service.clock", "warning", f"{seen.clock_skew_s:+.0f} s" if off else "")
     yield _limits(seen)
+    if seen.discovery is not None:
+        yield _discovery(seen.discovery)
+
+
+def _discovery(seen: DiscoverySeen) -> Finding:
+    if not seen.watching:
+        return found("service.discovery", "ok", "another replica watches, if any does")
+    deaf = [f"{name} was not heard for {age:.0f} s" for name, age in sorted(seen.heard_age_s.items()) if age > DEAF_S]
+    waits = [f"{seen.waiting} sources are gone and wait to be removed"] if seen.waiting else []
+    return found_if(deaf or waits, "service.discovery", "warning", ", ".join([*deaf, *waits]))
 
 
 def _limits(seen: ServiceSeen) -> Finding:

@@ -181,6 +181,7 @@ def test_models_are_learnt(stack: contextlib.ExitStack) -> None:
         engine.wait_subscribers(1)
         engine.publish(payload(stored([1, 2], TOKENS)))
         service.wait_for(lambda: service.ask(TOKENS, model="/m/llama").resolved_by == "alias", "its names")
+        service.wait_for(lambda: _scored(service) == {("a", 0): (len(TOKENS), None)}, "what it holds")
 
         whole = service.ask(TOKENS, model="llama")
         adapted = service.ask(TOKENS, model="fr")

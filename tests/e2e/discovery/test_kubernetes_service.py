@@ -247,3 +247,20 @@ def test_an_engine_that_alone_knows_where_it_publishes(found: FoundService) -> N
         found.service.wait_for(lambda: set(found.service.sources()) == {f"127.0.0.1:{port}"}, "the answer")
         (source,) = found.service.sources().values()
         assert engine.of_rank[0].endpoint == source["endpoint"]
+
+
+def test_a_token_that_ends_is_told_and_the_next_one_is_used(found: FoundService, api_server: ApiServer) -> None:
+    """Nobody who is known is forgotten meanwhile, and nothing of a token is in the log."""
+    first = found.start("a", NET.format(12, 1))
+    found.until_scored(first)
+    token = api_server.token_file.read_text()
+    api_server.token_file.write_text("not-a-token-of-this-server")
+    api_server.cut()
+    found.service.wait_for(lambda: "cannot be heard: status 401" in found.service.log(), "the refusal in the log")
+    second = found.start("b", NET.format(12, 2))
+    assert {first.name} == found.scored()
+    api_server.token_file.write_text(token)
+    found.until_scored(first, second)
+    found.service.wait_for(lambda: "kubernetes is heard again" in found.service.log(), "that it is over")
+    assert token.strip() not in found.service.log()
+    assert "not-a-token-of-this-server" not in found.service.log()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from indexer.discovery.event_endpoints import Endpoints, NotTold
+from indexer.discovery.kubernetes import discoverer
 from indexer.discovery.kubernetes.api import EVENT_BYTES_MAX
 from indexer.discovery.kubernetes.watch import PAGE_PODS
 from indexer.model import SourceId
@@ -485,6 +486,30 @@ def test_engines_are_asked_where_only_they_can_tell(api: FakeApiServer, cluster:
     run_on("asyncio", main())
 
 
+def test_the_age_of_a_picture_is_that_of_what_it_tells(
+    api: FakeApiServer, cluster: Cluster, token_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a change is known and not told yet, nobody may take the picture of before for the word of now."""
+    monkeypatch.setattr(discoverer, "BETWEEN_PICTURES_S", 3_600.0)
+    cluster.run("a", "10.0.0.1")
+
+    async def main() -> None:
+        async with watching(api.url, token_file) as seen:
+            await seen.until_names("a")
+            (scope,) = seen.discoverer._scopes.values()
+            first = seen.discoverer.heard_at
+            assert first is not None
+            await until(lambda: seen.discoverer.heard_at != first, "a bookmark")
+            cluster.run("b", "10.0.0.2")
+            await until(lambda: len(scope.readings) == 2, "the other pod")
+            told, heard = seen.discoverer.heard_at, scope.heard_at
+            await until(lambda: scope.heard_at != heard, "a bookmark")
+            assert told == seen.discoverer.heard_at
+            assert 1 == len(seen.now.found)
+
+    run_on("asyncio", main())
+
+
 def test_it_can_be_run_again(api: FakeApiServer, cluster: Cluster, token_file: Path) -> None:
     """By the next watcher in the same process: from nothing, and it leaves no task behind."""
     cluster.run("a", "10.0.0.1")
@@ -492,12 +517,12 @@ def test_it_can_be_run_again(api: FakeApiServer, cluster: Cluster, token_file: P
     async def main() -> None:
         async with watching(api.url, token_file, settings=SETTINGS) as seen:
             await seen.until_names("a")
-            discoverer = seen.discoverer
+            same = seen.discoverer
         assert 1 == len(asyncio.all_tasks())
         cluster.delete("a", 0)
         cluster.run("b", "10.0.0.2")
         async with asyncio.TaskGroup() as tasks:
-            again = tasks.create_task(discoverer.run(seen.pictures.append))
+            again = tasks.create_task(same.run(seen.pictures.append))
             await seen.until_names("b")
             again.cancel()
         assert 1 == len(asyncio.all_tasks())

@@ -3,87 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
 
-from indexer.clock import SystemClock
-from indexer.discovery import keeper
+from indexer.discovery import keeper, troubles
 from indexer.discovery.plan import GONE
-from indexer.model import Descriptor, RawBatch, SourceId
-from indexer.node import Node
-from indexer.settings import load
-from schemas.lookup import LookupQuery, PodEntry
-from tests.support.core_events import payload, prompt, stored, u32
+from indexer.model import Descriptor, SourceId
 from tests.support.moved import OF_DISCOVERY, check_moved
-from tests.support.replicas import HandedIn
 from tests.support.telling import Teller, found
+from tests.support.told_node import DEADLINE_S, Alone, alone
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
     from indexer.discovery.keeper import Outcome
     from indexer.discovery.plan import Step
-    from indexer.ingest import SourceSink
     from indexer.store.registered import Registered
-    from schemas.history import HistoryItem
 
-DEADLINE_S = 20.0
 A, B = SourceId("a", 0), SourceId("b", 0)
-
-
-class Alone:
-    """A node in memory mode and its discoverers; what engines say is handed in."""
-
-    def __init__(self, *tellers: Teller, **flags: object) -> None:
-        settings = load(None, flags={key.replace("__", "."): value for key, value in flags.items()}, environment={})
-        self.node = Node(settings, SystemClock(), tellers)
-        self.node.roster.fleet = HandedIn()
-
-    async def until(self, holds: Callable[[], object]) -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            while not holds():  # noqa: ASYNC110  a condition of the test
-                await asyncio.sleep(0.005)
-
-    def sink(self, source: SourceId) -> SourceSink:
-        sink = self.node.roster.sink(source)
-        assert sink is not None
-        return sink
-
-    def knows(self, source: SourceId) -> bool:
-        return source in self.node.registry.sources
-
-    def is_ready(self, source: SourceId) -> bool:
-        return self.node.registry.sources[source].facts.ready
-
-    def hold(self, source: SourceId) -> None:
-        """It announces two blocks, from the beginning."""
-        sink = self.sink(source)
-        sink.alive(connected=True)
-        sink.apply(RawBatch(b"", 0, payload(stored([1, 2], prompt(2)))))
-
-    def ask(self, **query: Any) -> tuple[str, dict[str, PodEntry]]:  # noqa: ANN401  of a question
-        """State of the answer, and its entries by pod."""
-        answer = self.node.lookup(LookupQuery(request_id="1", tokens=u32(prompt(2)), **query))
-        pods = [msgspec.json.decode(p, type=PodEntry) if isinstance(p, msgspec.Raw) else p for p in answer.pods]
-        return answer.state, {each.pod: each for each in pods}
-
-    async def history(self, pod: str) -> list[HistoryItem]:
-        return (await self.node.source_history(pod, None, limit=100, after=None)).items
-
-
-@asynccontextmanager
-async def alone(*tellers: Teller, **flags: object) -> AsyncIterator[Alone]:
-    """It runs."""
-    of, stop = Alone(*tellers, **flags), asyncio.Event()
-    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
-        tasks.create_task(of.node.run(stop))
-        try:
-            yield of
-        finally:
-            stop.set()
 
 
 def test_a_pod_comes_is_not_ready_is_ready_and_goes() -> None:
@@ -328,6 +264,30 @@ def test_what_is_done_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     ] == [line for line in said if "restarted" not in line and "bound" not in line]
 
 
+def test_a_trouble_that_lasts_is_told_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In its own words, again when they change, and when it is over; one that is over soon is none."""
+    caplog.set_level("INFO", logger="kvindexer.sources")
+    monkeypatch.setattr(troubles, "LASTS_S", 0.0)
+
+    def said() -> list[str]:
+        return [record.getMessage() for record in caplog.records if "heard" in record.getMessage()]
+
+    async def body() -> None:
+        teller = Teller()
+        teller.tell()
+        async with alone(teller) as of:
+            for count, trouble in enumerate(("no token", "forbidden", ""), start=1):
+                teller.trouble = trouble
+                await of.until(lambda count=count: len(said()) == count)
+
+    asyncio.run(body())
+    assert [
+        "discovery: teller cannot be heard: no token",
+        "discovery: teller cannot be heard: forbidden",
+        "discovery: teller is heard again",
+    ] == said()
+
+
 def test_what_two_discoverers_tell_is_told_of() -> None:
     """And nobody is removed before both have told."""
 
@@ -346,5 +306,7 @@ def test_what_two_discoverers_tell_is_told_of() -> None:
             one.tell(found("a", model="m"))
             await of.until(lambda: of.sink(A).descriptor.model == "m")
             assert "two tells of it, too" in of.node.keeper.health.remarks["a"]
+            (view, _) = await of.node.source_views()
+            assert "discovery: two tells of it, too: it is as one says" in view.warnings
 
     asyncio.run(body())

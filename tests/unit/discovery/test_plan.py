@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,9 +10,10 @@ import pytest
 
 from indexer.discovery.found import REMARKS_MAX
 from indexer.discovery.plan import GONE, Step, Wanted, plan, together
-from indexer.index.registry import NameBook, normal_name
+from indexer.index.registry import NameBook
 from indexer.model import Descriptor, SourceId
 from indexer.store.registered import Registered
+from tests.support.pictures import NAMES, anything, standing_after
 from tests.support.telling import found, picture
 
 if TYPE_CHECKING:
@@ -199,22 +199,6 @@ def test_beyond_the_limit_of_sources_some_are_left_out() -> None:
     assert REMARKS_MAX == len(made.remarks)
 
 
-NAMES = ("u", "v", "w", "x", "y", "z")
-
-
-def _anything(chance: random.Random) -> Found:
-    pod = chance.choice("abcdef")
-    return found(
-        pod,
-        dp_rank=chance.choice((0, 0, 0, 1)),
-        address=chance.choice((None, None, "h:1", "h:2")),
-        aliases=tuple(chance.sample(NAMES, chance.randrange(3))),
-        endpoint=f"tcp://h:{chance.randrange(1, 3)}",
-        ready=chance.random() < 0.8,
-        life=chance.choice(("", "1", "2")),
-    )
-
-
 @pytest.mark.parametrize("seed", range(300))
 def test_any_picture_is_reached_from_any_registry(seed: int) -> None:
     """In one plan, or in two where a name has to be freed first; and then it is so, and others were not touched."""
@@ -222,38 +206,15 @@ def test_any_picture_is_reached_from_any_registry(seed: int) -> None:
     fixed = {SourceId("f", 0): Registered(Descriptor(pod="f", aliases=tuple(chance.sample(NAMES, 1)), origin="flag"))}
     stands = fixed
     for _ in range(4):
-        told = Wanted(picture(*(_anything(chance) for _ in range(chance.randrange(8)))).found, {}, whole=True)
+        told = Wanted(picture(*(anything(chance) for _ in range(chance.randrange(8)))).found, {}, whole=True)
         before = stands
         for _ in range(2):
             stands = carried_out(stands, plan(stands, told, sources_max=MANY).steps)
         assert [] == plan(stands, told, sources_max=MANY).steps
         assert fixed == {key: each for key, each in stands.items() if each.descriptor.origin == "flag"}
-        expected = _naive(told, fixed)
+        expected = standing_after(told.found, (each.descriptor for each in fixed.values()))
         ours = {key: each for key, each in stands.items() if key not in fixed}
         assert expected.keys() == ours.keys()
         for key, each in expected.items():
             life = each.life or (before[key].life if key in before else "")
             assert (each.descriptor, each.ready, life) == (ours[key].descriptor, ours[key].ready, ours[key].life)
-
-
-def _naive(told: Wanted, fixed: Mapping[SourceId, Registered]) -> dict[SourceId, Found]:
-    """By the rules alone, one source after the other."""
-    pods_of: dict[str, set[str]] = {}
-    for each in [*told.found.values(), *fixed.values()]:
-        for name in (each.descriptor.pod, each.descriptor.address, *each.descriptor.aliases):
-            if name is not None:
-                pods_of.setdefault(normal_name(name), set()).add(each.descriptor.pod)
-    owner: dict[str, str] = {}
-    for each in fixed.values():
-        owner |= dict.fromkeys((each.descriptor.pod, *each.descriptor.aliases), each.descriptor.pod)
-    ends: dict[SourceId, Found] = {}
-    for key in sorted(told.found):
-        each = told.found[key].descriptor
-        firm = [each.pod, *([] if each.address is None else [each.address])]
-        if key in fixed or any(owner.get(name, each.pod) != each.pod for name in firm):
-            continue
-        own = tuple(a for a in each.aliases if owner.get(a, each.pod) == each.pod and len(pods_of[a]) == 1)
-        owner |= dict.fromkeys((*firm, *own), each.pod)
-        ends[key] = msgspec.structs.replace(told.found[key], descriptor=msgspec.structs.replace(each, aliases=own))
-    assert max(Counter(key for key in ends).values(), default=1) == 1
-    return ends

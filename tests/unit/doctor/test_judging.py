@@ -11,6 +11,7 @@ import pytest
 
 from indexer.doctor.checks import CHECKS, Finding
 from indexer.doctor.facts import (
+    DiscoverySeen,
     Engine,
     EngineHttp,
     EventsConfig,
@@ -183,6 +184,14 @@ MADE: Final[tuple[Made, ...]] = (
     ("service.version", "warning", partial(service, version="2")),
     ("service.clock", "warning", partial(service, clock_skew_s=-9.0)),
     ("service.clock", "unknown", partial(service, clock_skew_s=None)),
+    ("service.discovery", "ok", partial(service, discovery=DiscoverySeen(watching=False))),
+    ("service.discovery", "ok", partial(service, discovery=DiscoverySeen(watching=True, heard_age_s={"dns": 9.0}))),
+    ("service.discovery", "warning", partial(service, discovery=DiscoverySeen(watching=True, waiting=2))),
+    (
+        "service.discovery",
+        "warning",
+        partial(service, discovery=DiscoverySeen(watching=True, heard_age_s={"kubernetes": 900.0})),
+    ),
     ("service.limits", "warning", partial(service, limits_reached={"limits.body_bytes": 2})),
     ("service.limits", "unknown", partial(service, limits_reached=None)),
     ("settings.known", "unknown", partial(settings, None)),

@@ -163,6 +163,12 @@ def _cordoned() -> PodExplanation:
     return core.why(TOKENS)
 
 
+def _not_ready() -> PodExplanation:
+    core, _ = one(stored([1], prompt(1)))
+    core.make_ready("a", ready=False)
+    return core.why(TOKENS)
+
+
 def _lookahead() -> PodExplanation:
     return one(stored([1], prompt(1), lookahead_token_ids=[[4]]))[0].why(prompt(1))
 
@@ -228,6 +234,7 @@ SITUATIONS: dict[Code, Callable[[], PodExplanation]] = {
     "no_events_yet": _no_events_yet,
     "down": _down,
     "cordoned": _cordoned,
+    "not_ready": _not_ready,
     "lagging": plain(max_lag_ms=0),
     "approximate": _approximate,
     "deadline": plain(token_ids=OTHER, min_sequence={"a": 99}),
@@ -238,9 +245,6 @@ SITUATIONS: dict[Code, Callable[[], PodExplanation]] = {
 }
 FURTHER = {"start_differs", "tier_only", "speculative"}
 """Never what decides."""
-LATER = {
-    "not_ready": "readiness comes with Kubernetes discovery",
-}
 
 
 def _two_models() -> AskedCore:
@@ -251,7 +255,7 @@ def _two_models() -> AskedCore:
 
 def test_every_code_has_a_situation() -> None:
     """The closed list: what an explanation can say, and no more."""
-    assert set(get_args(Code)) == set(SITUATIONS) | set(LATER)
+    assert set(get_args(Code)) == set(SITUATIONS)
 
 
 @pytest.mark.parametrize("code", SITUATIONS)

@@ -26,8 +26,9 @@ def asked_reasons() -> dict[str, tuple[str | None, set[str | None]]]:
     silent.engine("a").say()
     hybrid.engine("a").say(stored([1], prompt(1)), stored([1], prompt(1), group_idx=1, kv_cache_spec_kind="mamba"))
     ahead.engine("a").say(stored([1], prompt(1), lookahead_token_ids=[[4]]))
-    cordoned, down, syncing = fleet(1), fleet(1), fleet(1)
+    cordoned, down, syncing, unready = fleet(1), fleet(1), fleet(1), fleet(1)
     cordoned.cordon("a", cordoned=True)
+    unready.make_ready("a", ready=False)
     down.clock.at += 100.0
     next(iter(syncing.sinks.values())).syncing(True)
     models = fleet(1, model="m")
@@ -48,6 +49,7 @@ def asked_reasons() -> dict[str, tuple[str | None, set[str | None]]]:
         "lagging": why(plain, max_lag_ms=0),
         "down": why(down),
         "cordoned": why(cordoned),
+        "not_ready": why(unready),
         "filtered": why(roles, pods=("a",), pod_roles=("prefill",)),
         "pod_unknown": why(plain, pods=("x",)),
         "deadline": why(plain, other, min_sequence={"a": 99}),
@@ -56,7 +58,6 @@ def asked_reasons() -> dict[str, tuple[str | None, set[str | None]]]:
 
 LATER = {
     "stale": "a stale source is scored until it is down",
-    "not_ready": "readiness comes with Kubernetes discovery",
     "approximate": "approximate mode comes with receipts",
 }
 

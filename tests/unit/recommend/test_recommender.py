@@ -145,6 +145,16 @@ def test_what_is_expected_counts_less_than_what_is_held() -> None:
 # -- who may be sent a request -----------------------------------------------------------------------------------------
 
 
+def test_who_is_not_ready_is_no_pick() -> None:
+    """Whatever it holds; and it is one the moment it is ready."""
+    core = fleet(4, 2)
+    asked = Asked(core)
+    core.make_ready("a", ready=False)
+    assert "b" == pods(asked.ask(TOKENS).picks)
+    core.make_ready("a", ready=True)
+    assert "a b" == pods(asked.ask(TOKENS).picks)
+
+
 def test_who_is_down_or_cordoned_is_no_pick() -> None:
     """Nor are those of other models that the question names."""
     core = fleet(4, 4, model="m")
