@@ -725,7 +725,7 @@ class Node:
 
     def _told_remarks(self, key: SourceId) -> list[str]:
         """What discovery could not do for it as it was told."""
-        remark = None if self.keeper is None else self.keeper.health.remarks.get(str(key))
+        remark = None if self.keeper is None else self.keeper.remarks.get(str(key))
         return [] if remark is None else [f"discovery: {remark}"]
 
     def _remarks(self, source: SourceIndex) -> dict[str, str]:

@@ -147,6 +147,11 @@ class Keeper:
         )
 
     @property
+    def remarks(self) -> Mapping[str, str]:
+        """By pod, or source, what was found and could not be registered, or not as it was told."""
+        return self._plan.remarks
+
+    @property
     def is_learning(self) -> bool:
         """Whether this process watches, and the sources that there are do not all stand in the registry yet."""
         return self._watching and not self._is_settled

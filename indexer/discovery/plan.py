@@ -148,7 +148,7 @@ def _with_own_names(
             _remark(remarks, str(descriptor.id), f"without the name {alias!r}, which other pods have, too")
             continue
         own.append(alias)
-    return msgspec.structs.replace(descriptor, aliases=tuple(own))
+    return msgspec.structs.replace(descriptor, aliases=tuple(own), origin="discovery")
 
 
 def _shared_names(told: Iterable[Found]) -> frozenset[str]:

@@ -46,6 +46,8 @@ class World:
         """A first batch of the present process was read."""
         self.showed_restart = True
         """By the stream itself, when it was read, and every word before was told by then."""
+        self.began_since = self.skipped = False
+        """Whether the stream showed a restart since the last word, and whether a word was left out, or mistaken."""
         self.is_whole = True
         """The generation was heard from its beginning, or the stream showed that it began."""
 
@@ -71,6 +73,8 @@ class World:
         for process, batch in taken:
             commands = self.session.messages([batch], self.core.clock.at)
             self.perform(commands)
+            self.skipped |= batch.sequence == 0 and process < self.told  # as if the word had been of the one before
+            self.began_since |= any(isinstance(each, BeginLife) for each in commands)
             if process == self.process and not self.shown:
                 self.shown = batch.sequence == 0
                 began = any(isinstance(each, BeginLife) for each in commands)
@@ -104,13 +108,20 @@ class World:
     def tell(self) -> None:
         """The next word, or the newest at once."""
         if self.told < self.process:
-            before = self.held()
-            self.told = self.told + 1 if self.chance.random() < 0.7 else self.process
+            before, said = self.held(), self.told
+            self.told = self.told + 1 if self.chance.random() < 0.8 else self.process
+            self.skipped |= self.told > said + 1
             if self.core.ingest.learn_life(self.sink.source, str(self.told)):
                 self.perform(self.session.other_life(self.core.clock.at))
                 self.is_whole = False
+            held = self.held()
             if self.told == self.process and self.showed_restart:
-                assert before == self.held(), "a word behind the stream forgets nothing"
+                assert before == held, "a word behind the stream forgets nothing"
+            if not self.began_since:
+                assert not held, "a word before the stream ends what was before"
+            if self.told == self.process and not self.shown and not self.skipped:
+                assert {self.process} >= {process for process, _ in held}, "told one by one, each ends the one before"
+            self.began_since = False
 
     # -- what must hold ------------------------------------------------------------------------------------------------
 

@@ -190,3 +190,26 @@ def test_the_engines_time_may_be_missing() -> None:
     source.facts.stamp = math.nan
 
     assert unpack_facts(pack_facts(source, 1)).stamp is None
+
+
+def test_of_which_life_it_is_comes_back() -> None:
+    """And whether a restart that the stream showed is still to be told."""
+    source, other = Source(store(0, "full_attention")), Source()
+    source.index.life, source.index.life_is_due, source.index.began_by_life = "uid/1", True, True
+
+    other.restore(pack_facts(source.index, 7))
+
+    assert ("uid/1", True, True) == (other.index.life, other.index.life_is_due, other.index.began_by_life)
+
+
+def test_of_a_source_without_a_life_the_bytes_are_those_of_before() -> None:
+    """A replica of 0.6 reads as many fields as it knows, and no more."""
+    source, told = Source(store(0, "full_attention")), Source()
+    told.index.life = "1"
+    plain, longer = (msgspec.msgpack.decode(pack_facts(each.index, 7)[16:]) for each in (source, told))
+
+    assert (19, 22) == (len(plain), len(longer))
+    kept = Source()
+    kept.index.life = "2"
+    kept.restore(pack_facts(source.index, 7))  # by an owner that knew of none
+    assert "2" == kept.index.life
