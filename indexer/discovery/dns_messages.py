@@ -1,7 +1,8 @@
 """DNS messages (RFC 1035, 2782, 3596), as far as a stub resolver needs them: A, AAAA and SRV. Pure.
 
 Promise: whatever comes is an `Answered` or raises `BadMessage`, in time that grows with its length alone: names are
-bounded, and a pointer in one only leads back. Names are compared and told in lower case, without the dot at the end.
+bounded, a pointer in one only leads back, and what it leads to is read once, however many lead there. Names are
+compared and told in lower case, without the dot at the end.
 """
 
 from __future__ import annotations
@@ -107,19 +108,19 @@ def _packed(name: str) -> bytes:
 def read_answer(data: bytes, number: int, name: str, kind: Kind) -> Answered:
     """The answer to that question. Raises `BadMessage`."""
     try:
-        return _read(data, number, normal(name), kind)
+        return _read(_Message(data), number, normal(name), kind)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise BadMessage("it ends in the middle, or is no message") from error
 
 
-def _read(data: bytes, number: int, name: str, kind: Kind) -> Answered:
-    said, flags, questions, answers, authorities, additional = _HEAD.unpack_from(data)
+def _read(message: _Message, number: int, name: str, kind: Kind) -> Answered:
+    said, flags, questions, answers, authorities, additional = _HEAD.unpack_from(message.data)
     if said != number or not flags & _IS_ANSWER or flags & _OTHER_OPERATION:
         raise BadMessage("no answer to this question")
     at = _HEAD.size
     if questions == 1:
-        asked, at = _name(data, at)
-        if (asked, *_END_OF_QUESTION.unpack_from(data, at)) != (name, kind, _IN):
+        asked, at = message.name(at)
+        if (asked, *_END_OF_QUESTION.unpack_from(message.data, at)) != (name, kind, _IN):
             raise BadMessage("the answer to another question")
         at += _END_OF_QUESTION.size
     answered = Answered(flags & _CODE, is_truncated=bool(flags & _IS_CUT), ttl_s=None)
@@ -127,25 +128,26 @@ def _read(data: bytes, number: int, name: str, kind: Kind) -> Answered:
         return answered
     if questions != 1:
         raise BadMessage("no answer to this question")
-    records, at = _records(data, at, answers)
-    named, ttl_s = _followed(data, records, name)
+    records, at = _records(message, at, answers)
+    named, ttl_s = _followed(message, records, name)
     wanted = [record for record in records if record.kind == kind and record.name == named]
     answered = answered._replace(ttl_s=_least(ttl_s, wanted))
     if kind is not Kind.SRV:
-        return answered._replace(addresses=frozenset(_address(data, record) for record in wanted))
-    _, at = _records(data, at, authorities)
-    return _with_targets(data, answered, wanted, _records(data, at, additional)[0])
+        return answered._replace(addresses=frozenset(_address(message.data, record) for record in wanted))
+    _, at = _records(message, at, authorities)
+    return _with_targets(message, answered, wanted, _records(message, at, additional)[0])
 
 
-def _with_targets(data: bytes, answered: Answered, wanted: list[_Record], additional: list[_Record]) -> Answered:
-    targets = [_target(data, record) for record in wanted]
+def _with_targets(message: _Message, answered: Answered, wanted: list[_Record], additional: list[_Record]) -> Answered:
+    targets = [_target(message, record) for record in wanted]
     there = frozenset(target for target in targets if target is not None)
     hosts = {target.name for target in there}
     found = [record for record in additional if record.kind in {Kind.A, Kind.AAAA} and record.name in hosts]
-    beside: dict[str, frozenset[str]] = {}
+    beside: dict[str, set[str]] = {}
     for record in found:
-        beside[record.name] = beside.get(record.name, frozenset()) | {_address(data, record)}
-    return answered._replace(ttl_s=_least(answered.ttl_s, found), targets=there, beside=beside)
+        beside.setdefault(record.name, set()).add(_address(message.data, record))
+    told = {host: frozenset(addresses) for host, addresses in beside.items()}
+    return answered._replace(ttl_s=_least(answered.ttl_s, found), targets=there, beside=told)
 
 
 def _least(ttl_s: int | None, records: list[_Record]) -> int | None:
@@ -153,7 +155,7 @@ def _least(ttl_s: int | None, records: list[_Record]) -> int | None:
     return min(lives_s if ttl_s is None else [ttl_s, *lives_s], default=None)
 
 
-def _followed(data: bytes, records: list[_Record], name: str) -> tuple[str, int | None]:
+def _followed(message: _Message, records: list[_Record], name: str) -> tuple[str, int | None]:
     """What `name` is an alias of, and the least time to live on the way there."""
     aliases = {record.name: record for record in records if record.kind == _CNAME}
     ttl_s: int | None = None
@@ -162,19 +164,19 @@ def _followed(data: bytes, records: list[_Record], name: str) -> tuple[str, int 
         if record is None:
             break
         ttl_s = record.ttl_s if ttl_s is None else min(ttl_s, record.ttl_s)
-        name = _name(data, record.start)[0]
+        name = message.name(record.start)[0]
     return name, ttl_s
 
 
-def _records(data: bytes, at: int, count: int) -> tuple[list[_Record], int]:
+def _records(message: _Message, at: int, count: int) -> tuple[list[_Record], int]:
     """The records of one section that are of the Internet, and where it ends."""
     found: list[_Record] = []
     for _ in range(count):
-        name, at = _name(data, at)
-        kind, network, ttl_s, length = _RECORD.unpack_from(data, at)
+        name, at = message.name(at)
+        kind, network, ttl_s, length = _RECORD.unpack_from(message.data, at)
         start = at + _RECORD.size
         at = start + length
-        if at > len(data):
+        if at > len(message.data):
             raise BadMessage("a record ends beyond the message")
         if network == _IN:
             found.append(_Record(name, kind, ttl_s if ttl_s <= TTL_MAX else 0, start, at))
@@ -189,35 +191,51 @@ def _address(data: bytes, record: _Record) -> str:
     return ".".join(map(str, packed)) if size == _PLAIN_BYTES else str(ipaddress.IPv6Address(packed))
 
 
-def _target(data: bytes, record: _Record) -> Target | None:
+def _target(message: _Message, record: _Record) -> Target | None:
     """None: the record says that there is no such service."""
-    _, _, port = _SRV_HEAD.unpack_from(data, record.start)
-    name, end = _name(data, record.start + _SRV_HEAD.size)
+    _, _, port = _SRV_HEAD.unpack_from(message.data, record.start)
+    name, end = message.name(record.start + _SRV_HEAD.size)
     if end != record.end:
         raise BadMessage("a record of another length")
     return Target(name, port) if name and port else None
 
 
-def _name(data: bytes, at: int) -> tuple[str, int]:
-    """The name that begins there, and where what follows it begins."""
-    labels: list[bytes] = []
-    size, end, lowest = 0, None, at
-    while length := data[at]:
-        if length & _POINTER == _POINTER:
-            end = at + 2 if end is None else end
-            at = (length & ~_POINTER) << 8 | data[at + 1]
-            if at >= lowest:
-                raise BadMessage("a name that never ends")
-            lowest = at
-            continue
-        if length & _POINTER:
-            raise BadMessage("a label of an unknown kind")
-        size += length + 1
-        if size > _NAME_BYTES_MAX:
-            raise BadMessage("a name that is too long")
-        label = data[at + 1 : at + 1 + length]
-        if b"." in label:
-            raise BadMessage("a label that none can be")
-        labels.append(label)
-        at += length + 1
-    return b".".join(labels).decode("ascii").lower(), at + 1 if end is None else end
+class _Message:
+    """Its bytes, and the names in it."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self._known: dict[int, bytes] = {}
+        """Names by where they begin: any number of records may point to the same long way of pointers."""
+
+    def name(self, at: int) -> tuple[str, int]:
+        """The name that begins there, and where what follows it begins."""
+        data, passed, end, lowest = self.data, list[tuple[int, bytes]](), None, at
+        while at not in self._known or end is None:
+            length = data[at]
+            if length & _POINTER == _POINTER:
+                end = at + 2 if end is None else end
+                passed.append((at, b""))
+                at = (length & ~_POINTER) << 8 | data[at + 1]
+                if at >= lowest:
+                    raise BadMessage("a name that never ends")
+                lowest = at
+                continue
+            if length & _POINTER:
+                raise BadMessage("a label of an unknown kind")
+            if not length:
+                break
+            passed.append((at, data[at + 1 : at + 1 + length]))
+            at += length + 1
+        return self._joined(passed, self._known.get(at, b"")), at + 1 if end is None else end
+
+    def _joined(self, passed: list[tuple[int, bytes]], name: bytes) -> str:
+        """Labels and pointers on the way to a name that is known, put before it."""
+        for at, label in reversed(passed):
+            if b"." in label:
+                raise BadMessage("a label that none can be")
+            name = b".".join((label, name)) if label and name else label or name
+            if len(name) >= _NAME_BYTES_MAX:
+                raise BadMessage("a name that is too long")
+            self._known[at] = name
+        return name.decode("ascii").lower()

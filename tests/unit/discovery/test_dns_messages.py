@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from typing import Any
+
 import dns.flags
 import dns.message
 import dns.rrset
@@ -125,6 +128,36 @@ def test_names_that_never_end(pointer: bytes) -> None:
 
     with pytest.raises(BadMessage):
         read_answer(head + pointer, 7, NAME, Kind.A)
+
+
+class Counted(bytes):
+    """How often something of it is looked at, one by one."""
+
+    looks = 0
+
+    def __getitem__(self, at: Any) -> Any:  # noqa: ANN401  as the base's
+        type(self).looks += 1
+        return super().__getitem__(at)
+
+
+@pytest.mark.parametrize("label", [b"", b"\x01a"])
+def test_a_long_way_is_gone_once(label: bytes) -> None:
+    """Thousands of records point to a chain of thousands of pointers, or of labels and pointers."""
+    head = _answer(Kind.A)
+    places, chain = [12], b""
+    while len(chain) < 16_000 and len(places) < (100 if label else 16_000):
+        places.append(len(head) + 12 + len(chain))
+        chain += label + (0xC000 | places[-2]).to_bytes(2, "big")
+    last = (0xC000 | places[-1]).to_bytes(2, "big")
+    records = b"\xc0\x0c\x00\x10\x00\x01\x00\x00\x00\x01" + len(chain).to_bytes(2, "big") + chain
+    count = (65_000 - len(records)) // 12
+    records += (last + b"\x00\x01\x00\x01\x00\x00\x00\x01\x00\x00") * count
+    data = Counted(head[:6] + (count + 1).to_bytes(2, "big") + head[8:] + records)
+    Counted.looks = 0
+
+    with contextlib.suppress(BadMessage):
+        read_answer(data, 7, NAME, Kind.A)
+    assert 0 < Counted.looks < 2 * len(data)
 
 
 @given(st.binary(max_size=80), st.integers(0, 200), st.sampled_from(list(Kind)))
