@@ -3,33 +3,44 @@
 Engines are vLLM and SGLang, started plainly (`vllm serve MODEL …`, `python -m …`), by their image's own entry point, or
 by a shell (`sh -c "…"`). What cannot be known from here (a variable that comes of a secret, arithmetic of a shell) is
 left out, and never guessed. Arguments are read and forgotten: what is kept holds none but those named here.
+
+Whoever may start a pod chooses them, so whatever stands there is read in time that grows with its length alone, within
+`CHARACTERS_MAX`, and raises nothing.
 """
 
 from __future__ import annotations
 
 import re
-import shlex
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 Engine = Literal["vllm", "sglang"]
 
 WORDS_MAX: Final = 2_048
 """Of a command line; engines take some dozens."""
-SCRIPT_CHARACTERS_MAX: Final = 65_536
+CHARACTERS_MAX: Final = 32_768
+"""Of a command line with its variables filled in; engines take some hundreds. What is beyond cannot be known."""
 EVENTS_CHARACTERS_MAX: Final = 4_096
-VARIABLES_MAX: Final = 256
 
 _SHELLS: Final = frozenset({"sh", "bash", "ash", "dash", "zsh"})
 _OPERATORS: Final = frozenset("();<>|&\n")
+_TOKEN: Final = re.compile(
+    r"""[ \t\r]++|(?P<operator>[();<>|&\n]++)"""
+    r"""|(?P<word>(?:[^ \t\r();<>|&\n'"\\]|\\.|'[^']*+'|"(?:[^"\\]|\\.)*+")++)""",
+    re.DOTALL,
+)
+_QUOTED: Final = re.compile(r"""'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)""", re.DOTALL)
+_ESCAPED_IN_QUOTES: Final = re.compile(r"""\\(["\\])""")
 _OF_KUBERNETES: Final = re.compile(r"\$(?:\$|\(([A-Za-z_][\w.-]*)\))")
 _OF_SHELL: Final = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?-([^{}$]*))?\})")
 _COMPUTED: Final = re.compile(r"\$\(\([^()]*\)\)|\$\([^()]*\)")
 _NOT_KNOWN: Final = re.compile(r"[$`]")
+_BEYOND: Final = "$"
+"""Stands for a word that is too long: one whose value cannot be known."""
 _FLAG: Final = re.compile(r"--?[A-Za-z]")
 _EVENTS: Final = "--kv-events-config"
 _MODULES: Final = ("vllm.entrypoints.", "sglang.launch_server", "sglang.srt.")
@@ -83,31 +94,47 @@ NOTHING: Final = Arguments()
 
 def read_arguments(command: Sequence[str], args: Sequence[str], variables: Mapping[str, str]) -> Arguments:
     """Of a container. `variables`: those of its environment whose values stand in the pod itself."""
-    words = [_filled_in(word, variables) for word in (*command, *args)[:WORDS_MAX]]
+    words = _within_bounds((*command, *args), lambda word, room: _filled_in(word, variables, room))
     script = _script(words)
     if script is not None:
-        words = [_of_shell(word, variables) for word in _engine_of(_split(script))]
+        words = _within_bounds(_engine_of(_split(script)), lambda word, room: _of_shell(word, variables, room))
     own, engine = _own_words(words, is_whole=bool(command) or script is not None)
     if engine is None:
         return NOTHING
     return _Reading(own, engine).read()
 
 
-def _filled_in(word: str, variables: Mapping[str, str]) -> str:
+def _within_bounds(words: Sequence[str], read: Callable[[str, int], str]) -> list[str]:
+    """Each as it is read, given how long it may become; those that are or become too long are not known."""
+    room, out = CHARACTERS_MAX, []
+    for word in words[:WORDS_MAX]:
+        own = read(word, room) if len(word) <= room else _BEYOND
+        room -= len(own)
+        out.append(own)
+    return out
+
+
+def _substituted(pattern: re.Pattern[str], value: Callable[[re.Match[str]], str], word: str, room: int) -> str:
+    """With values in place of what matches; looked at before, as a short word can become longer than any memory."""
+    grows = sum(len(value(match)) - len(match[0]) for match in pattern.finditer(word))
+    return pattern.sub(value, word) if len(word) + grows <= room else _BEYOND
+
+
+def _filled_in(word: str, variables: Mapping[str, str], room: int) -> str:
     """As the kubelet does it: `$(NAME)` where that is known, `$$` for a dollar sign."""
 
     def value(match: re.Match[str]) -> str:
         return "$" if match[1] is None else variables.get(match[1], match[0])
 
-    return _OF_KUBERNETES.sub(value, word)
+    return _substituted(_OF_KUBERNETES, value, word, room)
 
 
-def _of_shell(word: str, variables: Mapping[str, str]) -> str:
+def _of_shell(word: str, variables: Mapping[str, str], room: int) -> str:
     def value(match: re.Match[str]) -> str:
         given = variables.get(match[1] or match[2]) or match[3]
         return match[0] if given is None else given
 
-    return _OF_SHELL.sub(value, word)
+    return _substituted(_OF_SHELL, value, word, room)
 
 
 def _script(words: Sequence[str]) -> str | None:
@@ -116,22 +143,37 @@ def _script(words: Sequence[str]) -> str | None:
         return None
     for place, word in enumerate(words[1:-1], start=1):
         if word.startswith("-") and not word.startswith("--") and word.endswith("c"):
-            return words[place + 1][:SCRIPT_CHARACTERS_MAX]
+            return words[place + 1]
     return None
 
 
 def _split(script: str) -> list[str]:
-    """Words and operators; nothing where its quotes do not end."""
+    """Words and operators, without what it computes and comments on."""
     lines = _COMPUTED.sub("$", script.replace("\\\n", " ")).split("\n")
-    script = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
-    lexer = shlex.shlex(script, posix=True, punctuation_chars="".join(sorted(_OPERATORS)))
-    lexer.whitespace_split = True
-    lexer.whitespace = " \t\r"
-    lexer.commenters = ""
-    try:
-        return list(lexer)[:WORDS_MAX]
-    except ValueError:
-        return []
+    return tokens_of("\n".join(line for line in lines if not line.lstrip().startswith("#")))
+
+
+def tokens_of(script: str) -> list[str]:
+    """Words without their quotes, and operators; nothing where quotes do not end."""
+    tokens: list[str] = []
+    at = 0
+    while at < len(script) and len(tokens) < WORDS_MAX:
+        match = _TOKEN.match(script, at)
+        if match is None:
+            return []
+        at = match.end()
+        if match["operator"] is not None:
+            tokens.append(match["operator"])
+        elif match["word"] is not None:
+            tokens.append(_QUOTED.sub(_unquoted, match["word"]))
+    return tokens
+
+
+def _unquoted(match: re.Match[str]) -> str:
+    """What a shell makes of it; in double quotes a backslash counts before those and itself alone."""
+    if match[2] is not None:
+        return _ESCAPED_IN_QUOTES.sub(r"\1", match[2])
+    return match[1] if match[1] is not None else match[3]
 
 
 def _engine_of(words: Sequence[str]) -> list[str]:
@@ -265,7 +307,7 @@ class _Reading:
         if told is None:
             return None
         publisher = told.get("publisher")
-        if self._engine == "vllm" and told.get("enable_kv_cache_events") not in {True, "true", "True"}:
+        if self._engine == "vllm" and told.get("enable_kv_cache_events") not in (True, "true", "True"):
             return Events(why="its kv-events-config does not have enable_kv_cache_events: it announces nothing")
         if publisher != "zmq" and (self._engine == "sglang" or publisher is not None):
             return Events(why="the publisher of its kv-events-config is not zmq: it announces nothing")
@@ -291,10 +333,7 @@ class _Reading:
             if dot:
                 told[key.replace("-", "_")] = _value_of(values[0])
                 continue
-            try:
-                whole = msgspec.json.decode(values[0])
-            except msgspec.DecodeError:
-                whole = None
+            whole = _decoded(values[0], None)
             if not isinstance(whole, dict):
                 self._known("$", _EVENTS)
                 return None
@@ -308,10 +347,15 @@ RANKS_MAX: Final = 1_024
 
 def _value_of(text: str) -> object:
     """As the engine takes what stands behind a dotted key: JSON, else text."""
+    return _decoded(text, text)
+
+
+def _decoded(text: str, otherwise: object) -> object:
+    """What it is as JSON, and where it is none, or goes too deep, what is given."""
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return text
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return otherwise
 
 
 def _bound_port(endpoint: object, *, binds_any: bool) -> tuple[int | None, str]:
@@ -334,11 +378,10 @@ def _bound_port(endpoint: object, *, binds_any: bool) -> tuple[int | None, str]:
     return int(port), ""
 
 
-def referenced(words: Iterable[str]) -> Iterator[str]:
+def referenced(words: Sequence[str]) -> frozenset[str]:
     """Names of variables that a command line may need; others are not kept."""
-    for word in words:
-        for match in _OF_KUBERNETES.finditer(word):
-            if match[1] is not None:
-                yield match[1]
-        for match in _OF_SHELL.finditer(word):
-            yield match[1] or match[2]
+    names: set[str] = set()
+    for word in _within_bounds(words, lambda word, _: word):
+        names.update(match[1] for match in _OF_KUBERNETES.finditer(word) if match[1] is not None)
+        names.update(match[1] or match[2] for match in _OF_SHELL.finditer(word))
+    return frozenset(names)

@@ -225,7 +225,7 @@ class _Reader:
 
     def _arguments(self, container: Container) -> Arguments:
         command, args = container.command or [], container.args or []
-        wanted = set(referenced((*command, *args)))
+        wanted = referenced((*command, *args))
         variables = {}
         for variable in container.env or ():
             if variable.name in wanted:

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import json
+import shlex
+import tracemalloc
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from indexer.discovery.kubernetes.arguments import NOTHING, Arguments, Events, read_arguments
+from indexer.discovery.kubernetes.arguments import (
+    CHARACTERS_MAX,
+    NOTHING,
+    Arguments,
+    Events,
+    read_arguments,
+    referenced,
+    tokens_of,
+)
 from tests.support.pods import events_config
 
 PLAIN = '{"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "tcp://*:5557"}'
@@ -199,3 +211,71 @@ def test_an_engine_by_default_binds_where_the_address_family_is_any() -> None:
     config = json.dumps({"enable_kv_cache_events": True, "endpoint": "tcp://[::]:5558"})
 
     assert Events(port=5558) == read_arguments(["vllm", "serve", "m", "--kv-events-config", config], [], {}).events
+
+
+CODE = st.text(st.sampled_from("ab-=/'\"\\ \t\n\r;|&()<>$#{}"), max_size=60)
+
+
+@given(CODE)
+@example("a\\")
+@example('"a\\"b\\c" \'d\\\'e""')
+@example("''")
+def test_a_script_is_split_as_by_the_library(script: str) -> None:
+    """Words, quotes and operators; the library's own is slow enough with each character to hold the loop."""
+    lexer = shlex.shlex(script, posix=True, punctuation_chars="();<>|&\n")
+    lexer.whitespace_split, lexer.whitespace, lexer.commenters = True, " \t\r", ""
+    try:
+        expected = list(lexer)
+    except ValueError:
+        expected = []
+
+    assert expected == tokens_of(script)
+
+
+KEYS = st.sampled_from(["enable_kv_cache_events", "publisher", "endpoint", "replay_endpoint"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=20) | st.sampled_from(["zmq", "tcp://*:5557"]),
+    lambda each: st.lists(each, max_size=3) | st.dictionaries(KEYS | st.text(max_size=5), each, max_size=4),
+    max_leaves=8,
+)
+WORD = st.one_of(
+    st.text(max_size=40),
+    st.sampled_from(["vllm", "serve", "sglang", "-m", "sh", "-c", "--port", "-dp", "$(A)", "${A:-x}", "--config", "'"]),
+    st.sampled_from(["--kv-events-config", "--kv-events-config.endpoint", "--data-parallel-rank", "x.vllm.py"]),
+    JSON.map(json.dumps),
+    st.sampled_from(["[" * 4_000, '{"a":' * 600, "\ud800", "9" * 5_000]),
+)
+
+
+@given(st.lists(WORD, max_size=6), st.lists(WORD, max_size=6), st.dictionaries(st.just("A"), WORD))
+@example(["vllm", "serve", "m"], ["--kv-events-config", '{"enable_kv_cache_events": []}'], {})
+@example(["vllm", "serve", "m"], ["--kv-events-config", "[" * 4_000], {})
+@example(["vllm", "serve", "m"], ["--kv-events-config.endpoint", "[" * 4_000], {})
+@example(["vllm", "serve", "m"], ["--kv-events-config", "\ud800"], {})
+def test_whatever_stands_there_is_read(command: list[str], args: list[str], variables: dict[str, str]) -> None:
+    """Whoever may start a pod chooses it, and all pods are read by one process."""
+    read_arguments(command, args, variables)
+    referenced([*command, *args])
+
+
+@pytest.mark.parametrize(
+    ("words", "of_a"),
+    [
+        (["$(A)" * 5_000], 100_000),
+        (["$(A)"] * 5_000, 10_000),
+        (["sh", "-c", "vllm serve " + "$A" * 5_000], 100_000),
+        (["sh", "-c", "vllm serve " + "${A} " * 5_000], 10_000),
+        (["vllm", "serve", "m" * 1_000_000], 1),
+    ],
+)
+def test_a_word_grows_within_bounds(words: list[str], of_a: int) -> None:
+    """A short one, of a variable many times, would be longer than any memory."""
+    tracemalloc.start()
+    try:
+        said = read_arguments(words, [], {"A": "x" * of_a})
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert len(said.model or "") <= CHARACTERS_MAX
+    assert most < 16 * 1024**2
