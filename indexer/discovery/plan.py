@@ -10,7 +10,7 @@ What is not of origin `discovery` is never touched: it is there, and a discovere
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -83,7 +83,7 @@ def plan(standing: Mapping[SourceId, Registered], wanted: Wanted, *, sources_max
     remarks = dict(wanted.remarks)
     others = [each.descriptor for each in standing.values() if each.descriptor.origin != "discovery"]
     ours = {key: each for key, each in standing.items() if each.descriptor.origin == "discovery"}
-    found = _beside(others, wanted.found, sources_max - len(others), remarks)
+    found = _beside(others, wanted.found, _Room(sources_max, len(others), ours), remarks)
     ends = {key: _registered(each, ours.get(key)) for key, each in found.items()}
     if not wanted.whole:
         ends = {key: each for key, each in ours.items() if key not in ends} | ends
@@ -100,8 +100,26 @@ def plan(standing: Mapping[SourceId, Registered], wanted: Wanted, *, sources_max
 # -- who is wanted ----------------------------------------------------------------------------------------------------
 
 
+class _Room:
+    """What `limits.sources` leaves. Who is gone takes its place until it is removed, and who stands keeps its own."""
+
+    def __init__(self, sources_max: int, others: int, ours: Collection[SourceId]) -> None:
+        self._in_all = sources_max - others
+        self._for_new = self._in_all - len(ours)
+        self._ours = ours
+
+    def has_place_for(self, source: SourceId) -> bool:
+        """Whether some is left."""
+        return self._in_all > 0 and (source in self._ours or self._for_new > 0)
+
+    def take(self, source: SourceId) -> None:
+        """There is less."""
+        self._in_all -= 1
+        self._for_new -= source not in self._ours
+
+
 def _beside(
-    others: Sequence[Descriptor], told: Mapping[SourceId, Found], room: int, remarks: dict[str, str]
+    others: Sequence[Descriptor], told: Mapping[SourceId, Found], room: _Room, remarks: dict[str, str]
 ) -> dict[SourceId, Found]:
     """Those that can stand beside sources of other origins, and beside each other, under the names that they can have.
 
@@ -118,11 +136,12 @@ def _beside(
         if key in fixed:
             _remark(remarks, str(key), f"it is registered already (origin {fixed[key].origin}), and stays so")
             continue
-        if len(kept) >= room:
+        if not room.has_place_for(key):
             _remark(remarks, str(key), "limits.sources is reached: it is left out")
             continue
         own = _with_own_names(each.descriptor, names, shared, remarks)
         if own is not None:
+            room.take(key)
             names.enter(own)
             kept[key] = msgspec.structs.replace(each, descriptor=own)
     return kept

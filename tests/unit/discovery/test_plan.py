@@ -199,6 +199,29 @@ def test_beyond_the_limit_of_sources_some_are_left_out() -> None:
     assert REMARKS_MAX == len(made.remarks)
 
 
+def test_who_is_gone_counts_among_the_sources_until_it_is_removed() -> None:
+    """A whole rollout at once is never more than `limits.sources`: who comes waits for a place."""
+    stands = standing(*(of(found(name)) for name in ("a", "b", "c")))
+
+    made = plan(stands, wanted(*(found(name) for name in ("c", "d", "e", "f"))), sources_max=4)
+
+    assert ["edit a", "edit b", "put d", "remove a", "remove b"] == words(made.steps)
+    assert {"e", "f"} == made.remarks.keys()
+    carried_out(stands, made.steps)
+    left = standing(*(of(found(name)) for name in ("c", "d")))
+    assert ["put e", "put f"] == words(plan(left, wanted(*map(found, "cdef")), sources_max=4).steps)
+
+
+def test_who_stands_keeps_its_place_where_there_are_too_many() -> None:
+    """Whatever the order of names: else one that comes would have another forgotten."""
+    stands = standing(of(found("x")), of(found("y")))
+
+    made = plan(stands, wanted(found("a"), found("x"), found("y")), sources_max=2)
+
+    assert [] == made.steps
+    assert {"a"} == made.remarks.keys()
+
+
 @pytest.mark.parametrize("seed", range(300))
 def test_any_picture_is_reached_from_any_registry(seed: int) -> None:
     """In one plan, or in two where a name has to be freed first; and then it is so, and others were not touched."""
