@@ -125,7 +125,7 @@ def test_one_is_cut_from_the_engines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("batches", [1, 80], ids=["numbers behind", "numbers ahead"])
 def test_engines_restart_behind_a_cut(tmp_path: Path, batches: int) -> None:
-    """While their owner cannot see it: nothing of their lives before is claimed afterwards."""
+    """While their owner cannot see it: nothing of their lives before is called exact once they have spoken again."""
     with apart(tmp_path) as deployment:
         cluster = deployment.cluster
         pods = deployment.pods_of(cluster.owners()[0])
