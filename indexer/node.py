@@ -440,7 +440,7 @@ class Node:
                     self.registry,
                     owner=owner,
                     followed=self._follows(key),
-                    remarks=[*self._text_remarks.of(source), *self._told_remarks(key)],
+                    remarks=[*self._text_remarks.of(source), *self._told_remarks(source)],
                 )
             )
             views[-1].load = source_load(key, self.loads, self.clock.now())
@@ -723,10 +723,19 @@ class Node:
     def _follows(self, source: SourceId) -> bool:
         return self.replica is not None and self.replica.follows(source)
 
-    def _told_remarks(self, key: SourceId) -> list[str]:
-        """What discovery could not do for it as it was told."""
-        remark = None if self.keeper is None else self.keeper.remarks.get(str(key))
-        return [] if remark is None else [f"discovery: {remark}"]
+    def _told_remarks(self, source: SourceIndex) -> list[str]:
+        """What discovery could not do for it as it was told, and what its events say otherwise than was told."""
+        key, keeper = source.descriptor.id, self.keeper
+        if keeper is None:
+            return []
+        remark, size = keeper.remarks.get(str(key)), keeper.block_size_of(key)
+        told = [] if remark is None else [f"discovery: {remark}"]
+        plain = len(source.groups) <= 1  # else the size that is told is that of one of them
+        if plain and None not in {size, source.block_size} and size != source.block_size:
+            told.append(
+                f"discovery: its blocks are said to be of {size} tokens, and its events have {source.block_size}"
+            )
+        return told
 
     def _remarks(self, source: SourceIndex) -> dict[str, str]:
         return self._text_remarks.standing(source)

@@ -33,6 +33,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """Which engine process it is, opaque: another value is another process. Empty where nobody can tell."""
     why: str = ""
     """Why it is not ready, for people: "pod is terminating"."""
+    block_size: int | None = None
+    """Tokens of a block of its cache, where that is said; whether its events agree is told, and nothing follows."""
 
 
 class Picture(NamedTuple):

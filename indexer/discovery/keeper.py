@@ -104,6 +104,7 @@ class Keeper:
         self._began_at = clock.now()
         self._watching = self._is_settled = False
         self._plan = Plan([], {})
+        self._block_sizes: dict[SourceId, int] = {}
         self._waiting = 0
         self._told: dict[str, str] = {}
         """Remarks that were logged."""
@@ -124,6 +125,7 @@ class Keeper:
             finally:
                 self._watching = self._is_settled = False
                 self._pictures.clear()
+                self._block_sizes.clear()
                 self._troubles.forget()
 
     # -- what others see ----------------------------------------------------------------------------------------------
@@ -145,6 +147,10 @@ class Keeper:
             self._waiting,
             self._plan.remarks,
         )
+
+    def block_size_of(self, source: SourceId) -> int | None:
+        """Tokens of a block of its cache, as whoever told of it says; None where nobody does."""
+        return self._block_sizes.get(source)
 
     @property
     def remarks(self) -> Mapping[str, str]:
@@ -218,7 +224,9 @@ class Keeper:
         standing = await self._ledger.read()
         if standing is None:
             return "failed"
-        self._plan = plan(standing, self.wanted, sources_max=self._sources_max)
+        wanted = self.wanted
+        self._plan = plan(standing, wanted, sources_max=self._sources_max)
+        self._block_sizes = {key: each.block_size for key, each in wanted.found.items() if each.block_size is not None}
         self._tell_remarks()
         steps = self._allowed(self._plan.steps)
         for step, counts in steps:

@@ -17,8 +17,8 @@ class Kubernetes(Section, frozen=True):
     """Pods of a Kubernetes cluster, by a watch; it needs get, list and watch of pods (`k8s/base`).
 
     What pods say of themselves wins: annotations `kvindexer.io/port`, `events-port`, `replay-port`, `metrics-port`,
-    `ranks`, `model`, `role`, `tenant`, `container` and `ignore`, or labels of these names; then the arguments of the
-    engine's container; then what the engine answers to `GET /kv_event_sources`; then what stands here.
+    `ranks`, `model`, `role`, `tenant`, `block-size`, `container` and `ignore`, or labels of these names; then the
+    arguments of the engine's container; then what it answers to `GET /kv_event_sources`; then what stands here.
     """
 
     selector: Text | None = None

@@ -25,6 +25,7 @@ WORDS_MAX: Final = 2_048
 CHARACTERS_MAX: Final = 32_768
 """Of a command line with its variables filled in; engines take some hundreds. What is beyond cannot be known."""
 EVENTS_CHARACTERS_MAX: Final = 4_096
+BLOCK_SIZE_MAX: Final = 65_536
 
 _SHELLS: Final = frozenset({"sh", "bash", "ash", "dash", "zsh"})
 _OPERATORS: Final = frozenset("();<>|&\n")
@@ -51,7 +52,12 @@ _SHORT: Final = {
     "-dpn": "--data-parallel-rank",
     "-dpr": "--data-parallel-start-rank",
 }
-_OF_SGLANG: Final = {"--dp": "--data-parallel-size", "--dp-size": "--data-parallel-size", "--model-path": "--model"}
+_OF_SGLANG: Final = {
+    "--dp": "--data-parallel-size",
+    "--dp-size": "--data-parallel-size",
+    "--model-path": "--model",
+    "--page-size": "--block-size",
+}
 _RANKS: Final = (
     "--data-parallel-rank",
     "--data-parallel-start-rank",
@@ -85,6 +91,8 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     """Those that publish from here. Empty: none do."""
     tells_ranks: bool = False
     """Whether they are said, and not what an engine does where nothing is."""
+    block_size: int | None = None
+    """Tokens of a block of its cache."""
     unread: tuple[str, ...] = ()
     """Options whose values cannot be known from here."""
 
@@ -247,6 +255,7 @@ class _Reading:
             events=self._events(),
             ranks=self._ranks(),
             tells_ranks=any(name in self._options for name in _RANKS),
+            block_size=self._number("--block-size", 1, BLOCK_SIZE_MAX),
             unread=tuple(self._unread),
         )
 

@@ -135,4 +135,4 @@ def _found(offer: Offer, rank: int, endpoint: str | None, replay: str | None) ->
         engine=offer.engine,
         origin="discovery",
     )
-    return Found(descriptor=described, ready=offer.ready, life=offer.life, why=offer.why)
+    return Found(descriptor=described, ready=offer.ready, life=offer.life, why=offer.why, block_size=offer.block_size)

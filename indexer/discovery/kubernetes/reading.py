@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 import msgspec
 
-from indexer.discovery.kubernetes.arguments import NOTHING, Arguments, Engine, read_arguments, referenced
+from indexer.discovery.kubernetes.arguments import (
+    BLOCK_SIZE_MAX,
+    NOTHING,
+    Arguments,
+    Engine,
+    read_arguments,
+    referenced,
+)
 from indexer.model import DEFAULT_TENANT, Role
 from indexer.settings.ranks import ranks_of
 
@@ -76,6 +83,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """Whether they are said, and not what an engine does where nothing is."""
     base: Ports | None
     """Of rank 0. None: only the engine can tell, or else the settings."""
+    block_size: int | None = None
     silent: str = ""
     """Why there is nothing to listen to. Empty: there is."""
     may_be_silent: bool = False
@@ -184,6 +192,7 @@ class _Reader:
             ranks=self._ranks(arguments),
             tells_ranks=arguments.tells_ranks or self._own("ranks") is not None,
             base=self._base(arguments),
+            block_size=self._block_size(arguments),
             silent=self._silence(arguments, model),
             may_be_silent=model in self._rules.silent_models,
         )
@@ -340,6 +349,17 @@ class _Reader:
             self.remarks.append("kvindexer.io/tenant is no name of a tenant")
             return DEFAULT_TENANT
         return told
+
+    def _block_size(self, arguments: Arguments) -> int | None:
+        told = self._own("block-size")
+        if told is None:
+            return arguments.block_size
+        if not (told.isascii() and told.isdigit() and len(told) <= 5 and 1 <= int(told) <= BLOCK_SIZE_MAX):  # noqa: PLR2004  digits
+            self.remarks.append("kvindexer.io/block-size is no number of tokens")
+            return arguments.block_size
+        if arguments.block_size not in {None, int(told)}:
+            self.remarks.append(f"kvindexer.io/block-size is {told}, and its arguments say {arguments.block_size}")
+        return int(told)
 
     # -- where it publishes -------------------------------------------------------------------------------------------
 

@@ -214,6 +214,17 @@ def test_what_pods_say_of_themselves(found: FoundService) -> None:
     assert "serving/p: its kvindexer.io/model is none of the names" in found.service.log()
 
 
+def test_blocks_of_another_size_than_its_arguments_say(found: FoundService) -> None:
+    """A warning of the source; what it announces counts as it is."""
+    engine = found.engine(NET.format(15, 1))
+    engine.announce()
+    found.run("p", engine, pod("p", container(args=engine.args("--block-size=64"))))
+    found.until_scored(engine)
+
+    said = "discovery: its blocks are said to be of 64 tokens, and its events have 4"
+    found.service.wait_for(lambda: said in found.service.sources()[engine.name]["warnings"], "the difference")
+
+
 def test_a_server_that_is_away_and_one_that_forgets(found: FoundService, api_server: ApiServer) -> None:
     """What is known stays, and what changed meanwhile is made up for."""
     first = found.start("a", NET.format(11, 1))

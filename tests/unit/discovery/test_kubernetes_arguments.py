@@ -54,6 +54,15 @@ BOUND = Events(port=5557)
         ),
         pytest.param(["/usr/bin/vllm"], ["serve", "m"], vllm(model="m"), id="by its path"),
         pytest.param(
+            ["vllm", "serve", "m"], ["--block-size=32"], vllm(model="m", block_size=32), id="the size of its blocks"
+        ),
+        pytest.param(
+            ["vllm", "serve", "m"],
+            ["--block-size", "0"],
+            vllm(model="m", unread=("--block-size",)),
+            id="no size of a block",
+        ),
+        pytest.param(
             ["python3", "-m", "vllm.entrypoints.openai.api_server"],
             ["--model=m", "--served_model_name=a"],
             vllm(model="m", served=("a",)),

@@ -540,6 +540,7 @@ def test_nothing_of_a_containers_arguments_or_environment_is_kept() -> None:
         ({"kvindexer.io/events-port": "65536"}, "kvindexer.io/events-port is no port"),
         ({"kvindexer.io/replay-port": "x"}, "kvindexer.io/replay-port is no port"),
         ({"kvindexer.io/metrics-port": "\u0661"}, "kvindexer.io/metrics-port is no port"),
+        ({"kvindexer.io/block-size": "0"}, "kvindexer.io/block-size is no number of tokens"),
         ({"kvindexer.io/ranks": "8-1"}, "kvindexer.io/ranks is a rank, or FIRST-LAST"),
         ({"kvindexer.io/ignore": "yes"}, "kvindexer.io/ignore is true or false"),
     ],
@@ -550,6 +551,17 @@ def test_an_annotation_that_is_wrong_is_told_and_not_counted(annotations: dict[s
 
     assert only(picture(told(pod()))).descriptor.endpoint == only(now).descriptor.endpoint
     assert remark in now.remarks["serving/vllm-0"]
+
+
+def test_the_size_of_blocks_is_told() -> None:
+    """By an annotation before the arguments, and a difference between the two is told."""
+    args = [*engine_args(), "--block-size", "32"]
+    of_arguments = picture(told(pod("p", container(args=args))))
+    annotated = picture(told(pod("p", container(args=args), annotations={"kvindexer.io/block-size": "64"})))
+
+    assert (32, 64) == (only(of_arguments).block_size, only(annotated).block_size)
+    assert {} == of_arguments.remarks
+    assert "is 64, and its arguments say 32" in annotated.remarks["serving/p"]
 
 
 def test_a_port_that_cannot_be_known_is_told() -> None:
