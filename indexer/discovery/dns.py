@@ -75,6 +75,10 @@ class DnsDiscoverer:
         failures = 0
         while True:
             rest_s = await self._round(memory)
+            if (
+                self._last is not None
+            ):  # who is missing is not to be scored at once, however long engines are waited for
+                self._tell(told)
             await self._ask_engines(memory)
             self._tell(told)
             if rest_s is None:

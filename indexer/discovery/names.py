@@ -129,7 +129,10 @@ class NameMemory:
 
 
 def picture(memories: Sequence[NameMemory], told: Mapping[str, Mapping[int, Endpoints] | str]) -> Picture:
-    """All sources there are. `told`: of engines that are asked, by `IP:PORT`, their ranks, or why they tell none."""
+    """All sources there are. `told`: of engines that are asked, by `IP:PORT`, their ranks, or why they tell none.
+
+    One that was not asked yet is no source, and nothing is to be said of it.
+    """
     found: dict[SourceId, Found] = {}
     remarks = {memory.name: remark for memory in memories if (remark := _remark(memory))}
     under: dict[str, str] = {}
@@ -140,7 +143,9 @@ def picture(memories: Sequence[NameMemory], told: Mapping[str, Mapping[int, Endp
                 remarks[pod] = f"it is under {under[pod]} and under {memory.name}: the first counts"
             continue
         under[pod] = memory.name
-        ranks = told.get(pod, "it was not asked yet") if memory.entry.asks_engines else _by_settings(memory.entry, seen)
+        ranks = told.get(pod) if memory.entry.asks_engines else _by_settings(memory.entry, seen)
+        if ranks is None:  # it is asked now
+            continue
         if isinstance(ranks, str):
             remarks[pod] = f"where it publishes is not known: {ranks}"
             continue

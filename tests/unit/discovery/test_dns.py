@@ -14,6 +14,7 @@ from indexer.clock import SystemClock
 from indexer.discovery import dns as discovery
 from indexer.discovery import name_servers
 from indexer.discovery.dns import DnsDiscoverer
+from indexer.discovery.event_endpoints import Endpoints
 from indexer.discovery.names import NameMemory
 from indexer.settings.discovery import Dns, DnsName
 from tests.support.busy_engine import busy_engine, whole
@@ -222,6 +223,33 @@ def test_engines_are_asked_where_nobody_knows_their_ports(monkeypatch: pytest.Mo
                     await until(lambda: told.discoverer.failures["engine"] > failures + 1, "asked again")
                     endpoints = [each.descriptor.endpoint for each in told.pictures[-1].found.values()]
                     assert ["tcp://127.0.0.1:4000", "tcp://127.0.0.1:4001"] == endpoints
+
+    asyncio.run(watch())
+
+
+def test_who_is_missing_is_told_before_engines_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that does not answer is waited for; what the name server said meanwhile is not."""
+    asked, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def tells(address: str) -> dict[int, Endpoints]:
+        if address.startswith("10.0.0.3"):
+            asked.set()
+            await may_answer.wait()
+        return {0: Endpoints(f"tcp://{address.partition(':')[0]}:4000", None)}
+
+    monkeypatch.setattr(discovery, "event_sources", tells)
+
+    async def watch() -> None:
+        with name_server() as server:
+            server.put(NAME, "A", "10.0.0.1", "10.0.0.2")
+            async with _discovering(server, {NAME: DnsName(family="ipv4", events_port=0)}) as told:
+                await told.until_ready(n1=True, n2=True)
+                server.put(NAME, "A", "10.0.0.2", "10.0.0.3")
+                await asked.wait()
+                assert {"10.0.0.1:8000": False, "10.0.0.2:8000": True} == told.ready
+                assert {} == told.pictures[-1].remarks
+                may_answer.set()
+                await told.until_ready(n1=False, n2=True, n3=True)
 
     asyncio.run(watch())
 
