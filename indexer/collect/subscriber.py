@@ -20,6 +20,7 @@ from indexer.collect.ring import Change, Down, Ring, Up
 from indexer.collect.session import Session
 from indexer.collect.shared import Shared
 from indexer.collect.telling import left_off, tell_core
+from indexer.collect.unheard import Unheard
 from indexer.collect.wire import Wire
 from indexer.model import RawBatch
 from indexer.ports import EventSink, Resume, SuspectReason
@@ -57,6 +58,7 @@ class Subscriber:
         self._conversation: asyncio.Task[None] | None = None
         self._question: Ask | None = None  # waits until the ring is at the present connection
         self._pulse: Pulse | None = None
+        self._unheard = Unheard(shared.options)
         self._perform(self.session.begin())
         if standby is not None:
             ring = standby.ring
@@ -144,6 +146,7 @@ class Subscriber:
 
     def _read(self, now: float) -> bool:
         reading = self._wire.read(now)
+        self._unheard.take(reading)
         if reading.malformed:
             self.sink.count("frames_malformed", reading.malformed)
         if self._ring is not None:
@@ -182,6 +185,8 @@ class Subscriber:
         now = self._shared.clock.now()
         if self._pulse is not None:
             self._pulse.look(now)
+            if self.connected:
+                self._unheard.look(now, silent=self._pulse.silent, beats=self._pulse.beats)
         self._wire.tick(now, connected=self.connected)
         # An engine is not idle whose messages wait in the ring.
         answers = self._ring is None and self._pulse is not None and self._pulse.beats
@@ -208,11 +213,15 @@ class Subscriber:
         """Both connections tell: one that the process runs, the other that its messages reach us.
 
         A process whose connection stands but whose heartbeats are overdue has been silent for that long. After a pause
-        of our own nothing is told before it answers again: what was seen last speaks for itself.
+        of our own nothing is told before it answers again: what was seen last speaks for itself. And behind a silence
+        in which another process may have come, whoever answers is not yet known to be the one that spoke.
         """
         pulse = self._pulse
         if pulse is None or not self.connected:
             self.sink.alive(connected=False)
+        elif self._unheard.unproven_since is not None:
+            now = self._shared.clock.now()
+            self.sink.alive(connected=False, silent_s=now - self._unheard.unproven_since)
         elif pulse.beats and self._is_at_present:
             self.sink.alive(connected=True)
         elif pulse.silent:

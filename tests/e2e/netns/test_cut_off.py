@@ -141,6 +141,39 @@ def test_engines_restart_behind_a_cut(tmp_path: Path, batches: int) -> None:
         end_well(deployment, unsure)
 
 
+def test_engines_restart_behind_a_long_cut_and_say_nothing(tmp_path: Path) -> None:
+    """Nobody calls exact what their lives before held, whether the dead connections are noticed yet or not."""
+    with apart(tmp_path) as deployment:
+        cluster = deployment.cluster
+        deaf = cluster.owners()[0]
+        pods = [pod for pod in deployment.pods_of(deaf) if pod in deployment.silent]
+        reconnects = {pod: _reconnects(deployment, deaf, pod) for pod in pods}
+        before = deployment.generations()
+        deployment.places[deaf].drop(*deployment.engine_places)
+        wait_doubted(deployment, pods)
+        deployment.restart(*pods)
+        deployment.mend()
+
+        def are_connected_anew() -> bool:
+            for name in NAMES:
+                for pod, source in cluster.replicas[name].sources().items():
+                    is_as_before = pod in pods and source["generation"] == before[pod]
+                    assert not (is_as_before and (source["state"], source["bound"]) == ("live", "exact")), source
+            return all(_reconnects(deployment, deaf, pod) > reconnects[pod] for pod in pods)
+
+        deployment.wait_for(are_connected_anew, "their connections to be found dead")
+        assert are_connected_anew()
+        deployment.speak(10)
+        finish(deployment, unsure=pods)
+        end_well(deployment, pods)
+
+
+def _reconnects(deployment: Apart, name: str, pod: str) -> int:
+    """Of the connection that carries messages."""
+    found: int = deployment.cluster.replicas[name].sources()[pod]["counters"].get("wire.reconnects", 0)
+    return found
+
+
 def test_whatever_is_cut(tmp_path: Path) -> None:
     """One thing after the other, and some together. In the end all are whole that can be, and say alike."""
     number = random.getrandbits(32)
