@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from indexer.clock import SystemClock
 from indexer.discovery.event_endpoints import Endpoints, NotTold
 from indexer.discovery.kubernetes import KubernetesDiscoverer
-from indexer.discovery.kubernetes.watch import Pace
+from indexer.discovery.kubernetes.watch import PODS_MAX, Pace
 from indexer.settings.discovery import Kubernetes
 from indexer.settings.in_cluster import Access
 from tests.support.collecting import until
@@ -68,13 +68,14 @@ async def watching(
     settings: Kubernetes = SETTINGS,
     ask: Ask = unasked,
     pace: Pace = QUICK,
+    pods_max: int = PODS_MAX,
 ) -> AsyncIterator[Seen]:
     """It runs until the block ends."""
     access = Access(
         url, None if token_file is None else str(token_file), None if ca_file is None else str(ca_file), None
     )
     discoverer = KubernetesDiscoverer(
-        rules(settings), access, clock=SystemClock(), chance=random.Random(7), ask=ask, pace=pace
+        rules(settings), access, clock=SystemClock(), chance=random.Random(7), ask=ask, pace=pace, pods_max=pods_max
     )
     seen = Seen(discoverer)
     async with asyncio.TaskGroup() as tasks:

@@ -41,9 +41,10 @@ Reason = Literal[
 ]
 """Why nothing is heard. `expired`: what is asked for is older than the server remembers."""
 
-PAGE_BYTES_MAX: Final = 64 * 1024**2
-EVENT_BYTES_MAX: Final = 8 * 1024**2
-"""An object of etcd has at most 1.5 MiB by default; as JSON it is a few times that."""
+PAGE_BYTES_MAX: Final = 16 * 1024**2
+"""What is read in one step holds the loop. Of a list with more, smaller pages are asked for."""
+EVENT_BYTES_MAX: Final = 10 * 1024**2
+"""An object of etcd has at most 1.5 MiB by default; as JSON it is up to six times that."""
 REFUSAL_BYTES_MAX: Final = 64 * 1024
 TOKEN_BYTES_MAX: Final = 64 * 1024
 PAGE_S: Final = 30.0

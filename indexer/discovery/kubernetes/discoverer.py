@@ -16,7 +16,7 @@ from indexer.discovery.kubernetes.api import Unheard, namespace_in
 from indexer.discovery.kubernetes.asking import Asking
 from indexer.discovery.kubernetes.picture import Pictures
 from indexer.discovery.kubernetes.reading import Reading, Rules, read
-from indexer.discovery.kubernetes.watch import PACE, Key, Pace, PodWatch
+from indexer.discovery.kubernetes.watch import PACE, PODS_MAX, Key, Pace, PodWatch
 from indexer.settings.in_cluster import is_one_namespace
 from indexer.settings.kubernetes_rules import EVERYWHERE
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from indexer.settings import Settings
     from indexer.settings.in_cluster import Access
 
-PODS_MAX: Final = 16_384
-"""Of one namespace, or of all together where all are watched; what is beyond is no source, and that is remarked."""
 BETWEEN_PICTURES_S: Final = 0.1
 
 
@@ -50,6 +48,7 @@ class KubernetesDiscoverer:
         chance: random.Random,
         ask: Ask,
         pace: Pace = PACE,
+        pods_max: int = PODS_MAX,
     ) -> None:
         self._rules = rules
         self._access = access
@@ -57,6 +56,7 @@ class KubernetesDiscoverer:
         self._chance = chance
         self._ask = ask
         self._pace = pace
+        self._pods_max = pods_max
         self._scopes: dict[str, _Scope] = {}
         self._dirty = asyncio.Event()
         self.heard_at: float | None = None
@@ -72,7 +72,9 @@ class KubernetesDiscoverer:
         access, paths = await self._places()
         self._dirty.clear()
         self.heard_at, self.trouble = None, ""
-        self._scopes = {path: _Scope(self._dirty, self._clock, self._heard, self._failed) for path in paths}
+        self._scopes = {
+            path: _Scope(self._dirty, self._clock, self._heard, self._failed, self._pods_max) for path in paths
+        }
         async with asyncio.TaskGroup() as tasks:
             asking = Asking(self._ask, tasks, self._dirty, self._chance)
             for path, scope in self._scopes.items():
@@ -85,6 +87,7 @@ class KubernetesDiscoverer:
                     clock=self._clock,
                     chance=self._chance,
                     pace=self._pace,
+                    pods_max=self._pods_max,
                 )
                 tasks.create_task(watch.run(), name=f"watching {path}")
             tasks.create_task(self._tell(told, asking), name="telling of pods")
@@ -128,8 +131,8 @@ class KubernetesDiscoverer:
             await asyncio.sleep(BETWEEN_PICTURES_S)
 
     def _beyond(self) -> Mapping[str, str]:
-        left = sum(scope.left_out for scope in self._scopes.values())
-        return {"": f"{left} pods beyond the {PODS_MAX} that are looked at: no sources"} if left else {}
+        left = any(scope.has_left_out for scope in self._scopes.values())
+        return {"": f"there are more pods than the {self._pods_max} that are looked at: no sources"} if left else {}
 
 
 def rules_of(settings: Settings) -> Rules:
@@ -148,29 +151,36 @@ class _Scope:
     """What one watch tells, kept as readings."""
 
     def __init__(
-        self, dirty: asyncio.Event, clock: Clock, heard: Callable[[], None], failed: Callable[[Unheard], None]
+        self,
+        dirty: asyncio.Event,
+        clock: Clock,
+        heard: Callable[[], None],
+        failed: Callable[[Unheard], None],
+        pods_max: int,
     ) -> None:
+        self._pods_max = pods_max
         self._dirty = dirty
         self._clock = clock
         self._heard = heard
         self._failed = failed
         self.readings: dict[Key, Reading] = {}
-        self.left_out = 0
+        self.has_left_out = False
         self.is_listed = False
         self.heard_at: float | None = None
         self.trouble = ""
 
-    def listed(self, readings: dict[Key, Reading]) -> None:
+    def listed(self, readings: dict[Key, Reading], *, are_all: bool) -> None:
         """All there are: what is not among them is gone."""
-        self.left_out = max(0, len(readings) - PODS_MAX)
-        self.readings = dict(sorted(readings.items())[:PODS_MAX]) if self.left_out else readings
+        self.readings, self.has_left_out = readings, not are_all
         self.is_listed = True
         self._dirty.set()
 
     def changed(self, key: Key, reading: Reading) -> None:
         """One of them."""
-        if key not in self.readings and len(self.readings) >= PODS_MAX:
-            self.left_out += 1
+        if key not in self.readings and len(self.readings) >= self._pods_max:
+            if self.has_left_out:  # told already
+                return
+            self.has_left_out = True
         elif self.readings.get(key) == reading:
             return
         else:

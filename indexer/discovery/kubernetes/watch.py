@@ -37,6 +37,8 @@ PAGE_PODS: Final = 50
 PODS_A_TURN: Final = 8
 PAGE_PODS_MAX: Final = 3_200
 """After lists that took longer than the server remembers."""
+PODS_MAX: Final = 16_384
+"""Of one namespace, or of all together where all are watched; what is beyond is no source, and that is remarked."""
 DOUBLINGS_MAX: Final = 16
 
 
@@ -73,8 +75,8 @@ Key = tuple[str, str]
 class Sink(Protocol):
     """What is told. Returns at once."""
 
-    def listed(self, readings: dict[Key, Reading]) -> None:
-        """All pods there are."""
+    def listed(self, readings: dict[Key, Reading], *, are_all: bool) -> None:
+        """All pods there are, or as many as are looked at."""
         ...
 
     def changed(self, key: Key, reading: Reading) -> None:
@@ -108,6 +110,7 @@ class PodWatch:
         clock: Clock,
         chance: random.Random,
         pace: Pace = PACE,
+        pods_max: int = PODS_MAX,
     ) -> None:
         self._access = access
         self._path = path
@@ -117,6 +120,7 @@ class PodWatch:
         self._clock = clock
         self._chance = chance
         self._pace = pace
+        self._pods_max = pods_max
         self._version: str | None = None
         """All up to it is known. None: a list is needed."""
         self._page_pods = PAGE_PODS
@@ -149,13 +153,14 @@ class PodWatch:
         while True:
             page = await self._page(api, query)
             await self._read_all(page, readings)
-            if not page.metadata.token:
+            are_all = len(readings) <= self._pods_max
+            if not (page.metadata.token and are_all):  # what is beyond is not even asked for
                 break
             query["continue"] = page.metadata.token
         if not page.metadata.resource_version:
             raise Unheard("unreadable", "its list of pods has no version")
         self._page_pods = PAGE_PODS
-        self._sink.listed(readings)
+        self._sink.listed(dict(sorted(readings.items())[: self._pods_max]), are_all=are_all)
         self._sink.heard()
         return page.metadata.resource_version
 
@@ -175,6 +180,8 @@ class PodWatch:
         except Unheard as why:
             if why.reason == "expired":  # it took longer than the server keeps what it was answered from
                 self._page_pods = min(self._page_pods * 4, PAGE_PODS_MAX)
+            elif why.reason == "too_large":
+                self._page_pods = max(self._page_pods // 8, 1)
             raise
 
     async def _watch(self, api: Api) -> None:

@@ -133,6 +133,49 @@ def test_a_list_that_takes_longer_than_the_server_remembers(
     assert [PAGE_PODS, PAGE_PODS, 4 * PAGE_PODS] == limits
 
 
+def test_pods_of_any_size_are_listed(api: FakeApiServer, cluster: Cluster, token_file: Path) -> None:
+    """A page that is too large is asked for anew with fewer pods: a dozen would keep all from being found."""
+    large = {"note": "<" * 230_000}
+    for number in range(2 * PAGE_PODS // 5):
+        cluster.run(f"p{number:03}", f"10.0.0.{number}", pod(f"p{number:03}", annotations=large))
+    with api.changed:
+        for each in api.pods.values():
+            each["spec"]["containers"][0]["env"] = [{"name": "LONG", "value": "<" * 1_000_000}]
+
+    async def main() -> None:
+        async with watching(api.url, token_file) as seen:
+            await seen.until(lambda _: True, "a picture")
+            assert len(api.pods) == len(seen.now.found)
+            assert {"too_large": 1} == dict(seen.discoverer.failures)
+
+    run_on("asyncio", main())
+
+
+def test_pods_beyond_what_is_looked_at_are_no_sources(api: FakeApiServer, cluster: Cluster, token_file: Path) -> None:
+    """They are not even asked for, and told of in one remark whatever they do; where there is room one is taken."""
+    for number in range(3 * PAGE_PODS):
+        cluster.run(f"p{number:03}", f"10.0.{number // 250}.{number % 250}")
+
+    async def main() -> None:
+        async with watching(api.url, token_file, pods_max=PAGE_PODS) as seen:
+            await seen.until(lambda _: True, "a picture")
+            assert PAGE_PODS == len(seen.now.found)
+            assert "more pods" in seen.now.remarks[""]
+            for number in range(PAGE_PODS, 2 * PAGE_PODS):
+                cluster.tell(f"p{number:03}", f"10.0.0.{number}", ready=False)
+            cluster.tell("p000", "10.0.0.0", ready=False)
+            await seen.until(
+                lambda now: any(not found.ready for found in now.found.values()), "the last of the changes"
+            )
+            assert 2 == len(seen.pictures)
+            cluster.delete("p001", 0)
+            cluster.tell("p100", "10.0.0.100", ready=False)
+            await seen.until(lambda now: any(f.descriptor.pod == "10.0.0.100:8000" for f in now.found.values()), "p100")
+
+    run_on("asyncio", main())
+    assert [PAGE_PODS, PAGE_PODS] == [int(query["limit"]) for _, query in api.asked if "limit" in query]
+
+
 @pytest.mark.parametrize(
     ("refusals", "reason", "words"),
     [
