@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from indexer.store.registered import Registered
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from indexer.roster import Roster
 
 
+SOURCES_A_TURN: Final = 128
+"""That are read: some half a millisecond."""
+
+
 class InMemory:
     """Implements `keeper.Ledger`."""
 
@@ -24,15 +29,23 @@ class InMemory:
     def __init__(self, roster: Roster, registry: Registry) -> None:
         self._roster = roster
         self._registry = registry
+        self._read_at = -1
+        """How often sources had come and gone when this was read."""
 
     async def read(self) -> Mapping[SourceId, Registered]:
         """What stands."""
-        return {key: Registered.of(source) for key, source in self._registry.sources.items()}
+        self._read_at = self._roster.changes
+        standing = {}
+        for nth, (key, source) in enumerate(list(self._registry.sources.items())):
+            standing[key] = Registered.of(source)
+            if nth % SOURCES_A_TURN == SOURCES_A_TURN - 1:
+                await asyncio.sleep(0)
+        return standing
 
     async def take(self, step: Step, *, counts: bool) -> Outcome:  # noqa: ARG002  it was counted when it was allowed
-        """One change, unless something else stands by now."""
+        """One change, unless something else stands by now: a caller's source may have a name that was planned for."""
         source = self._registry.sources.get(step.source)
-        if (None if source is None else Registered.of(source)) != step.stands:
+        if self._roster.changes != self._read_at or (None if source is None else Registered.of(source)) != step.stands:
             return "changed"
         if step.wanted is None:
             self._roster.undiscover(step.source)
@@ -40,6 +53,7 @@ class InMemory:
             self._roster.edit(step.source, step.wanted)
         else:
             self._roster.discover(step.wanted)
+        self._read_at = self._roster.changes
         return "done"
 
     def holds_blocks(self, source: SourceId) -> bool:

@@ -36,6 +36,8 @@ GATHER_S: Final = 0.05
 """From a change to the plan: what changes together is planned together."""
 LOOK_S: Final = 5.0
 """Between two looks at a registry that others may have changed, and at what could not be removed yet."""
+STEPS_A_TURN: Final = 8
+"""Some half a millisecond, where no store is waited for."""
 RETRY_S: Final = 0.5
 RETRY_MAX_S: Final = 10.0
 
@@ -102,7 +104,7 @@ class Keeper:
         """By discoverer, as of when the processes that it told of were last said to live."""
         self._news = asyncio.Event()
         self._began_at = clock.now()
-        self._watching = self._is_settled = False
+        self._watching = self._is_settled = self._is_whole = False
         self._plan = Plan([], {})
         self._block_sizes: dict[SourceId, int] = {}
         self._waiting = 0
@@ -162,11 +164,6 @@ class Keeper:
         """Whether this process watches, and the sources that there are do not all stand in the registry yet."""
         return self._watching and not self._is_settled
 
-    @property
-    def wanted(self) -> Wanted:
-        """What all tell together."""
-        return together([(each.name, self._pictures.get(each.name)) for each in self._discoverers])
-
     # -- watching -----------------------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
@@ -209,7 +206,7 @@ class Keeper:
             self._news.clear()
             outcome = await self._bring_about() if self._pictures else "done"
             if outcome == "done":
-                self._is_settled = self.wanted.whole
+                self._is_settled = self._is_whole
                 rest = RETRY_S
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_S):
@@ -224,12 +221,16 @@ class Keeper:
         standing = await self._ledger.read()
         if standing is None:
             return "failed"
-        wanted = self.wanted
-        self._plan = plan(standing, wanted, sources_max=self._sources_max)
+        # In a thread: of thousands of pods it takes longer than lookups can wait.
+        told = [(each.name, self._pictures.get(each.name)) for each in self._discoverers]
+        self._plan, wanted = await asyncio.to_thread(_planned, standing, told, self._sources_max)
+        self._is_whole = wanted.whole
         self._block_sizes = {key: each.block_size for key, each in wanted.found.items() if each.block_size is not None}
         self._tell_remarks()
         steps = self._allowed(self._plan.steps)
-        for step, counts in steps:
+        for nth, (step, counts) in enumerate(steps):
+            if nth % STEPS_A_TURN == STEPS_A_TURN - 1:
+                await asyncio.sleep(0)
             outcome = await self._ledger.take(step, counts=counts) if self._ledger.watches else "lost"
             if outcome != "done":
                 return outcome
@@ -263,6 +264,13 @@ class Keeper:
             if self._told.get(pod) != remark:
                 self._log.say(about("discovery_remark"), "discovery: %s: %s", named(pod), remark)
         self._told = dict(self._plan.remarks)
+
+
+def _planned(
+    standing: Mapping[SourceId, Registered], told: Sequence[tuple[str, Picture | None]], sources_max: int
+) -> tuple[Plan, Wanted]:
+    wanted = together(told)
+    return plan(standing, wanted, sources_max=sources_max), wanted
 
 
 def _in_words(step: Step) -> str:

@@ -59,6 +59,8 @@ class KubernetesDiscoverer:
         self._pods_max = pods_max
         self._scopes: dict[str, _Scope] = {}
         self._dirty = asyncio.Event()
+        self._is_making = False
+        """A picture, which does not tell what is heard meanwhile."""
         self.heard_at: float | None = None
         """When the quietest of the watches heard something last, of what the latest picture tells: who takes that for a
         sign that a process lives must not take the word of a moment in which another one was known already. A bookmark
@@ -104,7 +106,7 @@ class KubernetesDiscoverer:
     def _heard(self) -> None:
         """Of a scope: as of now all that it knows is told, unless a picture is still to come."""
         self.trouble = next((scope.trouble for scope in self._scopes.values() if scope.trouble), "")
-        if not self._dirty.is_set():
+        if not (self._dirty.is_set() or self._is_making):
             times = [scope.heard_at for scope in self._scopes.values()]
             self.heard_at = None if None in times else min(time for time in times if time is not None)
 
@@ -121,7 +123,11 @@ class KubernetesDiscoverer:
             if all(scope.is_listed for scope in self._scopes.values()):
                 readings = [reading for scope in self._scopes.values() for reading in scope.readings.values()]
                 asking.follow(readings)
-                picture = pictures.of(readings, asking.answered)
+                self._is_making = True  # and in a thread: of thousands of pods it takes longer than lookups can wait
+                try:
+                    picture = await asyncio.to_thread(pictures.of, readings, asking.answered)
+                finally:
+                    self._is_making = False
                 remarks = {**picture.remarks, **self._beyond()}
                 picture = picture._replace(remarks=remarks)
                 if picture != last:
