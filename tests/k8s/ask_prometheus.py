@@ -32,6 +32,11 @@ CHOSEN: Final = {"$namespace": ".*", "$job": ".*", "$instance": ".*", "$__rate_i
 SILENT: Final = frozenset(
     {
         "kvindexer_access_reloads_total",
+        "kvindexer_discovery_errors_total",
+        "kvindexer_discovery_heard_age_seconds",
+        "kvindexer_discovery_removals_waiting",
+        "kvindexer_discovery_sources",
+        "kvindexer_discovery_watching",
         "kvindexer_engine_load",
         "kvindexer_engine_scrapes_total",
         "kvindexer_epp_picks_total",
@@ -49,7 +54,8 @@ SILENT: Final = frozenset(
         "kvindexer_texts_total",
     }
 )
-"""Their series begin with what a demo does not do: gateways, prompts as text, reports, engines' metrics, collectors."""
+"""Their series begin with what a demo does not do: gateways, discovery, prompts as text, reports, engines' metrics,
+collectors."""
 
 
 class Prometheus:
