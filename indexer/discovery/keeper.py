@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 from indexer.discovery.plan import Plan, plan, together
 from indexer.discovery.troubles import Troubles
 from indexer.log_lines import about
+from indexer.slices import Slices
 from indexer.source_log import named
 from indexer.telemetry import DiscoveryHealth
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from indexer.discovery.found import Discoverer, Picture
-    from indexer.discovery.plan import Step, Wanted
+    from indexer.discovery.plan import Step
     from indexer.log_lines import Event
     from indexer.model import SourceId
     from indexer.ports import Clock
@@ -221,9 +222,9 @@ class Keeper:
         standing = await self._ledger.read()
         if standing is None:
             return "failed"
-        # In a thread: of thousands of pods it takes longer than lookups can wait.
-        told = [(each.name, self._pictures.get(each.name)) for each in self._discoverers]
-        self._plan, wanted = await asyncio.to_thread(_planned, standing, told, self._sources_max)
+        wanted = together([(each.name, self._pictures.get(each.name)) for each in self._discoverers])
+        planning = plan(standing, wanted, sources_max=self._sources_max)
+        self._plan = await Slices(self._clock).run(planning)
         self._is_whole = wanted.whole
         self._block_sizes = {key: each.block_size for key, each in wanted.found.items() if each.block_size is not None}
         self._tell_remarks()
@@ -264,13 +265,6 @@ class Keeper:
             if self._told.get(pod) != remark:
                 self._log.say(about("discovery_remark"), "discovery: %s: %s", named(pod), remark)
         self._told = dict(self._plan.remarks)
-
-
-def _planned(
-    standing: Mapping[SourceId, Registered], told: Sequence[tuple[str, Picture | None]], sources_max: int
-) -> tuple[Plan, Wanted]:
-    wanted = together(told)
-    return plan(standing, wanted, sources_max=sources_max), wanted
 
 
 def _in_words(step: Step) -> str:

@@ -11,6 +11,7 @@ import contextlib
 from typing import TYPE_CHECKING, Final
 
 from indexer.partitions.commanding import answered, as_it_stands, command
+from indexer.slices import Slices
 from indexer.store.commands import NoSuchSource, OtherRegistration
 from indexer.store.failures import DamagedValue, StoreFailure
 from indexer.store.layout import source_id
@@ -66,8 +67,14 @@ class Discovered:
         except StoreFailure:
             return None
         self._read = packed
-        found = {source: as_it_stands(source, each) for source, each in packed.items()}
-        return {source: registered for source, registered in found.items() if registered is not None}
+        found: dict[SourceId, Registered] = {}
+        slices = Slices(self._parts.clock)
+        for source, each in packed.items():
+            registered = as_it_stands(source, each)
+            if registered is not None:
+                found[source] = registered
+            await slices.turn()
+        return found
 
     async def change(self, verb: Verb, source: SourceId, wanted: Registered | None, *, counts: bool) -> bool:
         """One command, where that stands which was read. False where something else does. Raises StoreFailure."""

@@ -12,6 +12,7 @@ from indexer.discovery.in_memory import InMemory
 from indexer.discovery.plan import GONE, plan, together
 from indexer.model import Descriptor, SourceId
 from tests.support.moved import OF_DISCOVERY, check_moved
+from tests.support.steps import done
 from tests.support.telling import Teller, found, picture
 from tests.support.told_node import DEADLINE_S, Alone, alone
 
@@ -339,14 +340,14 @@ def test_what_came_meanwhile_is_planned_for() -> None:
     async def body() -> None:
         async with alone(Teller()) as of:
             ledger = InMemory(of.node.roster, of.node.registry)
-            made = plan(
-                await ledger.read() or {}, together([("one", picture(found("a", aliases=("x",))))]), sources_max=9
-            )
+            told = together([("one", picture(found("a", aliases=("x",))))])
+            made = done(plan(await ledger.read() or {}, told, sources_max=9))
             of.node.roster.add(Descriptor(pod="x", endpoint="tcp://127.0.0.1:1"))
             assert ["changed"] == [await ledger.take(step, counts=False) for step in made.steps]
 
             standing = await ledger.read() or {}
-            made = plan(standing, together([("one", picture(found("a", aliases=("x",)), found("b")))]), sources_max=9)
+            told = together([("one", picture(found("a", aliases=("x",)), found("b")))])
+            made = done(plan(standing, told, sources_max=9))
             assert ["done", "done"] == [await ledger.take(step, counts=False) for step in made.steps]
             assert () == of.sink(A).descriptor.aliases
 

@@ -9,11 +9,13 @@ import msgspec
 import pytest
 
 from indexer.discovery.found import REMARKS_MAX
-from indexer.discovery.plan import GONE, Step, Wanted, plan, together
+from indexer.discovery.plan import GONE, Plan, Step, Wanted, together
+from indexer.discovery.plan import plan as planning
 from indexer.index.registry import NameBook
 from indexer.model import Descriptor, SourceId
 from indexer.store.registered import Registered
 from tests.support.pictures import NAMES, anything, standing_after
+from tests.support.steps import done
 from tests.support.telling import found, picture
 
 if TYPE_CHECKING:
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
 
 A, B = SourceId("a", 0), SourceId("b", 0)
 MANY = 100
+
+
+def plan(stands: Mapping[SourceId, Registered], told: Wanted, *, sources_max: int) -> Plan:
+    """At once."""
+    return done(planning(stands, told, sources_max=sources_max))
 
 
 def standing(*those: Registered) -> dict[SourceId, Registered]:
@@ -220,6 +227,34 @@ def test_who_stands_keeps_its_place_where_there_are_too_many() -> None:
 
     assert [] == made.steps
     assert {"a"} == made.remarks.keys()
+
+
+def test_all_ranks_of_a_pod_become_another_tenants() -> None:
+    """One alone could not: for a moment there is none of them."""
+    stands = standing(*(of(found("p", dp_rank=rank, aliases=("x",)), cordoned=True) for rank in range(2)))
+    told = wanted(*(found("p", dp_rank=rank, aliases=("x",), tenant="t") for rank in range(2)))
+
+    made = plan(stands, told, sources_max=2)
+
+    assert ["remove p", "remove p#1", "put p", "put p#1"] == words(made.steps)
+    assert {} == made.remarks
+    after = carried_out(stands, made.steps)
+    assert {("t", True)} == {(each.descriptor.tenant, each.cordoned) for each in after.values()}
+    assert [] == plan(after, told, sources_max=2).steps
+
+
+def test_a_plan_of_many_sources_lets_others_run() -> None:
+    """Lookups are answered by the same loop: no piece is of more than one source."""
+    told = wanted(*(found(f"p{number}") for number in range(500)))
+    stands = carried_out_at_once(told)
+
+    assert 500 <= sum(1 for _ in planning({}, told, sources_max=1_000))
+    assert 500 <= sum(1 for _ in planning(stands, told, sources_max=1_000))
+
+
+def carried_out_at_once(told: Wanted) -> dict[SourceId, Registered]:
+    """What stands once they are registered."""
+    return standing(*(of(each) for each in told.found.values()))
 
 
 @pytest.mark.parametrize("seed", range(300))
