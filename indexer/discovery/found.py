@@ -20,6 +20,7 @@ WHY_CHARACTERS_MAX: Final = 200
 """Of a remark, and of why a source is not ready."""
 
 _NO_REMARKS: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_PENDING: Final[Mapping[str, Pending]] = MappingProxyType({})
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,12 +38,22 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of a block of its cache, where that is said; whether its events agree is told, and nothing follows."""
 
 
+class Pending(NamedTuple):
+    """A pod that is there, of which it is not known yet which sources it has: what stands of it goes on standing."""
+
+    ready: bool
+    """As of `Found`."""
+    life: str
+
+
 class Picture(NamedTuple):
     """All the sources that a discoverer knows of at one moment."""
 
     found: Mapping[SourceId, Found]
     remarks: Mapping[str, str] = _NO_REMARKS
     """By pod, what could not be made a source, or not as asked, and why. For people; `REMARKS_MAX` at most."""
+    pending: Mapping[str, Pending] = _NO_PENDING
+    """By the name that its sources have. Who begins to watch asks engines anew, and knows their sources later."""
 
 
 class Discoverer(Protocol):

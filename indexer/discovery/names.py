@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from indexer.discovery.dns_messages import Kind, Target, normal
 from indexer.discovery.event_endpoints import Endpoints
-from indexer.discovery.found import REMARKS_MAX, Found, Picture
+from indexer.discovery.found import REMARKS_MAX, Found, Pending, Picture
 from indexer.model import Descriptor, SourceId
 
 if TYPE_CHECKING:
@@ -136,6 +136,7 @@ def picture(memories: Sequence[NameMemory], told: Mapping[str, Mapping[int, Endp
     found: dict[SourceId, Found] = {}
     remarks = {memory.name: remark for memory in memories if (remark := _remark(memory))}
     under: dict[str, str] = {}
+    pending: dict[str, Pending] = {}
     for memory, seen, aliases in _standing(memories):
         pod, is_there = pod_of(seen.address, memory.entry.port), seen.missing_since is None
         if pod in under:
@@ -144,6 +145,8 @@ def picture(memories: Sequence[NameMemory], told: Mapping[str, Mapping[int, Endp
             continue
         under[pod] = memory.name
         ranks = told.get(pod) if memory.entry.asks_engines else _by_settings(memory.entry, seen)
+        if not isinstance(ranks, dict) and memory.entry.asks_engines:
+            pending[pod] = Pending(is_there, "")
         if ranks is None:  # it is asked now
             continue
         if isinstance(ranks, str):
@@ -152,7 +155,7 @@ def picture(memories: Sequence[NameMemory], told: Mapping[str, Mapping[int, Endp
         for rank, endpoints in ranks.items():
             descriptor = _descriptor(memory.entry, pod, rank, endpoints, aliases)
             found[descriptor.id] = Found(descriptor=descriptor, ready=is_there, why="" if is_there else MISSING)
-    return Picture(found, dict(sorted(remarks.items())[:REMARKS_MAX]))
+    return Picture(found, dict(sorted(remarks.items())[:REMARKS_MAX]), pending)
 
 
 def _remark(memory: NameMemory) -> str:

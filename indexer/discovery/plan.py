@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from indexer.discovery.found import REMARKS_MAX, WHY_CHARACTERS_MAX, Found, Picture
+from indexer.discovery.found import REMARKS_MAX, WHY_CHARACTERS_MAX, Found, Pending, Picture
 from indexer.errors import SourceConflictError
 from indexer.index.registry import NameBook, is_redescribed, normal_name
 from indexer.model import Descriptor, SourceId
@@ -24,6 +24,9 @@ from indexer.store.registered import Registered
 
 GONE: Final = "nobody tells of it any more"
 """Why a source is not ready that is gone from the picture, until it is removed."""
+
+PENDING: Final = "its engine is being asked where it publishes"
+"""The same of one whose pod is there, and not ready, or with another process."""
 
 How = Literal["edit", "put", "remove"]
 
@@ -50,6 +53,7 @@ class Wanted(NamedTuple):
 
     found: Mapping[SourceId, Found]
     remarks: Mapping[str, str]
+    pending: Mapping[str, Pending]
     whole: bool
     """Whether every discoverer has told: else who is in no picture may be in one that is still to come."""
 
@@ -69,7 +73,8 @@ def together(told: Sequence[tuple[str, Picture | None]]) -> Wanted:
                 _remark(remarks, str(source), f"{name} tells of it, too: it is as {whose[source]} says")
                 continue
             found[source], whose[source] = each, name
-    return Wanted(found, remarks, all(picture is not None for _, picture in told))
+    pending = {pod: each for _, picture in reversed(told) if picture for pod, each in picture.pending.items()}
+    return Wanted(found, remarks, pending, all(picture is not None for _, picture in told))
 
 
 class Plan(NamedTuple):
@@ -94,6 +99,7 @@ def plan(standing: Mapping[SourceId, Registered], wanted: Wanted, *, sources_max
         yield
     if not wanted.whole:
         ends = {key: each for key, each in ours.items() if key not in ends} | ends
+    ends = _pending(ours, wanted.pending) | ends
     gone = {key: each for key, each in ours.items() if key not in ends}
     ends |= {key: _gone(each) for key, each in gone.items()}
     changes = _Changes(ours, ends)
@@ -195,6 +201,22 @@ def _registered(found: Found, stands: Registered | None) -> Registered:
     cordoned, life = (False, "") if stands is None else (stands.cordoned, stands.life)
     why = "" if found.ready else found.why[:WHY_CHARACTERS_MAX]
     return Registered(found.descriptor, cordoned, found.ready, found.life or life, why)
+
+
+def _pending(ours: Mapping[SourceId, Registered], pods: Mapping[str, Pending]) -> dict[SourceId, Registered]:
+    """Whose pods are there: they stay, and are not scored where another process lives, wherever that publishes."""
+    held: dict[SourceId, Registered] = {}
+    for key, stands in ours.items():
+        pod = pods.get(key.pod)
+        if pod is None:
+            continue
+        is_same = pod.life in {"", stands.life}
+        held[key] = msgspec.structs.replace(
+            stands,
+            ready=pod.ready and is_same,
+            why="" if pod.ready and is_same else PENDING,
+        )
+    return held
 
 
 def _gone(stands: Registered) -> Registered:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from indexer.discovery.event_endpoints import Endpoints
-from indexer.discovery.found import REMARKS_MAX, Found, Picture
+from indexer.discovery.found import REMARKS_MAX, Found, Pending, Picture
 from indexer.model import Descriptor
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Pictures:
         leftovers = _leftovers(ordered)
         found: dict[SourceId, Found] = {}
         remarks: dict[str, str] = {}
+        pending: dict[str, Pending] = {}
         before, self._made = self._made, {}
         for reading in ordered:
             made = self._made[reading.key] = self._sources(reading, answered, before.get(reading.key))
@@ -47,9 +48,11 @@ class Pictures:
                 told = (*told, f"a leftover: pod {leftovers[reading.key]} has its address now; no source")
             else:
                 found.update(made.found)
+                if made.answer == "waited for" and reading.offer is not None:
+                    pending[reading.offer.pod] = Pending(reading.offer.ready, reading.offer.life)
             if told and len(remarks) < REMARKS_MAX:
                 remarks["/".join(reading.key)] = "; ".join(told)
-        return Picture(found, remarks)
+        return Picture(found, remarks, pending)
 
     def _sources(self, reading: Reading, answered: Callable[[Offer], Answered], before: _Made | None) -> _Made:
         offer = reading.offer

@@ -510,7 +510,11 @@ def test_engines_are_asked_where_only_they_can_tell(api: FakeApiServer, cluster:
 
     async def main() -> None:
         async with watching(api.url, token_file, ask=ask) as seen:
+            await seen.until(lambda _: True, "a picture")
+            first = seen.pictures[0].pending
+            assert {"10.0.0.1:8000": False, "10.0.0.2:8000": True} == {pod: each.ready for pod, each in first.items()}
             await seen.until_names("silent")
+            assert {"10.0.0.1:8000"} == seen.now.pending.keys()
             assert "tcp://10.0.0.2:5557" == seen.now.found[SourceId("10.0.0.2:8000", 0)].descriptor.endpoint
             assert {"serving/loading"} == seen.now.remarks.keys()
             answers["10.0.0.1:8000"] = {3: Endpoints("tcp://10.0.0.1:40003", None)}

@@ -111,7 +111,7 @@ def test_a_pod_that_is_not_ready_stays_and_is_not_scored(its_status: Object, del
 )
 def test_a_pod_that_is_over_or_never_ran_is_no_source(its_status: Object) -> None:
     """And nothing to remark on: it is as it should be."""
-    assert ({}, {}) == tuple(picture(told(pod(), its_status)))
+    assert ({}, {}, {}) == tuple(picture(told(pod(), its_status)))
 
 
 def test_lives() -> None:

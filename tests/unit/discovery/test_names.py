@@ -173,13 +173,14 @@ def test_engines_that_tell_their_ports_themselves() -> None:
     memory = _memory(DnsName(family="ipv4", events_port=0))
     _take(memory, 0.0, "10.0.0.1")
     pod = "10.0.0.1:8000"
-    assert ({}, {}) == picture([memory], {})
+    assert ({}, {}, {pod: (True, "")}) == picture([memory], {})
     assert "no answer" in picture([memory], {pod: "no answer in time"}).remarks[pod]
     assert {} == _ready(memory)
 
     told = {pod: {1: Endpoints("tcp://10.0.0.1:4001", None), 0: Endpoints("tcp://10.0.0.1:4000", "tcp://10.0.0.1:1")}}
-    found = picture([memory], told).found
+    found, _, pending = picture([memory], told)
 
+    assert {} == pending
     assert {"tcp://10.0.0.1:4000", "tcp://10.0.0.1:4001"} == {each.descriptor.endpoint for each in found.values()}
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from indexer.discovery.found import REMARKS_MAX
-from indexer.discovery.plan import GONE, Plan, Step, Wanted, together
+from indexer.discovery.found import REMARKS_MAX, Pending
+from indexer.discovery.plan import GONE, PENDING, Plan, Step, Wanted, together
 from indexer.discovery.plan import plan as planning
 from indexer.index.registry import NameBook
 from indexer.model import Descriptor, SourceId
@@ -44,7 +44,7 @@ def of(each: Found, **told: Any) -> Registered:  # noqa: ANN401  of a registrati
 
 def wanted(*those: Found, whole: bool = True) -> Wanted:
     """What is told."""
-    return Wanted(picture(*those).found, {}, whole)
+    return Wanted(picture(*those).found, {}, {}, whole)
 
 
 def words(steps: list[Step]) -> list[str]:
@@ -99,6 +99,28 @@ def test_who_comes_back_before_it_is_removed_is_ready_again() -> None:
     (step,) = plan(standing(stands), wanted(found("a")), sources_max=MANY).steps
 
     assert ("edit", of(found("a", life="7"), cordoned=True)) == (step.how, step.wanted)
+
+
+@pytest.mark.parametrize(
+    ("pod", "ready", "why"),
+    [
+        (Pending(ready=True, life="7"), True, ""),
+        (Pending(ready=True, life=""), True, ""),
+        (Pending(ready=False, life="7"), False, PENDING),
+        (Pending(ready=True, life="8"), False, PENDING),
+    ],
+)
+def test_whose_sources_are_not_known_yet_stand(pod: Pending, ready: bool, why: str) -> None:
+    """Who begins to watch asks engines anew: they would be removed by each handing over, and all that they hold."""
+    told = wanted(found("b"))._replace(pending={"a": pod, "c": pod})
+    stands = standing(of(found("a", life="7", dp_rank=1)), of(found("b")))
+
+    after = carried_out(stands, plan(stands, told, sources_max=MANY).steps)
+
+    assert standing(of(found("a", life="7", dp_rank=1), ready=ready, why=why), of(found("b"))) == after
+    assert [] == plan(after, told, sources_max=MANY).steps
+    (step,) = plan(after, wanted(found("a", life="8", dp_rank=1), found("b")), sources_max=MANY).steps
+    assert ("edit", of(found("a", life="8", dp_rank=1))) == (step.how, step.wanted)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +286,7 @@ def test_any_picture_is_reached_from_any_registry(seed: int) -> None:
     fixed = {SourceId("f", 0): Registered(Descriptor(pod="f", aliases=tuple(chance.sample(NAMES, 1)), origin="flag"))}
     stands = fixed
     for _ in range(4):
-        told = Wanted(picture(*(anything(chance) for _ in range(chance.randrange(8)))).found, {}, whole=True)
+        told = Wanted(picture(*(anything(chance) for _ in range(chance.randrange(8)))).found, {}, {}, whole=True)
         before = stands
         for _ in range(2):
             stands = carried_out(stands, plan(stands, told, sources_max=MANY).steps)
