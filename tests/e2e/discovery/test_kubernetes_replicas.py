@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final
 
 from tests.support.pod_engines import FoundService
+from tests.support.pods import container, events_config, pod
 from tests.support.redis_servers import own_server, wait_for
+from tests.support.telling_engine import telling
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,3 +56,33 @@ def test_the_watcher_dies_and_another_one_watches(api_server: ApiServer, tmp_pat
         lives.until_reason(engines[1], "not_ready")
         lives.service.wait_for(lambda: {engines[2].name, fourth.name} == lives.scored(), "who is ready")
         assert generations[engines[2].name] == lives.generation(engines[2])
+
+
+def test_who_watches_next_forgets_no_engine_that_it_has_to_ask(api_server: ApiServer, tmp_path: Path) -> None:
+    """Where it publishes only the engine can tell, and it is busy just then: what it holds counts again."""
+    answers: dict[str, bytes | str | int] = {}
+    with own_server(tmp_path) as store, telling(answers) as address, replica(api_server, store, "a") as first:
+        engine = first.engine("127.0.0.1")
+        engine.announce()
+        told = {"0": json.loads(events_config(engine.events, engine.replay))}
+        answers["/kv_event_sources"] = json.dumps(told).encode()
+        engine.name = address
+        made = pod("p", container(args=["m", "--served-model-name=llama", f"--port={address.rpartition(':')[2]}"]))
+        process = first.cluster.process()
+        first.cluster.run("p", engine.ip, made, vllm=process)
+        first.until_scored(engine)
+        generation = first.generation(engine)
+        answers["/kv_event_sources"] = 503
+        first.service.kill()
+        first.cluster.tell("p", engine.ip, ready=False, vllm=process)
+        with replica(api_server, store, "b") as second:
+            asked = "is being asked where it publishes"
+            second.service.wait_for(lambda: asked in second.service.log(), "its question")
+            other = second.start("q", "127.77.20.9")  # it is known once all that was planned before is done
+            second.until_scored(other)
+            second.until_reason(engine, "not_ready")
+            assert generation == second.generation(engine)
+            answers["/kv_event_sources"] = json.dumps(told).encode()
+            first.cluster.tell("p", engine.ip, vllm=process)
+            second.until_scored(engine, other)
+            assert generation == second.generation(engine)
