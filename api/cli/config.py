@@ -41,7 +41,8 @@ def run(settings: Settings, arguments: argparse.Namespace) -> int:
     for remark in (*remarks(settings), *access_remarks(settings), *unread_variables(os.environ)):
         print(f"kvindexer: warning: {remark}", file=sys.stderr)
     if arguments.check:
-        print(f"settings are good: {counted(len(settings.sources), 'source')}")
+        asked = "".join(f", and those that {name} tells of" for name in settings.discovery.asked)
+        print(f"settings are good: {counted(len(settings.sources), 'source')}{asked}")
     elif arguments.json:
         sys.stdout.write(msgspec.json.encode(masked(settings)).decode() + "\n")
     else:

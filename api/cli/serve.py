@@ -181,6 +181,7 @@ def _leaves(group: BaseExceptionGroup[SettingsError]) -> list[SettingsError]:
 
 def _announce(addresses: Sequence[str], settings: Settings) -> None:
     told = f"kvindexer listens on {', '.join(addresses)}; sources: {len(settings.sources)}"
+    told += "".join(f", and those that {name} tells of" for name in settings.discovery.asked)
     if settings.redis.url is not None:
         roles = ", ".join(settings.server.roles)
         told += f"; roles: {roles}; store: {parse(settings.redis.url).place}, namespace {settings.redis.namespace}"

@@ -216,7 +216,7 @@ _KUBERNETES: Final[dict[str, Check]] = {
         "pods may be listed and watched",
         {
             "problem": Says(
-                "no engine is found",
+                "no engine is found any more; what is known stays as it was",
                 "grant get, list and watch of pods to the service's account in each namespace (k8s/base/access.yaml), "
                 "and mount its token",
             )
@@ -251,7 +251,7 @@ _SOURCES: Final[dict[str, Check]] = {
             "warning": Says(
                 "every answer is no_signal",
                 "name engines: --source, sources in the file, POST /v1/sources, or --source-bind for those that "
-                "connect",
+                "connect; or have them found (discovery), and see in the log (discovery_remark) what was not",
             )
         },
     ),

@@ -115,8 +115,15 @@ class Discovery(Section, frozen=True):
     """Engines that nobody lists.
 
     Those that an orchestrator or a name server tells of are registered, origin `discovery`, and go when they are told
-    of no more.
+    of no more. What a pod of Kubernetes says of itself (annotations `kvindexer.io/…`, its engine's arguments) counts
+    before what stands here: see `k8s/README.md`.
     """
 
     kubernetes: Kubernetes = Kubernetes()
     dns: Dns = Dns()
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """Who is asked for engines, by the names of discoverers."""
+        asked = {"kubernetes": self.kubernetes.selector is not None, "dns": bool(self.dns.names)}
+        return tuple(name for name, is_asked in asked.items() if is_asked)

@@ -53,10 +53,19 @@ def contradictions_of_dns(dns: Dns) -> Iterator[tuple[bool, str, str]]:
     for name, entry in dns.names.items():
         at = f"{key}.names.{name}"
         yield _NAME.fullmatch(name) is not None, f"{key}.names", f"a name as name servers know it wanted, got {name!r}"
+        yield not _is_address(name), f"{key}.names", f"{name} is an address and no name: give it as a source (sources)"
         twin = plain.setdefault(name.lower().rstrip("."), name)
         yield twin == name, f"{key}.names", f"{name} and {twin} are the same name"
         for wrong, rule in _wrong(entry):
             yield not wrong, at, rule
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _wrong(entry: DnsName) -> Iterator[tuple[bool, str]]:
@@ -78,4 +87,5 @@ def _wrong(entry: DnsName) -> Iterator[tuple[bool, str]]:
         yield beyond, f"{field} {port} and {entry.ranks} ranks: the last port would be beyond {PORT_MAX}"
     first = _EVENTS_PORT if events is None else events
     near = entry.kind == "a" and entry.replay_port is not None and abs(first - entry.replay_port) <= last
-    yield near, f"with {entry.ranks} ranks events_port and replay_port must be at least as far apart as there are ranks"
+    apart = f"at least as far apart as there are ranks ({entry.ranks})" if last else "two ports"
+    yield near, f"events_port ({first}) and replay_port ({entry.replay_port}) must be {apart}"

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from indexer.settings.discovery import Dns, Kubernetes
 from indexer.settings.forms import Section
 from indexer.settings.sections import Server, Settings
 
@@ -26,7 +27,7 @@ _INVENTED_PORT: Final = re.compile(r"(?:tcp|udp|sctp)://.+")
 
 def remarks(settings: Settings) -> list[str]:
     """One sentence each; empty when there is nothing to say."""
-    said = _open_doors(settings) + _closed_doors(settings)
+    said = _open_doors(settings) + _closed_doors(settings) + _unasked(settings)
     endpoint = settings.telemetry.otlp_endpoint
     if settings.telemetry.otlp_headers and endpoint is not None and not _stays_here(endpoint):
         said.append(f"telemetry.otlp_headers cross the network as they are: {endpoint} is not https")
@@ -60,6 +61,17 @@ def _open_doors(settings: Settings) -> list[str]:
             "whoever reaches it may ask; only callers on this machine may change sources"
         )
     return said + _open_sockets(settings)
+
+
+def _unasked(settings: Settings) -> list[str]:
+    """Who would be asked for engines, but for one word."""
+    discovery = settings.discovery
+    said = []
+    if discovery.kubernetes.selector is None and discovery.kubernetes != Kubernetes():
+        said.append("discovery.kubernetes does nothing while discovery.kubernetes.selector is null")
+    if not discovery.dns.names and discovery.dns != Dns():
+        said.append("discovery.dns does nothing while discovery.dns.names is empty")
+    return said
 
 
 def _is_reached(settings: Settings) -> bool:

@@ -364,6 +364,8 @@ def test_config_prints_what_all_layers_come_to(tmp_path: Path) -> None:
 
     good = run("config", "--check", "--source", "a=tcp://h:1")
     assert (0, "settings are good: 1 source\n") == (good.returncode, good.stdout)
+    looks = run("config", "--check", environment={"KVINDEXER_DISCOVERY__KUBERNETES__SELECTOR": "app=vllm"})
+    assert "settings are good: 0 sources, and those that kubernetes tells of\n" == looks.stdout
     bad = run("config", "--check", "--config", str(file), "--roles", "collect,epp")
     assert (2, "") == (bad.returncode, bad.stdout)
     assert bad.stderr.startswith("kvindexer: server.roles: ")

@@ -128,13 +128,18 @@ class KubernetesDiscoverer:
                     picture = await asyncio.to_thread(pictures.of, readings, asking.answered)
                 finally:
                     self._is_making = False
-                remarks = {**picture.remarks, **self._beyond()}
+                remarks = {**picture.remarks, **(self._beyond() or self._nobody(readings))}
                 picture = picture._replace(remarks=remarks)
                 if picture != last:
                     last = picture
                     told(picture)
                 self._heard()
             await asyncio.sleep(BETWEEN_PICTURES_S)
+
+    def _nobody(self, readings: Sequence[Reading]) -> Mapping[str, str]:
+        settings = self._rules.settings
+        where = ", ".join(settings.namespaces) or "its own namespace"
+        return {} if readings else {settings.selector or "": f"no pod has these labels ({where})"}
 
     def _beyond(self) -> Mapping[str, str]:
         left = any(scope.has_left_out for scope in self._scopes.values())

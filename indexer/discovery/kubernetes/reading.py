@@ -9,6 +9,7 @@ containers of a pod.
 
 from __future__ import annotations
 
+import difflib
 import re
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
@@ -23,7 +24,7 @@ from indexer.discovery.kubernetes.arguments import (
     referenced,
 )
 from indexer.model import DEFAULT_TENANT, Role
-from indexer.settings.ranks import ranks_of
+from indexer.settings.ranks import counted_ranks_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -32,6 +33,20 @@ if TYPE_CHECKING:
     from indexer.settings.discovery import Kubernetes
 
 OURS: Final = "kvindexer.io/"
+READ: Final = (
+    "block-size",
+    "container",
+    "events-port",
+    "ignore",
+    "metrics-port",
+    "model",
+    "port",
+    "ranks",
+    "replay-port",
+    "role",
+    "tenant",
+)
+"""Annotations or labels of ours that count."""
 LEADER_WORKER_INDEX: Final = "leaderworkerset.sigs.k8s.io/worker-index"
 LLM_D_ROLE: Final = "llm-d.ai/role"
 TEXT_MAX: Final = 512
@@ -164,6 +179,7 @@ class _Reader:
         life = self._life(container.name)
         if life is None:  # it never ran, so there is no process to tell of
             return None
+        self._remark_on_unread()
         return self._offer(ip, container.name, arguments, life)
 
     def _offer(self, ip: str, container: str, arguments: Arguments, life: Life) -> Offer:
@@ -291,6 +307,15 @@ class _Reader:
         value = self._annotations.get(OURS + name, self._labels.get(OURS + name))
         return None if value is None else value.strip()
 
+    def _remark_on_unread(self) -> None:
+        """A name that is misspelt would count for nothing, and nobody would know."""
+        for key in sorted({*self._annotations, *self._labels}):
+            name = key.removeprefix(OURS)
+            if key.startswith(OURS) and name not in READ:
+                near = difflib.get_close_matches(name[:TEXT_MAX], READ, 1)
+                hint = f" (did you mean {near[0]}?)" if near else ""
+                self.remarks.append(f"{key} is nothing that is read{hint}")
+
     def _pod_name(self) -> str:
         name, namespace = self._pod.metadata.name, self._pod.metadata.namespace
         return name if self._rules.one_namespace else f"{namespace}/{name}"
@@ -388,9 +413,9 @@ class _Reader:
         told = self._own("ranks")
         if told is None:
             return arguments.ranks
-        ranks = ranks_of(told)
+        ranks = counted_ranks_of(told)
         if ranks is None:
-            self.remarks.append("kvindexer.io/ranks is a rank, or FIRST-LAST")
+            self.remarks.append("kvindexer.io/ranks is neither a number of ranks nor FIRST-LAST")
             return arguments.ranks
         if arguments.ranks is not None and arguments.events is not None and arguments.ranks != ranks:
             self.remarks.append("its kvindexer.io/ranks are others than its arguments say")

@@ -68,6 +68,20 @@ def test_the_first_picture_is_whole_and_each_change_follows(
     assert not any("resourceVersion" in query for _, query in api.asked if "watch" not in query)  # of a quorum
 
 
+def test_that_a_selector_finds_nobody_is_told(api: FakeApiServer, cluster: Cluster, token_file: Path) -> None:
+    """An empty picture is one, as of a fleet that is scaled to nothing: people are told which labels it is of."""
+
+    async def main() -> None:
+        async with watching(api.url, token_file) as seen:
+            await seen.until(lambda _: True, "a picture")
+            assert {"app=vllm": "no pod has these labels (serving)"} == seen.pictures[-1].remarks
+            cluster.run("a", "10.0.0.1")
+            await seen.until_names("a")
+            assert {} == seen.pictures[-1].remarks
+
+    run_on("asyncio", main())
+
+
 def test_a_cut_connection_goes_on_where_it_was(api: FakeApiServer, cluster: Cluster, token_file: Path) -> None:
     """Without a list, and nothing that happened meanwhile is missed."""
     cluster.run("a", "10.0.0.1")

@@ -245,6 +245,14 @@ def test_annotations_are_believed_before_arguments() -> None:
     } == now.remarks
 
 
+@pytest.mark.parametrize(("said", "ranks"), [("1", [0]), ("3", [0, 1, 2]), ("4-5", [4, 5]), ("3-3", [3])])
+def test_a_bare_number_of_ranks_is_how_many_there_are(said: str, ranks: list[int]) -> None:
+    """As `discovery.kubernetes.ranks` is: one word must not mean two things."""
+    pods = told(pod("vllm-0", container(args=[]), annotations={"kvindexer.io/ranks": said}))
+
+    assert {rank: (f"tcp://10.0.0.1:{5557 + rank}", None) for rank in ranks} == endpoints(pods, answered=None)
+
+
 @pytest.mark.parametrize(
     ("annotations", "replay"),
     [
@@ -276,7 +284,7 @@ def test_what_an_engine_answers_counts() -> None:
     assert answer == endpoints(silent(), answered=answer)
     assert answer == endpoints(of_args("-dp=2", events=events_config(0)), answered=answer)
     assert {0: answer[0]} == endpoints(of_args("-dp=1", events=events_config(0)), answered=answer)
-    assert {1: answer[1]} == endpoints(silent({"kvindexer.io/ranks": "1"}), answered=answer)
+    assert {1: answer[1]} == endpoints(silent({"kvindexer.io/ranks": "1-1"}), answered=answer)
 
 
 def test_ranks_that_an_engine_answers_are_at_the_ports_that_are_known() -> None:
@@ -541,8 +549,15 @@ def test_nothing_of_a_containers_arguments_or_environment_is_kept() -> None:
         ({"kvindexer.io/replay-port": "x"}, "kvindexer.io/replay-port is no port"),
         ({"kvindexer.io/metrics-port": "\u0661"}, "kvindexer.io/metrics-port is no port"),
         ({"kvindexer.io/block-size": "0"}, "kvindexer.io/block-size is no number of tokens"),
-        ({"kvindexer.io/ranks": "8-1"}, "kvindexer.io/ranks is a rank, or FIRST-LAST"),
+        ({"kvindexer.io/ranks": "8-1"}, "kvindexer.io/ranks is neither a number of ranks nor FIRST-LAST"),
+        ({"kvindexer.io/ranks": "0"}, "kvindexer.io/ranks is neither a number of ranks nor FIRST-LAST"),
+        ({"kvindexer.io/ranks": "1025"}, "kvindexer.io/ranks is neither a number of ranks nor FIRST-LAST"),
         ({"kvindexer.io/ignore": "yes"}, "kvindexer.io/ignore is true or false"),
+        (
+            {"kvindexer.io/evnts-port": "1"},
+            "kvindexer.io/evnts-port is nothing that is read (did you mean events-port?)",
+        ),
+        ({"kvindexer.io/x": "1"}, "kvindexer.io/x is nothing that is read"),
     ],
 )
 def test_an_annotation_that_is_wrong_is_told_and_not_counted(annotations: dict[str, str], remark: str) -> None:

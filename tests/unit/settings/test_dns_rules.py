@@ -37,6 +37,8 @@ def test_a_name_needs_nothing_else(tmp_path: Path) -> None:
     ("dns", "told"),
     [
         ({"names": {"a b": {}}}, "a name as name servers know it wanted, got 'a b'"),
+        ({"names": {"10.0.0.1": {}}}, "10.0.0.1 is an address and no name"),
+        ({"names": {"x": {"replay_port": 5557}}}, "events_port (5557) and replay_port (5557) must be two ports"),
         ({"names": {"a..b": {}}}, "a name as name servers know it wanted"),
         ({"names": {"x": {"evnts_port": 1}}}, "did you mean events_port?"),
         ({"names": {"x": {"kind": "mx"}}}, "invalid enum value 'mx' at .kind"),

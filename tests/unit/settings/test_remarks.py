@@ -123,3 +123,21 @@ def test_keys_that_cross_the_network_as_they_are(endpoint: str, read_on_the_way:
 
     assert read_on_the_way == any("telemetry.otlp_headers cross the network" in each for each in said)
     assert "secret" not in str(said)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        (
+            "KUBERNETES__NAMESPACES",
+            "[a]",
+            ["discovery.kubernetes does nothing while discovery.kubernetes.selector is null"],
+        ),
+        ("DNS__SERVERS", "[10.0.0.1]", ["discovery.dns does nothing while discovery.dns.names is empty"]),
+        ("KUBERNETES__SELECTOR", "app=vllm", []),
+        ("DNS__NAMES", "{vllm: {}}", []),
+    ],
+)
+def test_a_discovery_that_looks_for_nobody_is_told(key: str, value: str, told: list[str]) -> None:
+    """Where the rest of its settings says that it was meant to."""
+    assert told == remarks(load(environment={f"KVINDEXER_DISCOVERY__{key}": value}))
