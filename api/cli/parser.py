@@ -294,7 +294,11 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
     adding.description = "Have the service subscribe to an engine; with ranks=A-B to one source a rank."
     adding.add_argument("source", metavar="NAME=ENDPOINT", help="as --source of serve")
     for name, text, description in (
-        ("remove", "forget it", "Subscribe to it no more, and forget it. Not for sources of flags or files."),
+        (
+            "remove",
+            "forget it",
+            "Subscribe to it no more, and forget it. Not for sources of flags or files;\nwho is discovered comes back: cordon.",
+        ),
         ("clear", "forget what it holds", "Forget what it holds; what it announces from now on counts again."),
         ("cordon", "list it with score 0", "List it with score 0 until uncordon: routers send nothing new there."),
         ("uncordon", "score it again", "Score it again after cordon."),
