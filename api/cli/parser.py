@@ -297,7 +297,7 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
         (
             "remove",
             "forget it",
-            "Subscribe to it no more, and forget it. Not for sources of flags or files;\nwho is discovered comes back: cordon.",
+            "Subscribe to it no more, and forget it. Not for flags and files; discovered ones come back (cordon them).",
         ),
         ("clear", "forget what it holds", "Forget what it holds; what it announces from now on counts again."),
         ("cordon", "list it with score 0", "List it with score 0 until uncordon: routers send nothing new there."),
