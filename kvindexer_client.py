@@ -74,7 +74,7 @@ __all__ = [
     "token_bytes",
 ]
 
-__version__ = "0.6.0"
+__version__ = "0.7.0"
 """Of kvindexer as a whole: a copy of this file tells by it where it came from."""
 
 TIMEOUT_S = 1.0

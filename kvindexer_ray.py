@@ -45,7 +45,7 @@ except ImportError:  # all but Serve's own part works without
 
 __all__ = ["Index", "KvindexerRouter", "Ranked", "question_of"]
 
-__version__ = "0.6.0"
+__version__ = "0.7.0"
 """Of kvindexer as a whole: a copy of this file tells by it where it came from."""
 
 TIMEOUT_S = 0.005
