@@ -35,7 +35,7 @@ from indexer.store.lease import Acquired, reserved_for
 from indexer.store.outcomes import Done, Fenced, Lost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from indexer.happenings import Cause, HandoverCause, TakeoverCause, What
     from indexer.index.source import SourceIndex
@@ -241,17 +241,7 @@ class Owner:
     async def _write(self, writing: Writing) -> None:
         """Until it is handed over. Raises EpochOver."""
         self._handed.clear()
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                ends = {
-                    tasks.create_task(writing.run(), name="store: epoch"),
-                    tasks.create_task(self._handed.wait(), name="store: handed over"),
-                }
-                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-                for task in ends:
-                    task.cancel()
-        except* EpochOver as group:
-            raise first_of(group) from None
+        await until_either(writing.run(), self._handed.wait())
 
     def _taken(self, cause: TakeoverCause) -> None:
         if cause in {"lease_expired", "handed_over"}:
@@ -455,3 +445,25 @@ def _in_words(why: Fenced | Lost, parts: Parts) -> str:
     if why.holder:
         return f"replica {reserved_for(why.holder) or replica_of(why.holder) or UNKNOWN} owns it now"
     return "the lease ended while the store was away, or the store lost it"
+
+
+async def until_either(writing: Coroutine[None, None, None], handed: Coroutine[None, None, object]) -> None:
+    """Until one of them is over; the other is ended. Raises EpochOver.
+
+    Where this is cancelled in the moment in which the epoch ends, a group of tasks tells of the epoch alone. Whoever
+    went on by that would never end, as nobody cancels twice: so the cancellation counts.
+    """
+    task = asyncio.current_task()
+    cancelled_before = 0 if task is None else task.cancelling()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            ends = {
+                tasks.create_task(writing, name="store: epoch"),
+                tasks.create_task(handed, name="store: handed over"),
+            }
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for each in ends:
+                each.cancel()
+    except* EpochOver as group:
+        is_cancelled = task is not None and task.cancelling() > cancelled_before
+        raise (asyncio.CancelledError() if is_cancelled else first_of(group)) from None

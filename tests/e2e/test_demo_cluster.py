@@ -30,6 +30,7 @@ def started() -> Iterator[list[subprocess.Popen[Any]]]:
         process.communicate()
 
 
+@pytest.mark.slow
 def test_one_is_killed_and_one_is_paused(started: list[subprocess.Popen[str]]) -> None:
     """Others take over, both come back; every compared answer agrees, before, meanwhile and after; nothing is left."""
     process = demo(started, "--cluster")

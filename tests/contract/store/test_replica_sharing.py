@@ -288,6 +288,7 @@ def test_after_an_outage_everybody_has_what_they_had(store: Store) -> None:
         run(body)
 
 
+@pytest.mark.slow
 def test_who_is_cut_off_alone_loses_what_it_owned(store: Store) -> None:
     """The others go on with it; when it is back it follows, and gets its share again in order."""
 

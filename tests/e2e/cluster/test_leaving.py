@@ -5,6 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.support.deployment import deployed
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ def go_on_until(deployment: Deployment, is_over: Callable[[], bool]) -> None:
     deployment.cluster.wait_for(step, "it to be over")
 
 
+@pytest.mark.slow
 def test_a_rolling_restart(tmp_path: Path) -> None:
     """SIGTERM of each in turn, and a new process of its name: no gap, no new generation, all certain in the end."""
     with deployed(tmp_path) as deployment, ThreadPoolExecutor(1) as pool:

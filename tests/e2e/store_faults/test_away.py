@@ -112,6 +112,7 @@ def test_frozen_for_longer_than_a_lease(tmp_path: Path) -> None:
         trouble.heal(generations)
 
 
+@pytest.mark.slow
 def test_frozen_for_longer_than_every_ttl(tmp_path: Path) -> None:
     """Maps, journal and states are gone when it wakes; what lasts stays, and the owner writes all anew."""
     times = {

@@ -72,6 +72,7 @@ def test_the_owner_dies(tmp_path: Path) -> None:
     while_written_anew(tmp_path, then)
 
 
+@pytest.mark.slow
 def test_a_replica_that_starts_meanwhile(tmp_path: Path) -> None:
     """It says `live` of no source whose map is not whole; nor of one that it has not read whole."""
 
