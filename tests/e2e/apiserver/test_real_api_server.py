@@ -309,9 +309,10 @@ class Told:
         self.changed = self.gone = lambda *what: self.changes.append(what)
         self.unheard = self.failures.append
 
-    def listed(self, readings: object) -> None:
+    def listed(self, readings: object, *, are_all: bool) -> None:
         """One more."""
         del readings
+        assert are_all
         self.lists += 1
 
     def heard(self) -> None:
