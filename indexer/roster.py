@@ -312,8 +312,7 @@ class Roster:
         if key in self._sinks:
             self._leave(key)
         sink = self._enter(registered.descriptor)
-        registered.tell(sink.source.facts)
-        sink.source.life = registered.life
+        registered.begin(sink.source)
         self.follow_soon([key])
 
     def undiscover(self, key: SourceId) -> None:

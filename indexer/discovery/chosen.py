@@ -23,7 +23,7 @@ def discoverers(settings: Settings, clock: Clock) -> tuple[Discoverer, ...]:
 
 
 def _kubernetes(settings: Settings, clock: Clock) -> Discoverer:
-    from indexer.discovery.engine_sources import event_sources  # noqa: PLC0415 - as above
+    from indexer.discovery.engine_sources import event_sources  # noqa: PLC0415 - only where it is asked for
     from indexer.discovery.kubernetes import KubernetesDiscoverer, rules_of  # noqa: PLC0415 - as above
     from indexer.http_clients import load  # noqa: PLC0415 - as above
     from indexer.settings.in_cluster import access_of  # noqa: PLC0415 - as above
@@ -39,6 +39,6 @@ def _kubernetes(settings: Settings, clock: Clock) -> Discoverer:
 
 
 def _dns(settings: Settings, clock: Clock) -> Discoverer:
-    from indexer.discovery.dns import DnsDiscoverer  # noqa: PLC0415 - as above
+    from indexer.discovery.dns import DnsDiscoverer  # noqa: PLC0415 - only where it is asked for
 
     return DnsDiscoverer(settings.discovery.dns, clock, random.SystemRandom())  # nobody may guess a question's number

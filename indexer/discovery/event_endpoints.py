@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 PATH: Final = "/kv_event_sources"
 RANKS_MAX: Final = 256
@@ -34,6 +34,14 @@ class Endpoints(NamedTuple):
 
     endpoint: str
     replay_endpoint: str | None
+
+
+def by_rank(host: str, events: int, replay: int | None, ranks: Iterable[int]) -> dict[int, Endpoints]:
+    """The engine's convention: rank 0 publishes and replays at these ports, each other at that plus its number."""
+    return {
+        rank: Endpoints(f"tcp://{host}:{events + rank}", None if replay is None else f"tcp://{host}:{replay + rank}")
+        for rank in ranks
+    }
 
 
 class Told(NamedTuple):

@@ -10,7 +10,7 @@ import ipaddress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from indexer.discovery.dns_messages import Kind, Target, normal
-from indexer.discovery.event_endpoints import Endpoints
+from indexer.discovery.event_endpoints import Endpoints, by_rank
 from indexer.discovery.found import REMARKS_MAX, Found, Pending, Picture
 from indexer.model import Descriptor, SourceId
 
@@ -219,15 +219,9 @@ def _aliases(host: str, port: int, taken: set[str]) -> tuple[str, ...]:
 
 def _by_settings(entry: DnsName, seen: Seen) -> dict[int, Endpoints] | str:
     """By rank; or why there are none."""
-    host, replay = _host(seen.address), entry.replay_port
     if seen.events_port + entry.ranks - 1 > PORT_MAX:
         return f"{entry.ranks} ranks from port {seen.events_port} on go beyond {PORT_MAX}"
-    return {
-        rank: Endpoints(
-            f"tcp://{host}:{seen.events_port + rank}", None if replay is None else f"tcp://{host}:{replay + rank}"
-        )
-        for rank in range(entry.ranks)
-    }
+    return by_rank(_host(seen.address), seen.events_port, entry.replay_port, range(entry.ranks))
 
 
 def _descriptor(entry: DnsName, pod: str, rank: int, endpoints: Endpoints, aliases: tuple[str, ...]) -> Descriptor:

@@ -145,8 +145,7 @@ class Control:
             if given.generation <= known.source.facts.generation:
                 generation = None
         sink = self._parts.ingest.open_source(registered.descriptor, generation)
-        registered.tell(sink.source.facts)
-        sink.source.life = registered.life
+        registered.begin(sink.source)
         self._parts.roster.put(sink)
         owner.enter(OwnedSource(sink, self._parts.unwritten))
         self._parts.history.note(given.source, registered_as(registered.descriptor, sink.source.facts.generation))

@@ -301,8 +301,7 @@ class FollowedSource:
     def register(self, registered: Registered) -> None:
         """The same source: cordoned or not, ready or not."""
         self.registered = registered
-        registered.tell(self.standing.facts)
-        self.standing.life = registered.life
+        registered.begin(self.standing)
         self._shelves.changed(self.standing)
 
     def leave(self) -> None:

@@ -27,8 +27,7 @@ class OnRoster:
         sink = self._parts.ingest.open_source(registered.descriptor, generation)
         sink.followed = True
         sink.source.changes = None  # nothing of it is written here
-        registered.tell(sink.source.facts)
-        sink.source.life = registered.life
+        registered.begin(sink.source)
         self._parts.roster.put(sink)
         return sink.source
 

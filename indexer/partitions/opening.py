@@ -115,8 +115,7 @@ class Opening:
         registered, stored = unpack_registration(source_name(source), descriptor), unpack_facts(state.facts)
         sink = self._parts.ingest.open_source(registered.descriptor, state.generation)
         sink.source.facts.loading = True
-        registered.tell(sink.source.facts)
-        sink.source.life = registered.life
+        registered.begin(sink.source)
         try:
             restore_facts(sink.source, stored, self._parts.mirror)
         except DamagedValue:
@@ -231,8 +230,7 @@ class Opening:
     def _open(self, registered: Registered, generation: int | None) -> SourceSink:
         self._drop(registered.descriptor.id)
         sink = self._parts.ingest.open_source(registered.descriptor, generation)
-        registered.tell(sink.source.facts)
-        sink.source.life = registered.life
+        registered.begin(sink.source)
         return sink
 
     def _go_on_cleared(self, sink: SourceSink, state: SourceState, cursor: int, last_seen_us: int | None) -> None:

@@ -48,6 +48,11 @@ class Registered(_Plain, frozen=True, array_like=True):
         """Let a source know who takes it out of the scores."""
         facts.cordoned, facts.ready, facts.unready_why = self.cordoned, self.ready, self.why
 
+    def begin(self, source: SourceIndex) -> None:
+        """Let a source that begins, or is only followed, know all that was said of it besides its descriptor."""
+        self.tell(source.facts)
+        source.life = self.life
+
 
 _ENCODER: Final = msgspec.msgpack.Encoder(order="sorted")
 _DECODER: Final = msgspec.msgpack.Decoder(Registered)

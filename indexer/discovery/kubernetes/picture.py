@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from indexer.discovery.event_endpoints import Endpoints
+from indexer.discovery.event_endpoints import Endpoints, by_rank
 from indexer.discovery.found import REMARKS_MAX, Found, Pending, Picture
 from indexer.model import Descriptor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from indexer.discovery.kubernetes.reading import Offer, Reading
     from indexer.model import SourceId
@@ -113,14 +113,7 @@ def _sources(offer: Offer, answered: Answered, settings: Kubernetes) -> tuple[li
     ranks = offer.ranks if offer.ranks is not None else tuple(sorted(told)) or tuple(range(settings.ranks))
     usable = [rank for rank in ranks if base[0] + rank <= PORT_MAX and (base[1] or 0) + rank <= PORT_MAX]
     said = "" if len(usable) == len(ranks) else "the ports of some of its ranks are beyond 65535: no source of those"
-    return [_found(offer, rank, *endpoints) for rank, endpoints in _endpoints(offer.host, base, usable)], said
-
-
-def _endpoints(host: str, base: tuple[int, int | None], ranks: Iterable[int]) -> Iterator[tuple[int, Endpoints]]:
-    """The engine's convention: port + rank."""
-    for rank in ranks:
-        replay = None if base[1] is None else f"tcp://{host}:{base[1] + rank}"
-        yield rank, Endpoints(f"tcp://{host}:{base[0] + rank}", replay)
+    return [_found(offer, rank, *endpoints) for rank, endpoints in by_rank(offer.host, *base, usable).items()], said
 
 
 def _found(offer: Offer, rank: int, endpoint: str | None, replay: str | None) -> Found:
