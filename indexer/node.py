@@ -730,8 +730,7 @@ class Node:
             return []
         remark, size = keeper.remarks.get(str(key)), keeper.block_size_of(key)
         told = [] if remark is None else [f"discovery: {remark}"]
-        plain = len(source.groups) <= 1  # else the size that is told is that of one of them
-        if plain and None not in {size, source.block_size} and size != source.block_size:
+        if source.denies_block_size(size):
             told.append(
                 f"discovery: its blocks are said to be of {size} tokens, and its events have {source.block_size}"
             )

@@ -207,6 +207,10 @@ class SourceIndex:
         served = self.serves
         return served is not None and name in served.adapters
 
+    def denies_block_size(self, said: int | None) -> bool:
+        """Whether its events have blocks of another size than is said. Of several groups what is said is of one."""
+        return len(self.groups) <= 1 and None not in {said, self.block_size} and said != self.block_size
+
     @property
     def asking_size(self) -> int | None:
         """The block size that lookups ask it by: what its events told, or what is assumed while none may ever come."""

@@ -42,8 +42,7 @@ def contradictions(source: SourceIndex, said: CacheConfig) -> dict[str, str]:
         out["engine_caching"] = "its metrics say that prefix caching is off: it holds nothing, and announces nothing"
     if None not in {told, blocks} and told != blocks:
         out["engine_blocks"] = f"its blocks_total is {told}, and its metrics say {blocks}"
-    plain = len(source.groups) <= 1  # else the metric is that of the smallest of them
-    if plain and None not in {size, source.block_size} and size != source.block_size:
+    if source.denies_block_size(size):
         out["engine_block_size"] = (
             f"its events have blocks of {source.block_size} tokens, its metrics say {size}: another engine's address?"
         )

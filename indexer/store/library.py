@@ -6,30 +6,9 @@ loads it for itself, before or after. No I/O.
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from typing import TYPE_CHECKING, Final
+from indexer.stand_ins import without
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-_TELEMETRY: Final = "opentelemetry"
-
-
-@contextlib.contextmanager
-def _unless_loaded(module: str) -> Iterator[None]:
-    """Whoever looks for that module meanwhile is told that there is none, unless it is loaded already."""
-    if module in sys.modules:
-        yield
-        return
-    sys.modules[module] = None  # type: ignore[assignment]  # the import system's own word for "none"
-    try:
-        yield
-    finally:
-        del sys.modules[module]
-
-
-with _unless_loaded(_TELEMETRY):
+with without({"opentelemetry": None}):
     from redis import exceptions
     from redis.asyncio import Redis, RedisCluster, Sentinel
     from redis.asyncio.cluster import ClusterNode
