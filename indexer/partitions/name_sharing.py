@@ -52,6 +52,8 @@ class NameSharing:
         """By owned partition: what is known, at that version of the registry."""
         self._heard: dict[int, tuple[int, bytes]] = {}
         """By partition: the value that was taken in last, at that version of the registry."""
+        self._ours: set[int] = set()
+        """Owned partitions of which was heard, since they are, what others told: only then is anything told."""
 
     def share(self, reached: Callable[[str], None]) -> None:
         """Names are learnt here. Before `run`; else nothing is told, nor heard. `reached`: counts a limit."""
@@ -75,6 +77,7 @@ class NameSharing:
             if sources is None:
                 self._told.pop(number, None)
                 self._packed.pop(number, None)
+            if sources is None or number not in self._ours:  # else what the owner before told is gone
                 continue
             packed = self._known(number, sources)
             before, told_at = self._told.get(number, (b"", float("-inf")))
@@ -105,6 +108,8 @@ class NameSharing:
 
     async def _hear(self) -> None:
         numbers = [number for number in self._keys if self._owned(number) is not None or self._is_followed(number)]
+        ours = {number for number in numbers if self._owned(number) is not None}
+        self._ours &= ours
         slices = Slices(self._parts.clock)
         values = await self._parts.client.field_of_each([self._keys[number].names for number in numbers], FIELD)
         for number, value in zip(numbers, values, strict=True):
@@ -116,6 +121,7 @@ class NameSharing:
                     self._take(told, is_own=self._owned(number) is not None)
                     await slices.turn()
             self._heard[number] = version, value
+        self._ours = ours
 
     def _take(self, told: ToldNames, *, is_own: bool) -> None:
         source = self._parts.registry.sources.get(told.source)

@@ -73,6 +73,37 @@ def test_one_asks_and_all_know(store: Store) -> None:
     run(body)
 
 
+def test_who_takes_over_in_the_midst_of_a_look_tells_nothing_before_it_has_heard(store: Store) -> None:
+    """Else it would tell that nothing is known, and what the owner before it told would be gone."""
+
+    async def body() -> None:
+        async with busy_engine() as engine:
+            pod = engine.address
+            engine.answer = listing("llama", "llama-3")
+            names = names_of_two(pod)
+            owner = await Replica(store.url, (pod,), name=names[0], **LEARNS).start()
+            follower = await Replica(store.url, (pod,), name=names[1], **LEARNS).start()
+            owner.say(pod, stored([1], prompt(1)))
+            await follower.until(lambda: meant(follower, "llama-3") == ("llama", None, "alias"))
+            engine.answers["/v1/models"] = whole("{}", "503 Service Unavailable")
+            sharing, looked = follower.part.names, []
+            hear = sharing._hear
+
+            async def hear_and_take_over() -> None:
+                await hear()
+                if not looked:
+                    await owner.die()
+                    await follower.until(lambda: not follower.sink(pod).followed)
+                looked.append(True)
+
+            sharing._hear = hear_and_take_over
+            await follower.until(lambda: len(looked) >= 3)
+            assert ("llama", None, "alias") == meant(follower, "llama-3")
+            await follower.stop()
+
+    run(body)
+
+
 def test_another_process_of_the_engine(store: Store) -> None:
     """Of the process before nothing is believed, at any replica; a clear takes no name away for long."""
 
