@@ -13,7 +13,6 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from indexer.errors import first_of
 from indexer.happenings import Happening
 from indexer.log_lines import about
 from indexer.partitions.acquiring import RETRY_MAX_S, RETRY_S, UNKNOWN, Acquiring, replica_of
@@ -450,20 +449,24 @@ def _in_words(why: Fenced | Lost, parts: Parts) -> str:
 async def until_either(writing: Coroutine[None, None, None], handed: Coroutine[None, None, object]) -> None:
     """Until one of them is over; the other is ended. Raises EpochOver.
 
-    Where this is cancelled in the moment in which the epoch ends, a group of tasks tells of the epoch alone. Whoever
-    went on by that would never end, as nobody cancels twice: so the cancellation counts.
+    A group of tasks that is cancelled while one of them fails tells of the failure alone, and whoever went on by that
+    would never end, as nobody cancels twice. So the end of an epoch is no failure in the group, but what a task of it
+    comes to.
     """
-    task = asyncio.current_task()
-    cancelled_before = 0 if task is None else task.cancelling()
+    async with asyncio.TaskGroup() as tasks:
+        epoch = tasks.create_task(_end_of(writing), name="store: epoch")
+        hand_over = tasks.create_task(handed, name="store: handed over")
+        await asyncio.wait({epoch, hand_over}, return_when=asyncio.FIRST_COMPLETED)
+        epoch.cancel()
+        hand_over.cancel()
+    over = None if epoch.cancelled() else epoch.result()
+    if over is not None:
+        raise over
+
+
+async def _end_of(writing: Coroutine[None, None, None]) -> EpochOver | None:
     try:
-        async with asyncio.TaskGroup() as tasks:
-            ends = {
-                tasks.create_task(writing, name="store: epoch"),
-                tasks.create_task(handed, name="store: handed over"),
-            }
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            for each in ends:
-                each.cancel()
-    except* EpochOver as group:
-        is_cancelled = task is not None and task.cancelling() > cancelled_before
-        raise (asyncio.CancelledError() if is_cancelled else first_of(group)) from None
+        await writing
+    except EpochOver as over:
+        return over
+    return None

@@ -50,6 +50,19 @@ def test_a_hand_over_ends_it() -> None:
     asyncio.run(until_either(_for_ever(), _handed_over()))
 
 
+def test_an_epoch_that_is_over_by_a_hand_over_is_told_and_cancels_nobody() -> None:
+    """The owner goes on, and looks who has the partition now."""
+
+    async def body() -> None:
+        with pytest.raises(EpochOver):
+            await until_either(_over_when_ended(), _handed_over())
+        task = asyncio.current_task()
+        assert task is not None
+        assert 0 == task.cancelling()
+
+    asyncio.run(body())
+
+
 @pytest.mark.parametrize("writing", [_for_ever, _over_when_ended])
 def test_a_stop_is_not_lost(writing: object) -> None:
     """Whether the epoch ends by it or not."""
