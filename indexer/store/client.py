@@ -271,8 +271,13 @@ class Client:
     async def _attempt(self, words: Sequence[Any], block_s: float, *, everywhere: bool, at: str) -> Any:  # noqa: ANN401  as above
         if not self.breaker.allow(self._clock.now()):
             raise StoreFailure("circuit_open")
+        cancelled = _cancellations()
         try:
-            reply = await self._ask(words, block_s, self._targets(everywhere=everywhere, at=at))
+            try:
+                reply = await self._ask(words, block_s, self._targets(everywhere=everywhere, at=at))
+            finally:
+                if _cancellations() > cancelled:  # also where the library kept it to itself, as asyncio.wait_for may
+                    raise asyncio.CancelledError
         except StoreFailure as failure:
             if failure.kind in _UNANSWERED:
                 self.breaker.failed(self._clock.now(), self._chance.random())
@@ -326,6 +331,12 @@ class Client:
         for command in commands:
             together.execute_command(*command)
         return cast("list[Any]", await together.execute())
+
+
+def _cancellations() -> int:
+    """How often whoever runs was told to end. Nobody is told twice, so none of it may be lost."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
 
 
 class _ScriptUnknown(Exception):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import httpx
@@ -22,9 +25,12 @@ if TYPE_CHECKING:
 DEADLINE_S: Final = 40.0
 """For anything to happen that must happen; reaching it is the failure."""
 PAUSE_S: Final = 0.01
+TOLD_S: Final = 2.0
+"""By then a process that is stuck has told where, if it ever will."""
 _ENVIRONMENT: Final = {
     **{name: value for name, value in os.environ.items() if not name.startswith("KVINDEXER_")},
     "KVINDEXER_SERVER__GRPC_PORT": "0",
+    "PYTHONPATH": str(Path(__file__).parent / "told_when_stuck"),
 }
 
 
@@ -72,13 +78,25 @@ class RunningService:
             return
         if self._process.returncode is None:  # a second signal would end it at once
             self._process.terminate()
-        said, _ = self._process.communicate(timeout=DEADLINE_S)
+        said = self._said_to_the_end()
         log = self.log()
         self._log.close()
         assert (0, "") == (self._process.returncode, said), log
         errors = [line for line in log.splitlines() if "ERROR" in line]
         assert all(any(word in line for word in self.errors_allowed) for line in errors), log
         assert "Traceback" not in log, log
+
+    def _said_to_the_end(self) -> str:
+        """Once it has ended. Where it does not, the error tells what it waits for."""
+        try:
+            return self._process.communicate(timeout=DEADLINE_S)[0]
+        except subprocess.TimeoutExpired:
+            self._process.send_signal(signal.SIGUSR2)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(TOLD_S)
+            stuck = self.log()
+            self.kill()
+            raise AssertionError(f"it does not end:\n{stuck}") from None
 
     def kill(self) -> None:
         """SIGKILL: nothing is flushed, nothing is said."""
