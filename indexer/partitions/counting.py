@@ -75,8 +75,11 @@ class Counting:
 
     async def _put(self, keys: Sequence[bytes], words: Sequence[bytes], told: Mapping[SourceId, int]) -> None:
         reply = await self._parts.client.run(lua.COUNTS, (self._keys.owner, *keys), (self._token, *words))
-        if reply[0] == b"OK":
-            self._told.update(told)
+        if reply[0] == b"OK":  # what was left out is told again: mostly its next generation began on the way
+            left_out = {int(place) for place in reply[1:]}
+            self._told.update(
+                (source, total) for nth, (source, total) in enumerate(told.items()) if nth not in left_out
+            )
 
 
 async def read_counts(
