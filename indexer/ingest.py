@@ -563,6 +563,13 @@ class SourceSink:
         if news:  # else nothing a reader shows changed: prepared sources look again when a state would fall due
             self._ingest.touched(self.source)
 
+    def seen(self, at: float) -> None:
+        """The engine was connected at that moment, which is past."""
+        facts = self.source.facts
+        if self.open and (facts.alive_at is None or facts.alive_at < at):
+            facts.alive_at = at
+            self._ingest.touched(self.source)
+
     def count(self, what: CollectorCount, n: int = 1) -> None:
         """Count something that happened on the wire."""
         key = f"wire.{what}"

@@ -188,6 +188,10 @@ class EventSink(Protocol):
         """
         ...
 
+    def seen(self, at: float) -> None:
+        """The engine was connected at that moment (our clock), which is past: what is told next came after it."""
+        ...
+
     def count(self, what: CollectorCount, n: int = 1) -> None:
         """Count something that happened on the wire."""
         ...

@@ -14,7 +14,7 @@ from indexer.happenings import Happening
 from indexer.partitions.calls import RETRY_MAX_S, RETRY_S
 from indexer.partitions.laying import Layer
 from indexer.store.entries import Moved, Reasserted
-from indexer.store.facts import pack_facts
+from indexer.store.facts import pack_facts, seen_us
 from indexer.store.failures import StoreFailure
 from indexer.store.journal import NewCopy
 from indexer.store.outcomes import Began, Done, Whereabouts, began
@@ -138,7 +138,7 @@ class Asserting:
 
     async def _move(self, owned: OwnedSource, layer: Layer, where: Whereabouts) -> bool:
         """The copy in use is whole: it is written up to a batch, the new one too, and that takes its place."""
-        late, run = owned.late, owned.take(self._parts.clock.wall_us())
+        late, run = owned.late, owned.take(self._parts.clock)
         owned.stop_collecting()
         if late is None:
             return False
@@ -159,7 +159,8 @@ class Asserting:
         """There is no whole copy: this one says all up to now, and what changes from here on follows it."""
         late = owned.late
         owned.stop_collecting()
-        facts, sequence = pack_facts(owned.source, self._parts.clock.wall_us()), owned.source.facts.sequence
+        facts = pack_facts(owned.source, seen_us(owned.source, self._parts.clock))
+        sequence = owned.source.facts.sequence
         if late is None:
             return False
         owned.wish = None

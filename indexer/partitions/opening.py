@@ -165,8 +165,8 @@ class Opening:
         """Its subscriber starts where the one before it stopped."""
         facts, clock = sink.source.facts, self._parts.clock
         now = clock.now()
-        wall_us = max(stored.wall_us, last_seen_us or 0)
-        away_s = max(0.0, (clock.wall_us() - wall_us) / 1e6) if wall_us else NOBODY_LISTENED
+        seen_us = max(stored.seen_us, last_seen_us or 0)
+        away_s = max(0.0, (clock.wall_us() - seen_us) / 1e6) if seen_us else NOBODY_LISTENED
         facts.alive_at = facts.proof_at = now - min(away_s, LONG_AGO_S)
         sink.resume = Resume(
             cursor,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from indexer.index.changes import Changes
 from indexer.store.entries import SourceChange, pack_presence, pack_presence_in_steps
-from indexer.store.facts import pack_facts, same_facts
+from indexer.store.facts import pack_facts, same_facts, seen_us
 from indexer.store.layout import SEGMENT_FIELDS, source_name
 from indexer.store.maps import encode_changes, encode_presence
 from indexer.store.segments import packed_in_steps
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from indexer.index.mirror import Mirror
     from indexer.ingest import SourceSink
     from indexer.partitions.parts import Unwritten
+    from indexer.ports import Clock
     from indexer.store.outcomes import Whereabouts
     from indexer.store.segments import PackedSegment
 
@@ -182,10 +183,10 @@ class OwnedSource:
         """Whether its generation is not begun in the store."""
         return self.where is None or self.where.generation != self.source.facts.generation
 
-    def take(self, wall_us: int) -> Run | None:
+    def take(self, clock: Clock) -> Run | None:
         """What is to be written now; None where all is. Only between two batches, and where its copy stands."""
         source = self.source
-        facts = pack_facts(source, wall_us)
+        facts = pack_facts(source, seen_us(source, clock))
         if not self._fields and source.facts.sequence == self.written and same_facts(facts, self.facts):
             self._since = None
             return None

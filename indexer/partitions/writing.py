@@ -234,7 +234,6 @@ class Writing:
         """What waits, of as many sources as one call should write."""
         runs: list[tuple[OwnedSource, Run]] = []
         fields = 0
-        wall_us = self._parts.clock.wall_us()
         for key, owned in list(self._dirty.items()):
             if not self._refusals.is_here(owned) or owned.wish == "lost":
                 del self._dirty[key]
@@ -245,7 +244,7 @@ class Writing:
                 self._wake.set()
                 break
             del self._dirty[key]
-            run = owned.take(wall_us)
+            run = owned.take(self._parts.clock)
             if run is not None:
                 runs.append((owned, run))
                 fields += len(run.fields)

@@ -1,6 +1,7 @@
 """What outlives a process of a source's facts, as bytes: what answers depend on besides its map and the clock. Pure.
 
-    facts   wall time of writing, us (8) ‖ stamp of its newest batch, a double (8; NaN: not known) ‖ MessagePack
+    facts   wall time at which the engine was seen connected, us (8; 0: never)
+            ‖ stamp of its newest batch, a double (8; NaN: not known) ‖ MessagePack
 
 Ages, the connection and `syncing` are facts of a moment: ticks tell them. Counters and remarks belong to a process and
 begin anew. Little-endian.
@@ -23,6 +24,7 @@ from indexer.store.failures import DamagedValue
 if TYPE_CHECKING:
     from indexer.index.mirror import Mirror
     from indexer.index.source import SourceIndex
+    from indexer.ports import Clock
 
 _TIMES: Final = struct.Struct("<Qd")
 _Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -70,9 +72,13 @@ class Lasting(_Told, frozen=True, array_like=True, forbid_unknown_fields=True):
 
 
 class StoredFacts(NamedTuple):
-    """Facts as they stand in the store. `wall_us`: when they were written; `stamp`: as in `SourceFacts`."""
+    """Facts as they stand in the store. `stamp`: as in `SourceFacts`.
 
-    wall_us: int = 0
+    `seen_us`: until when the owner saw the engine connected, in microseconds of wall time; 0: never. Up to 0.7 this was
+    when they were written, which may be later.
+    """
+
+    seen_us: int = 0
     stamp: float | None = None
     lasting: Lasting = Lasting()
 
@@ -116,8 +122,14 @@ def _age_ms(at: float | None, now: float) -> int | None:
     return None if at is None else max(0, math.ceil((now - at) * 1e3))
 
 
-def pack_facts(source: SourceIndex, wall_us: int) -> bytes:
-    """All of a source's facts that last."""
+def seen_us(source: SourceIndex, clock: Clock) -> int:
+    """Until when its engine was seen connected, in microseconds of wall time; 0: never."""
+    alive_at = source.facts.alive_at
+    return 0 if alive_at is None else max(0, clock.wall_us() - round((clock.now() - alive_at) * 1e6))
+
+
+def pack_facts(source: SourceIndex, seen_us: int) -> bytes:
+    """All of a source's facts that last. `seen_us`: as in `StoredFacts`."""
     facts, claims = source.facts, source.claims
     told = _Told(
         complete=facts.complete,
@@ -148,7 +160,7 @@ def pack_facts(source: SourceIndex, wall_us: int) -> bytes:
             life_is_due=source.life_is_due,
             began_by_life=source.began_by_life,
         )
-    return _TIMES.pack(wall_us, stamp) + _ENCODE(told)
+    return _TIMES.pack(seen_us, stamp) + _ENCODE(told)
 
 
 def unpack_facts(data: bytes) -> StoredFacts:
@@ -156,11 +168,11 @@ def unpack_facts(data: bytes) -> StoredFacts:
     if not data:
         return StoredFacts()
     try:
-        wall_us, stamp = _TIMES.unpack_from(data)
+        seen_us, stamp = _TIMES.unpack_from(data)
         lasting = _DECODE(memoryview(data)[_TIMES.size :])
     except (struct.error, msgspec.MsgspecError) as error:
         raise DamagedValue("facts") from error
-    return StoredFacts(wall_us, None if math.isnan(stamp) else stamp, lasting)
+    return StoredFacts(seen_us, None if math.isnan(stamp) else stamp, lasting)
 
 
 def same_facts(a: bytes, b: bytes) -> bool:

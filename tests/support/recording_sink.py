@@ -28,6 +28,7 @@ class RecordingSink:
         self.is_syncing = False
         self.proofs = 0
         self.alive_calls: list[bool] = []
+        self.seen_calls: list[float] = []
         self.silent_s = 0.0
         self.late: list[int] = []
         """Which of all that was applied was told to be of the past."""
@@ -84,6 +85,9 @@ class RecordingSink:
     def alive(self, connected: bool, silent_s: float = 0.0) -> None:
         self.alive_calls.append(connected)
         self.silent_s = silent_s
+
+    def seen(self, at: float) -> None:
+        self.seen_calls.append(at)
 
     def count(self, what: CollectorCount, n: int = 1) -> None:
         self.counts[what] += n

@@ -290,3 +290,29 @@ def test_the_last_batch_is_told_apart_whatever_it_was(store: Store) -> None:
         await second.stop()
 
     run(body)
+
+
+@pytest.mark.parametrize("goes", ["stop", "die"])
+def test_an_engine_was_last_seen_when_it_was_seen_and_not_when_it_was_written_of(store: Store, goes: str) -> None:
+    """Else an absence in which it may have started anew would look short to the next owner (P6)."""
+
+    async def body() -> None:
+        first = await Replica(store.url).start()
+        first.say("a", stored([1], prompt(1)))
+        sink = first.sink()
+        sink.alive(connected=False)
+        assert sink.source.facts.alive_at is not None
+        sink.source.facts.alive_at -= 100.0
+        sink.doubt("drift")
+        await first.written()
+        await getattr(first, goes)()
+
+        second = await Replica(store.url).start()
+
+        resume = second.collector.resumed[SourceId("a", 0)]
+        assert resume is not None
+        assert 100.0 <= resume.away_s < 200.0
+        assert {"drift"} == second.sink().source.facts.doubts
+        await second.stop()
+
+    run(body)

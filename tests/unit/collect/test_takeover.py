@@ -635,3 +635,18 @@ def test_what_was_told_before_anything_was_known_is_taken_back_too() -> None:
 
     assert list(range(10)) == sink.applied
     assert not sink.suspicions
+
+
+def test_a_connection_of_the_past_is_told_as_of_then() -> None:
+    """Where the owner ends before it is at present, whoever goes on begins with that connection, not one before."""
+    story = Story()
+    story.up()
+    story.live(0, 9)
+    story.down()
+    story.up(after_s=6.0)
+    came_up_at = story.clock.seconds
+    story.down()
+    story.up(after_s=7.0)
+    sink = story.take_over(stood_at(6))
+
+    assert [came_up_at, story.clock.seconds] == sink.seen_calls[-2:]

@@ -78,6 +78,7 @@ class CheckingSink:
         self.resume = resume
         self.open = True
         self.busy = False
+        self.seen_at = float("-inf")
         self.is_syncing = False
         self.guessed = guessed
         """Replay could not examine everything: P6 guesses."""
@@ -135,6 +136,9 @@ class CheckingSink:
 
     def alive(self, connected: bool, silent_s: float = 0.0) -> None:
         """Not looked at here."""
+
+    def seen(self, at: float) -> None:
+        self.seen_at = max(self.seen_at, at)
 
     def count(self, what: CollectorCount, n: int = 1) -> None:
         """Not looked at here."""
@@ -294,6 +298,8 @@ class Machine(RuleBasedStateMachine):
         self.stored = deepcopy(self.sink.known)
         if self.owner._is_at_present:
             self.stored_at = self.clock.now() if self.owner.connected else self.wire.seen_at
+        else:
+            self.stored_at = max(self.stored_at, self.sink.seen_at)
 
     @rule()
     def note(self) -> None:
@@ -416,7 +422,7 @@ class Machine(RuleBasedStateMachine):
             self.time_out()
         elif self.wire.queue or self.wire.events or owner._inbox or owner._ring or owner.session.unsettled:
             owner.drain()
-        elif not owner.drain():
+        elif not owner.drain() and self.asked is None:
             self.later(70.0)
             self.tick_now()
 
@@ -456,3 +462,18 @@ class Conversation:
 
 
 TestTakeover = Machine.TestCase
+
+
+def test_a_life_that_only_the_owner_heard_is_not_forgotten_for_the_one_before() -> None:
+    """The owner ended in the past of its connection: that it was seen up since is told of the moment it was."""
+    state = Machine()
+    state.begin(replay=False, buffer=3)
+    state.connect()
+    state.publish_to_all(count=1)
+    state.restart(away_s=5.0, first="both", missed=0)
+    state.publish(count=1, reaches=True, reaches_standby=False)
+    state.restart(away_s=5.0, first="both", missed=0)
+    state.step_down_and_up(seconds=0.0)
+    state.hand_over(noted=False)
+    state.restart(away_s=5.0, first="both", missed=0)
+    state.teardown()

@@ -20,6 +20,7 @@ from indexer.store.facts import (
     pack_facts,
     restore_facts,
     same_facts,
+    seen_us,
     unpack_facts,
 )
 from indexer.store.failures import DamagedValue
@@ -213,3 +214,19 @@ def test_of_a_source_without_a_life_the_bytes_are_those_of_before() -> None:
     kept.index.life = "2"
     kept.restore(pack_facts(source.index, 7))  # by an owner that knew of none
     assert "2" == kept.index.life
+
+
+@pytest.mark.parametrize(("alive_at", "seen"), [(None, 0), (10.0, 1_990_000_000), (30.0, 2_010_000_000)])
+def test_until_when_the_engine_was_seen(alive_at: float | None, seen: int) -> None:
+    """In wall time, whatever the other clock began with; an engine that was never seen, at no time."""
+
+    class Clock:
+        def now(self) -> float:
+            return 20.0
+
+        def wall_us(self) -> int:
+            return 2_000_000_000
+
+    source = Source().index
+    source.facts.alive_at = alive_at
+    assert seen == seen_us(source, Clock())
