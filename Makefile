@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
 VENV := .venv
 PY := $(VENV)/bin/python
-PYTEST := $(PY) -m pytest -n 2 --dist worksteal
+PYTEST := $(PY) -m pytest -n 3 --dist worksteal
 TYPED := indexer api schemas kvindexer_client.py kvindexer_ray.py $(wildcard loadtest)
 PROTOS := schemas/rpc
 BUF := HOME=$(VENV) $(VENV)/bin/buf

@@ -7,13 +7,13 @@ local owner, token = KEYS[1], ARGV[1]
 
 local reply = wrong_type(owner, 'string') or fenced(owner, token)
 if reply then return reply end
-local answer = {'OK'}
+local left_out = {}
 for nth = 2, #KEYS do
   local state, generation = KEYS[nth], ARGV[2 * nth - 2]
   if not wrong_type(state, 'hash') and redis.call('HGET', state, 'generation') == generation then
     redis.call('HSET', state, 'counts', ARGV[2 * nth - 1])
   else
-    answer[#answer + 1] = nth - 2
+    left_out[#left_out + 1] = nth - 2
   end
 end
-return answer
+return {'OK', unpack(left_out)}
