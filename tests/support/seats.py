@@ -129,6 +129,12 @@ class Seat:
         """See `has_told`."""
         return self.thread.call(lambda: has_told(self.node))
 
+    @property
+    def heard_at(self) -> float:
+        """When the store answered its last beat."""
+        sharing = self.node.replica.sharing  # type: ignore[union-attr]  # each has a store
+        return self.thread.call(lambda: sharing.membership._heard_at)
+
     def listener(self, pod: str) -> ListenerView | None:
         """Where it only listens to a pod's engine: how that goes."""
         return self.thread.call(self.node.fleet.listeners).get(SourceId(pod, 0))
