@@ -157,9 +157,10 @@ def _started(url: str, keys: list[bytes], sources: int, pairs: int, rounds: int,
     for model, count in (("of nobody", 0), (MODEL, sources)):
         listens, ready, cpu_s, bare = [], [], [], []
         for _ in range(rounds):
-            pin(places.service)
-            bare.append(uvloop.run(bare_scan_s(url, keys)))
-            pin(places.generator)
+            if count:
+                pin(places.service)
+                bare.append(uvloop.run(bare_scan_s(url, keys)))
+                pin(places.generator)
             with Sidecar(url, model, places.service) as sidecar:
                 listens.append(sidecar.listens_s)
                 before = sidecar.cpu_s()
@@ -178,8 +179,8 @@ def _started(url: str, keys: list[bytes], sources: int, pairs: int, rounds: int,
         }
         if count:
             times = median([took / scan for took, scan in zip(ready, bare, strict=True)])
-            row |= {"bare HSCAN s": median(bare), "times HSCAN": times}
             row |= {"pairs": pairs, "bytes a pair": (size.own - min(sizes[:rounds]).own) / pairs}
+            row |= {"bare HSCAN s": median(bare), "times HSCAN": times}
         print(f"  {row}", flush=True)
         yield row
 

@@ -172,10 +172,10 @@ class Subscriber:
         if isinstance(change, Up):
             self._claims.look_again()
         self._perform(self.session.changed(change, now))
-        if isinstance(change, Up) and self._pulse is not None:
-            self._pulse.silent = False  # whoever shook hands runs; the pulse itself is back in a moment
         if isinstance(change, Up):
             self.sink.seen(change.at)  # where this owner ends in the past, whoever goes on must not begin before it
+            if self._pulse is not None:
+                self._pulse.silent = False  # whoever shook hands runs; the pulse itself is back in a moment
         if self._is_at_present or not self.connected:
             self.sink.alive(self.connected)
 

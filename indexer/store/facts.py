@@ -74,7 +74,7 @@ class Lasting(_Told, frozen=True, array_like=True, forbid_unknown_fields=True):
 class StoredFacts(NamedTuple):
     """Facts as they stand in the store. `stamp`: as in `SourceFacts`.
 
-    `seen_us`: until when the owner saw the engine connected, in microseconds of wall time; 0: never. Up to 0.7 this was
+    `seen_us`: until when the owner saw the engine connected, in microseconds of wall time; 0: never. Up to 0.6 this was
     when they were written, which may be later.
     """
 

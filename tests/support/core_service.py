@@ -30,7 +30,9 @@ TOLD_S: Final = 2.0
 _ENVIRONMENT: Final = {
     **{name: value for name, value in os.environ.items() if not name.startswith("KVINDEXER_")},
     "KVINDEXER_SERVER__GRPC_PORT": "0",
-    "PYTHONPATH": str(Path(__file__).parent / "told_when_stuck"),
+    "PYTHONPATH": os.pathsep.join(
+        filter(None, [str(Path(__file__).parent / "told_when_stuck"), os.environ.get("PYTHONPATH")])
+    ),
 }
 
 

@@ -132,8 +132,9 @@ class Seat:
     @property
     def heard_at(self) -> float:
         """When the store answered its last beat."""
-        sharing = self.node.replica.sharing  # type: ignore[union-attr]  # each has a store
-        return self.thread.call(lambda: sharing.membership._heard_at)
+        replica = self.node.replica
+        assert replica is not None, "each has a store"
+        return self.thread.call(lambda: replica.sharing.membership._heard_at)
 
     def listener(self, pod: str) -> ListenerView | None:
         """Where it only listens to a pod's engine: how that goes."""

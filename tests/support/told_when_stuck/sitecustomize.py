@@ -28,8 +28,8 @@ def _tell(*_: object) -> None:
     for task in [each for each in gc.get_objects() if isinstance(each, asyncio.Task)]:
         if not task.done():
             calls = "\n     ".join(_where(task.get_coro()))
-            print(f"-- {task.get_name()}, cancelled {task.cancelling()} times:\n     {calls}", file=sys.__stderr__)
-    sys.__stderr__.flush()  # type: ignore[union-attr]
+            told = f"-- {task.get_name()}, cancelled {task.cancelling()} times:\n     {calls}"
+            print(told, file=sys.__stderr__, flush=True)
 
 
 signal.signal(signal.SIGUSR2, _tell)

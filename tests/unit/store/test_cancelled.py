@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -50,11 +50,13 @@ def _is_cancelled() -> bytes:
     raise asyncio.CancelledError
 
 
-def _client(monkeypatch: pytest.MonkeyPatch, end: Callable[[], object]) -> tuple[Client, _Keeps]:
+def _client(
+    monkeypatch: pytest.MonkeyPatch, end: Callable[[], object], *, timeout_s: float = 30.0
+) -> tuple[Client, _Keeps]:
     connection = _Keeps(end)
     monkeypatch.setattr(client_module, "connect", lambda *_: connection)
-    address = parse("redis://127.0.0.1:1")
-    return Client(address, ClientOptions(timeout_s=30.0), SystemClock(), random.Random(1)), connection
+    options = ClientOptions(timeout_s=timeout_s, retries=0)
+    return Client(parse("redis://127.0.0.1:1"), options, SystemClock(), random.Random(1)), connection
 
 
 async def _outcome(work: Coroutine[None, None, None]) -> Exception | None:
@@ -105,12 +107,11 @@ def test_a_call_that_takes_too_long_is_a_failure(monkeypatch: pytest.MonkeyPatch
     """Its own time is no cancellation of whoever calls."""
 
     async def body() -> None:
-        connection: Any = _Keeps(_is_cancelled)
-        monkeypatch.setattr(client_module, "connect", lambda *_: connection)
-        options = ClientOptions(timeout_s=0.01, retries=0)
-        client = Client(parse("redis://127.0.0.1:1"), options, SystemClock(), random.Random(1))
+        client, _ = _client(monkeypatch, _is_cancelled, timeout_s=0.01)
+        task = asyncio.current_task()
+        assert task is not None
         with pytest.raises(StoreFailure) as caught:
             await client.string(b"k")
-        assert ("timeout", 0) == (caught.value.kind, asyncio.current_task().cancelling())  # type: ignore[union-attr]
+        assert ("timeout", 0) == (caught.value.kind, task.cancelling())
 
     asyncio.run(body())
