@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import Final, assert_never
 
 from indexer.collect import remarks
-from indexer.collect.commands import Ask, Command, Count, HangUp, Prove, ReplayEnd
+from indexer.collect.commands import Ask, Command, ConnectAnew, Count, HangUp, Prove, ReplayEnd
 from indexer.collect.options import CollectOptions
 from indexer.collect.patience import Patience
 from indexer.collect.recovery import Answer, Outcome, Purpose, Recovery, TakeAfterLoss
@@ -75,15 +75,12 @@ class Asking:
         self._trust.renew(out)
 
     def recover(self, purpose: Purpose, first: int, now: float, out: list[Command]) -> None:
-        """Begin a recovery with all batches from `first` on.
-
-        Before the endpoint is believed the first time it is asked for the last batch that arrived, too.
-        """
-        anchor = self._trust.anchor()
-        if purpose is Purpose.HEAL and anchor is not None:
-            # Where the reconnect is not examined yet, another answer may as well come from another process.
+        """Begin a recovery with all batches from `first` on, and with the last applied one before them, if there is."""
+        last = self._stream.tracker.last
+        if purpose is Purpose.HEAL and last is not None:
             purpose = Purpose.IDENTIFY if self._stream.absence.unexamined else Purpose.VERIFY
-            first = anchor
+        if purpose is not Purpose.JOIN and last is not None:
+            first = last
         self._recovery = Recovery(purpose, first, now)
         self._waits = False
         if purpose is not Purpose.IDLE:
@@ -138,7 +135,7 @@ class Asking:
         if self.may_ask(now):
             self._probe(now, out)
         elif self._trust.foreign and self._patience.allows(now) and self._stream.arrived_last is not None:
-            self.recover(Purpose.HEAL, self._stream.arrived_last, now, out)
+            self.recover(Purpose.HEAL, self._stream.arrived_last, now, out)  # it is that one which it must have
 
     # --- answers ---
 
@@ -155,31 +152,38 @@ class Asking:
         recovery = self._recovery
         if recovery is None or conversation != self._stream.conversation:
             return
-        if end is not ReplayEnd.COMPLETE:
-            out.append(self._ended(recovery, "timeout" if end is ReplayEnd.TIMEOUT else "failed"))
-        else:
-            self._joining_answered(recovery)
-        outcome = recovery.on_end(end, self._stream.tracker, self._stream.lane.first_sequence)
-        if outcome is Outcome.DONE and self._trust.foreign:
-            outcome = Outcome.GIVE_UP  # nothing that it has is known
-        match outcome:
+        match self._outcome(recovery, end, out):
             case Outcome.AGAIN:
                 self._ask_again(recovery, now, out)
             case Outcome.OTHER_PROCESS:
                 self._other_process(now, out)
+            case Outcome.LACKS_LAST:
+                self._lacks_last(recovery, now, out)
             case Outcome.GIVE_UP:
                 self._give_up(now, out)
             case Outcome.DONE:
                 self._answered_in_full(out)
                 self._complete(recovery, out)
-            case _:
-                assert_never(outcome)
+            case never:
+                assert_never(never)
+
+    def _outcome(self, recovery: Recovery, end: ReplayEnd, out: list[Command]) -> Outcome:
+        if end is not ReplayEnd.COMPLETE:
+            out.append(self._ended(recovery, "timeout" if end is ReplayEnd.TIMEOUT else "failed"))
+        else:
+            self._joining_answered(recovery)
+        outcome = recovery.on_end(end, self._stream.tracker, self._stream.lane.first_sequence)
+        if self._trust.foreign and outcome in {Outcome.DONE, Outcome.LACKS_LAST}:
+            return Outcome.GIVE_UP  # nothing that it has is known
+        return outcome
 
     def _reply(self, recovery: Recovery, batch: RawBatch, now: float, out: list[Command]) -> None:
         stream = self._stream
         self._silence.broken(out)
         self._joining_answered(recovery)
-        if recovery.purpose is Purpose.IDLE and self._on_lost_tail(recovery, batch, now, out):
+        expected = stream.tracker.expected
+        is_news = expected is None or batch.sequence >= expected
+        if recovery.purpose is Purpose.IDLE and is_news and self._on_lost_tail(recovery, batch, now, out):
             return
         if recovery.purpose is not Purpose.IDENTIFY and self._overlaps(recovery, batch, now, out):
             return
@@ -201,7 +205,7 @@ class Asking:
     def _on_lost_tail(self, recovery: Recovery, batch: RawBatch, now: float, out: list[Command]) -> bool:
         """An idle engine has more than arrived. True where the endpoint has to prove itself before that is believed."""
         out.append(Count("gaps"))
-        if self._trust.anchor() is not None:
+        if self._trust.untried:
             out.append(HangUp())
             self.recover(Purpose.HEAL, batch.sequence, now, out)
             return True
@@ -258,8 +262,8 @@ class Asking:
         out.append(HangUp())
         if answer is Answer.OTHER_PROCESS:
             self._other_process(now, out)
-        elif answer is Answer.FOREIGN:
-            self._disbelieve(now, out)
+        elif answer is Answer.DIFFERS:
+            self._differs(now, out)
         elif answer is Answer.NOTHING_OLDER:
             self._complete(recovery, out)
         else:
@@ -279,12 +283,35 @@ class Asking:
         self._stream.lane.clear()  # received before the question that follows: in its answer, or of the old life
         self.recover(Purpose.JOIN, 0, now, out)
 
+    def _differs(self, now: float, out: list[Command]) -> None:
+        """On a connection that seems to stand it has another batch in the place of the last, or none.
+
+        An endpoint that never had what arrived is another engine's. One that had it, or told it itself, is another
+        process's by now: then the connection leads to one that is gone, and what it still brings must not be taken for
+        the new one's. Another connection is made, and who is there is asked as after any reconnect.
+        """
+        if self._trust.untried:
+            self._disbelieve(now, out)
+            return
+        self._recovery = None
+        self._stream.absence.down(now - self._options.min_engine_restart_s)  # at least: no engine is back faster
+        self._stream.end_overlap()
+        self._stream.hold(Phase.SETTLING, out)
+        out.append(ConnectAnew())
+
+    def _lacks_last(self, recovery: Recovery, now: float, out: list[Command]) -> None:
+        """It answered in full, without the last batch. Of one that never had any that says no more than nothing."""
+        if self._trust.untried:
+            self._complete(recovery, out)
+        else:
+            self._differs(now, out)
+
     def _ask_again(self, recovery: Recovery, now: float, out: list[Command]) -> None:
         if recovery.conversations >= self._options.replay_attempts_max:
             out.append(self._ended(recovery, "partial"))
             self._give_up(now, out)
             return
-        recovery.ask_again(self._stream.tracker.expected or 0)
+        recovery.ask_again(self._stream.tracker)
         self._stream.conversation += 1
         out.append(Ask(self._stream.conversation, recovery.asked))
 

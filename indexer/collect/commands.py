@@ -86,6 +86,11 @@ class HangUp:
     """End the running conversation; what it still brings is of no use."""
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectAnew:
+    """Give the connection up, with all that it still has, and make another: it leads to a process that is gone."""
+
+
 class ReplayEnd(Enum):
     """How a conversation ended."""
 
@@ -99,4 +104,4 @@ class ReplayEnd(Enum):
 
 CoreCommand: TypeAlias = RawBatch | BeginLife | ReportGap | SetSyncing | Prove | Doubt | Suspect | Count | Warn
 """What the core is told."""
-Command: TypeAlias = CoreCommand | Ask | HangUp
+Command: TypeAlias = CoreCommand | Ask | HangUp | ConnectAnew

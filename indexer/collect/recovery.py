@@ -3,6 +3,10 @@
 What makes replay hard: neither truncation nor a restart is signalled; up to vLLM 0.32 an engine loses
 replies in the middle or at the end, silently, and still sends the end marker; the marker itself may be lost. So every
 reply is held against the tracker, a hole is asked for again, and what cannot be had is named, never skipped.
+
+And who answers? A connection of messages that seems to stand is no proof that the process at its other end lives:
+behind a cut another may have taken its place, and its replay socket answers first. So every conversation asks for the
+last applied batch, too, where there is one: number and stamp tell whether what follows continues it (promise P4).
 """
 
 from __future__ import annotations
@@ -26,14 +30,13 @@ class Purpose(Enum):
     JOIN = auto()
     """The whole history of a life of which nothing is known."""
     HEAL = auto()
-    """What is missing after the last applied batch."""
+    """What is missing after the last applied batch, of who was seen to have that one, or where there is none."""
     IDENTIFY = auto()
     """From the last applied batch on, after a reconnect: does the same process answer?"""
     VERIFY = auto()
-    """What is missing after the last applied batch, and that batch too, as it arrived: does the endpoint have the same?
-    Where the connection stands nobody else can have taken the engine's place."""
+    """From the last applied batch on, while the connection seems to stand: does the endpoint have the same?"""
     IDLE = auto()
-    """What comes after the last applied batch, while nothing arrives: a lost tail, or the proof that there is none."""
+    """The same while nothing arrives: what comes after that batch is a lost tail, and nothing the proof of none."""
 
 
 class Answer(Enum):
@@ -48,9 +51,9 @@ class Answer(Enum):
     OTHER_PROCESS = auto()
     """The engine has another batch in that place, or none."""
     VOUCHED = auto()
-    """The endpoint has a batch as it arrived: it speaks for this engine."""
-    FOREIGN = auto()
-    """It has another in its place: it speaks for another engine."""
+    """The endpoint has the last applied batch as it is known: it speaks for this process of the engine."""
+    DIFFERS = auto()
+    """It has another in its place: it speaks for another engine, or for another process of this one."""
     HOLE = auto()
     """Replies before this one got lost: ask again."""
     NOTHING_OLDER = auto()
@@ -71,6 +74,8 @@ class Outcome(Enum):
     DONE = auto()
     AGAIN = auto()
     OTHER_PROCESS = auto()
+    LACKS_LAST = auto()
+    """It has not even the last applied batch."""
     GIVE_UP = auto()
 
 
@@ -92,6 +97,8 @@ class Recovery:
     """The running conversation gave what was wanted first: what is missing behind it got lost on the way to us."""
     incomplete: bool = False
     """Something asked for was no longer there."""
+    hole_at: int | None = None
+    """Where the conversation before this one had its hole: in the same place again, it is one in the buffer."""
 
     useless_bytes: int = 0
     """Of replies in a row that brought nothing, and since when they come."""
@@ -123,7 +130,7 @@ class Recovery:
             self.purpose = Purpose.HEAL
             self.anchored = True
             return Answer.SAME_PROCESS
-        if self.purpose is Purpose.VERIFY and sequence == tracker.last:
+        if self.purpose in {Purpose.VERIFY, Purpose.IDLE} and sequence == tracker.last:
             return self._on_last(stamp == tracker.last_stamp)
         if tracker.expected is not None and sequence < tracker.expected:
             return Answer.SKIP
@@ -133,14 +140,16 @@ class Recovery:
         if isinstance(verdict, Next):
             self._take()
             return Answer.TAKE
-        if self.anchored:
+        if self.anchored and self.hole_at != tracker.expected:
+            self.hole_at = tracker.expected
             return Answer.HOLE
         return self._beginning_is_gone(verdict, sequence, held_first)
 
     def _on_last(self, same: bool) -> Answer:  # noqa: FBT001  what was found
         if not same:
-            return Answer.FOREIGN
-        self.purpose = Purpose.HEAL
+            return Answer.DIFFERS
+        if self.purpose is Purpose.VERIFY:
+            self.purpose = Purpose.HEAL
         self.anchored = True
         return Answer.VOUCHED
 
@@ -171,16 +180,19 @@ class Recovery:
             return Outcome.AGAIN if self.taken else Outcome.GIVE_UP
         if self.purpose is Purpose.IDENTIFY:
             return Outcome.OTHER_PROCESS
+        if self.purpose in {Purpose.VERIFY, Purpose.IDLE} and not self.anchored and tracker.last is not None:
+            return Outcome.LACKS_LAST
         tail_lost = held_first is not None and tracker.expected is not None and held_first > tracker.expected
-        if self.anchored and (tail_lost or self.replies >= ENGINE_REPLAY_HWM):
+        brings_more = self.taken > 0 or self.conversations == 1
+        if self.anchored and ((tail_lost and brings_more) or self.replies >= ENGINE_REPLAY_HWM):
             return Outcome.AGAIN
         self.incomplete = self.incomplete or tail_lost
         return Outcome.DONE
 
-    def ask_again(self, first: int) -> None:
-        """A new conversation begins at the first number still missing."""
-        self.purpose = Purpose.HEAL
-        self.asked = first
+    def ask_again(self, tracker: SequenceTracker) -> None:
+        """A new conversation begins at the last batch that was applied, or where all begins."""
+        self.purpose = Purpose.HEAL if tracker.last is None else Purpose.VERIFY
+        self.asked = (tracker.expected or 0) if tracker.last is None else tracker.last
         self.conversations += 1
         self.replies = 0
         self.taken = 0

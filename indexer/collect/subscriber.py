@@ -10,7 +10,7 @@ from math import inf
 import zmq
 
 from indexer.collect.claims import Claims
-from indexer.collect.commands import Ask, Command, HangUp, ReplayEnd
+from indexer.collect.commands import Ask, Command, ConnectAnew, HangUp, ReplayEnd
 from indexer.collect.inbox import Inbox
 from indexer.collect.lanes import Lane
 from indexer.collect.listener import Standby
@@ -181,14 +181,14 @@ class Subscriber:
 
     def tick(self) -> None:
         """Look at the connections and let the session know that time passes. Called at least every 500 ms."""
-        if self._wire.pending:
+        if self._pulse is not None:
+            self._pulse.look(self._shared.clock.now())
+        if self._wire.pending:  # behind the pulse: where both were lost at once, it is this one that tells when
             self._shared.pump.wake(self)
             self.drain()
         now = self._shared.clock.now()
-        if self._pulse is not None:
-            self._pulse.look(now)
-            if self.connected:
-                self._unheard.look(now, silent=self._pulse.silent, beats=self._pulse.beats)
+        if self._pulse is not None and self.connected:
+            self._unheard.look(now, silent=self._pulse.silent, beats=self._pulse.beats)
         self._wire.tick(now, connected=self.connected)
         # An engine is not idle whose messages wait in the ring.
         answers = self._ring is None and self._pulse is not None and self._pulse.beats
@@ -288,6 +288,10 @@ class Subscriber:
             elif isinstance(command, Ask):
                 self._hang_up()
                 self._question = self._ask(command)
+            elif isinstance(command, ConnectAnew):
+                self._hang_up()
+                self._unheard.gone()
+                self._wire.renew()
             else:
                 tell_core(command, sink)
         if sink.busy:  # a large batch is under way: the source is syncing, and its messages wait in the lane

@@ -32,9 +32,10 @@ class Trust:
         """What a process before this one had seen of it."""
         self.foreign = "replay_differs" in suspicions
 
-    def anchor(self) -> int | None:
-        """The batch to ask for first, so that the endpoint proves itself; None where it has or nothing can prove it."""
-        return None if self.own else self._stream.arrived_last
+    @property
+    def untried(self) -> bool:
+        """Whether the last batch arrived, and the endpoint was not seen to have any that did."""
+        return not self.own and self._stream.arrived_last is not None
 
     def overlap(self, reply: RawBatch) -> bool | None:
         """Whether the endpoint has the oldest message held as it arrived; None where this reply tells nothing of it."""

@@ -17,35 +17,37 @@ from indexer.collect.ring import Down
 if TYPE_CHECKING:
     from indexer.collect.wire import Reading
 
-AT_ONCE_S: Final = 1.0
-"""Pulse and messages that are lost within that time were lost by one cause that both connections told at once, as a
-process that ended."""
 MARGIN_S: Final = 1.0
 
 
 class Unheard:
     """One engine's. Times are on our clock."""
 
-    __slots__ = ("_back_at", "_noticed_at", "_options", "_since")
+    __slots__ = ("_back_at", "_beat_at", "_options", "_since", "_unseen_since")
 
     def __init__(self, options: CollectOptions) -> None:
         self._options = options
         self._since: float | None = None
-        self._noticed_at = 0.0
         self._back_at: float | None = None
+        self._beat_at: float | None = None
+        self._unseen_since: float | None = None
+        """Where the pulse was made anew, after a pause of our own, and was not heard since."""
 
     def look(self, now: float, *, silent: bool, beats: bool) -> None:
         """How the pulse is while the connection of the messages stands."""
         if silent:
             if self._since is None:
-                self._since = now - self._options.heartbeat_interval_s - self._options.heartbeat_timeout_s
-                self._noticed_at = now
+                self._since = self._answered_before(now)
             self._back_at = None
         elif beats and self._since is not None:
             if self._back_at is None:
                 self._back_at = now
             if now - self._back_at >= self._proven_after_s:
                 self._since = self._back_at = None
+        if beats:
+            self._beat_at, self._unseen_since = now, None
+        elif self._unseen_since is None and self._beat_at is not None:
+            self._unseen_since = self._answered_before(self._beat_at)
 
     def take(self, reading: Reading) -> None:
         """What the connection gave: when it was lost is put right, and a message proves it."""
@@ -59,12 +61,19 @@ class Unheard:
             self._since = self._back_at = None
 
     def lost(self, at: float) -> float:
-        """The connection is lost, as was noticed at that time: since when it was away."""
-        since, may_be_another = self._since, self._may_be_another
-        self._since = self._back_at = None
-        if since is None or at - self._noticed_at < AT_ONCE_S or not may_be_another:
-            return at
-        return min(at, since)
+        """The connection is lost, as was noticed at that time: since when it was away.
+
+        Whether the pulse was lost by the same cause, a process that ended, or by a cut that was over when the end of
+        the connection was told, nobody can say: the last sign of life counts. As a rule a process that ends is noticed
+        by this connection first.
+        """
+        since = self._since if self._may_be_another else self._unseen_since
+        self.gone()
+        return at if since is None else min(at, since)
+
+    def gone(self) -> None:
+        """There is no such connection any more."""
+        self._since = self._back_at = self._beat_at = self._unseen_since = None
 
     @property
     def unproven_since(self) -> float | None:
@@ -77,6 +86,10 @@ class Unheard:
         if self._since is None:
             return False
         return self._back_at is None or self._back_at - self._since >= self._options.min_engine_restart_s
+
+    def _answered_before(self, at: float) -> float:
+        """The newest answer of a pulse that beats, or is just found silent, then: it is not older."""
+        return at - self._options.heartbeat_interval_s - self._options.heartbeat_timeout_s
 
     @property
     def _proven_after_s(self) -> float:

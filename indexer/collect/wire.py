@@ -133,6 +133,11 @@ class Wire:
         if self._socket is not None and self.endpoint is not None and self._anew.due(now, connected=connected):
             attach_anew(self._socket, self.endpoint)
 
+    def renew(self) -> None:
+        """Give the connection up, with all that waits of it, and make another. ZMQ says nothing of its end."""
+        if self._socket is not None and self.endpoint is not None:
+            attach_anew(self._socket, self.endpoint)
+
     @property
     def pending(self) -> bool:
         """Whether the connection changed."""

@@ -399,5 +399,9 @@ def pods() -> list[str]:
 def apart(folder: Path) -> Iterator[Apart]:
     """All of it, ready; the store is looked at when replicas have ended."""
     with Apart(folder) as deployment:
-        deployment.begin()
-        yield deployment
+        try:
+            deployment.begin()
+            yield deployment
+        except BaseException:
+            print(deployment.cluster.told())  # else nobody knows what led there
+            raise

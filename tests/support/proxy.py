@@ -1,4 +1,4 @@
-"""A TCP proxy of the tests' own: passes bytes on; on request it delays, stalls, cuts or half-opens connections."""
+"""A TCP proxy of the tests' own: passes bytes on; on request it delays, stalls, cuts, half-opens or severs."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ class Proxy:
         self._way: Way = "pass"
         self._changed = asyncio.Event()
         self._writers: set[asyncio.StreamWriter] = set()
+        self._cut = asyncio.Event()
+        self._closing = asyncio.Event()
         self.delay_s = 0.05
         self.connections = 0
         self._asked = asyncio.Event()
@@ -52,6 +54,11 @@ class Proxy:
             for writer in self._writers:
                 _reset(writer)
 
+    def sever(self) -> None:
+        """Standing connections lead nowhere from here on, and no client is told; new ones pass. As behind a cut."""
+        self._cut.set()
+        self._cut = asyncio.Event()
+
     async def next_request(self) -> None:
         """Until a client asks something."""
         self._asked.clear()
@@ -71,8 +78,11 @@ class Proxy:
         self._idle.clear()
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._pump(reader, to_writer, "stall_requests"))
-                tasks.create_task(self._pump(to_reader, writer, "stall_replies"))
+                pumps = [
+                    tasks.create_task(self._pump(reader, to_writer, "stall_requests")),
+                    tasks.create_task(self._pump(to_reader, writer, "stall_replies")),
+                ]
+                tasks.create_task(self._part(pumps, to_writer))
         except* (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
@@ -81,6 +91,15 @@ class Proxy:
                 self._idle.set()
             writer.close()
             to_writer.close()
+
+    async def _part(self, pumps: list[asyncio.Task[None]], to_writer: asyncio.StreamWriter) -> None:
+        await self._cut.wait()
+        for pump in pumps:
+            pump.cancel()
+        self._writers.discard(to_writer)
+        to_writer.close()
+        await self._closing.wait()
+        raise ConnectionResetError
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, held_by: Way) -> None:
         while data := await reader.read(65_536):
@@ -104,6 +123,7 @@ class Proxy:
         finally:
             server.close()
             self.set("pass")
+            self._closing.set()
             for writer in list(self._writers):
                 _reset(writer)
             await self._idle.wait()

@@ -12,6 +12,7 @@ from indexer.collect.options import CollectOptions
 from indexer.model import Descriptor
 from tests.support.collect_batches import payload
 from tests.support.collecting import LOOPS, QUICK, collecting, run_on, until
+from tests.support.proxy import Proxy
 from tests.support.recording_sink import RecordingSink
 
 pytestmark = pytest.mark.parametrize("loop", LOOPS)
@@ -261,6 +262,36 @@ def test_a_reconnect_to_the_same_engine_loses_nothing(loop: str) -> None:
                 await until(lambda: applied(sink, 0, 9) and settled(sink), "caught up")
             assert 1 == sink.counts["reconnects"]
             assert not sink.counts["restarts"]
+
+    run_on(loop, main())
+
+
+@pytest.mark.parametrize("last", [2, 4, 5, 9], ids=["behind", "even", "next", "ahead"])
+def test_a_restart_behind_a_connection_that_seems_to_stand(loop: str, last: int) -> None:
+    """Nothing tells that the old process is gone but what the new one has in the place of its last batch."""
+
+    async def main() -> None:
+        with EngineSimulator() as engine:
+            publish(engine, 0, 3)
+            async with Proxy(int(engine.endpoint.rpartition(":")[2])).running() as way:
+                endpoint = f"tcp://127.0.0.1:{way.port}"
+                sink = RecordingSink(Descriptor(pod="a", endpoint=endpoint, replay_endpoint=engine.replay_endpoint))
+                async with collecting(sink):
+                    await until(lambda: applied(sink, 0, 3) and settled(sink), "history")
+                    await subscribed(engine)
+                    publish(engine, 4, 4)
+                    await until(lambda: applied(sink, 0, 4), "live")
+                    proofs = sink.proofs
+                    await until(lambda: sink.proofs > proofs, "the endpoint to have what arrived")
+                    way.sever()
+                    engine.restart()
+                    publish(engine, 0, last, life=1)
+                    await until(lambda: applied(sink, 0, last, life=1) and settled(sink), "second life")
+                    await subscribed(engine)
+                    publish(engine, last + 1, last + 1, life=1)
+                    await until(lambda: applied(sink, 0, last + 1, life=1), "second life goes on")
+            assert ("restart", "probe_differs") in sink.story
+            assert [1, 1, 0] == [sink.counts[what] for what in ("restarts", "reconnects", "gaps")]
 
     run_on(loop, main())
 

@@ -64,6 +64,8 @@ def test_ends() -> None:
     assert Outcome.DONE == after(ReplayEnd.COMPLETE, anchored=True, taken=3, replies=3)
     assert Outcome.DONE == after(ReplayEnd.COMPLETE, 9)
     assert Outcome.AGAIN == after(ReplayEnd.COMPLETE, 9, anchored=True, taken=3, replies=3)
+    assert Outcome.AGAIN == after(ReplayEnd.COMPLETE, 9, anchored=True, replies=1)
+    assert Outcome.DONE == after(ReplayEnd.COMPLETE, 9, anchored=True, replies=1, conversations=2)
     assert Outcome.AGAIN == after(ReplayEnd.COMPLETE, anchored=True, taken=1_000, replies=ENGINE_REPLAY_HWM)
     assert Outcome.OTHER_PROCESS == after(ReplayEnd.COMPLETE, purpose=Purpose.IDENTIFY)
     for end in (ReplayEnd.TIMEOUT, ReplayEnd.FAILED):
@@ -80,7 +82,31 @@ def test_a_new_conversation_starts_from_nothing() -> None:
     tracker.advance(1, 1.5)
     assert Answer.HOLE == recovery.on_reply(3, 3.5, tracker, None)
 
-    recovery.ask_again(2)
+    recovery.ask_again(tracker)
 
-    assert (Purpose.HEAL, 2, 2) == (recovery.purpose, recovery.asked, recovery.conversations)
+    assert (Purpose.VERIFY, 1, 2) == (recovery.purpose, recovery.asked, recovery.conversations)
+    assert Answer.VOUCHED == recovery.on_reply(1, 1.5, tracker, None)
     assert TakeAfterLoss(2, 2) == recovery.on_reply(3, 3.5, tracker, None)
+
+
+def test_a_new_conversation_of_which_nothing_is_known_begins_at_the_beginning() -> None:
+    """Or where a process before this one left off, whose last batch is not known."""
+    for began_at in (None, 0, 7):
+        tracker = SequenceTracker()
+        if began_at is not None:
+            tracker.resume(began_at - 1, None)
+        recovery = Recovery(Purpose.JOIN, began_at or 0, 0.0)
+
+        recovery.ask_again(tracker)
+
+        assert (Purpose.HEAL, began_at or 0) == (recovery.purpose, recovery.asked)
+
+
+def test_a_standing_connection_proves_nothing_of_who_answers() -> None:
+    """Number and stamp of the last batch do, whatever is asked for."""
+    for purpose in (Purpose.VERIFY, Purpose.IDLE):
+        tracker = tracker_at(0, 1, 2)
+
+        assert Answer.VOUCHED == Recovery(purpose, 2, 0.0).on_reply(2, 2.5, tracker, None)
+        assert Answer.DIFFERS == Recovery(purpose, 2, 0.0).on_reply(2, 2.25, tracker, None)
+        assert Outcome.LACKS_LAST == Recovery(purpose, 2, 0.0).on_end(ReplayEnd.COMPLETE, tracker, None)

@@ -11,6 +11,7 @@ from indexer.collect.commands import (
     Ask,
     BeginLife,
     Command,
+    ConnectAnew,
     Count,
     Doubt,
     HangUp,
@@ -196,7 +197,8 @@ def test_a_silent_replay_endpoint_does_not_hold_live_for_longer_than_its_limit()
     assert [batch(5)] == story.live(5)
     assert [Count("gaps"), Count("batches_lost", 2), ReportGap(6, 7), batch(8)] == story.live(8)
     assert [] == story.after(OPTIONS.replay_backoff_min_s - 0.1)
-    assert [Ask(2, 9, probe=True)] == story.after(0.2)
+    assert [Ask(2, 8, probe=True)] == story.after(0.2)
+    assert [] == story.reply(8)
     assert [Prove(), remarks.REPLAY_ANSWERS] == story.end()
 
 
@@ -229,12 +231,12 @@ def test_a_first_message_after_a_failed_join_stands_while_the_endpoint_rests() -
 
 
 def test_a_gap_is_healed_before_what_follows_it() -> None:
-    """The missing batches are asked for from the first on; the message behind the gap and later ones wait."""
+    """What follows the last batch is asked for, and that one; the message behind the gap and later ones wait."""
     story = joined()
 
-    assert [Count("gaps"), SYNC, Ask(2, 5)] == story.live(7)
+    assert [Count("gaps"), SYNC, Ask(2, 4)] == story.live(7)
     assert [] == story.live(8, 9)
-    assert [*batches(5, 6), HangUp(), OK] == story.reply(5, 7)
+    assert [*batches(5, 6), HangUp(), OK] == story.reply(4, 7)
     assert [*batches(7, 9), SYNCED] == story.drain()
 
 
@@ -268,6 +270,9 @@ def test_a_gap_that_no_replay_fills_is_not_asked_for_again() -> None:
     assert [Count("batches_lost", 2), ReportGap(5, 6), *batches(7, 8), SYNCED] == story.drain()
 
     story.live(11)
+    story.reply(8)
+    assert [Ask(4, 8)] == story.end(COMPLETE)
+    story.reply(8)
     assert [PARTIAL] == story.end(COMPLETE)
     assert [Count("batches_lost", 2), ReportGap(9, 10), batch(11), SYNCED] == story.drain()
 
@@ -295,8 +300,8 @@ def test_a_second_gap_among_the_held_is_healed_too() -> None:
     story.live(10)
     story.reply(5, 7)
 
-    assert [batch(7), Count("gaps"), Ask(3, 8)] == story.drain()
-    assert [*batches(8, 9), HangUp(), OK] == story.reply(8, 10)
+    assert [batch(7), Count("gaps"), Ask(3, 7)] == story.drain()
+    assert [*batches(8, 9), HangUp(), OK] == story.reply(7, 10)
     assert [batch(10), SYNCED] == story.drain()
 
 
@@ -312,8 +317,8 @@ def test_what_a_full_lane_drops_is_healed() -> None:
     assert [OK] == story.end()
     assert [] == story.live(8)
     assert [SYNCED] == story.drain()
-    assert [Count("gaps"), SYNC, Ask(2, 8)] == story.live(9)
-    assert [batch(8), HangUp(), OK, MADE_GOOD] == story.reply(8)
+    assert [Count("gaps"), SYNC, Ask(2, 7)] == story.live(9)
+    assert [batch(8), HangUp(), OK, MADE_GOOD] == story.reply(7, 8)
     assert [batch(9), SYNCED] == story.drain()
 
 
@@ -344,8 +349,8 @@ def test_what_is_dropped_while_the_engine_answers_may_not_be_in_its_answer() -> 
     assert batches(6, 8) == story.reply(6, 8)
     assert [OK] == story.end()
     assert [SYNCED] == story.drain()
-    assert [SYNC, Ask(3, 9)] == story.after(0.25)
-    assert [batch(9)] == story.reply(9)
+    assert [SYNC, Ask(3, 8)] == story.after(0.25)
+    assert [batch(9)] == story.reply(8, 9)
     assert [Prove(), OK, MADE_GOOD, SYNCED] == story.end()
 
 
@@ -392,16 +397,16 @@ def test_one_message_too_large_for_its_lane_is_held_all_the_same() -> None:
 
 
 def test_a_hole_in_the_middle_of_a_replay_is_asked_for_again() -> None:
-    """Engines up to 0.32 lose replies without a word: resume at the first missing number, and remark on it."""
+    """Engines up to 0.32 lose replies without a word: resume behind the last that came, and remark on it."""
     story = Story()
     story.up()
 
-    assert [*batches(0, 1), HangUp(), remarks.REPLAY_LOSES, Ask(2, 2)] == story.session.replayed(
+    assert [*batches(0, 1), HangUp(), remarks.REPLAY_LOSES, Ask(2, 1)] == story.session.replayed(
         1, [*batches(0, 1), *batches(5, 9)], story.now
     )
     assert [] == story.session.replayed(1, batches(10, 11), story.now)
     story.asked = 2
-    assert batches(2, 9) == story.reply(2, 9)
+    assert batches(2, 9) == story.reply(1, 9)
     assert [Prove(), OK, SYNCED] == story.end()
 
 
@@ -411,17 +416,33 @@ def test_the_remark_on_lost_replies_is_made_once() -> None:
     story.up()
     story.session.replayed(1, [batch(0), batch(2)], story.now)
 
-    assert [batch(1), HangUp(), Ask(3, 2)] == story.session.replayed(2, [batch(1), batch(5)], story.now)
+    assert [batch(1), HangUp(), Ask(3, 1)] == story.session.replayed(2, [batch(0), batch(1), batch(5)], story.now)
+
+
+def test_a_hole_in_the_same_place_again_is_one_in_the_buffer() -> None:
+    """What is lost on the way is lost elsewhere each time: a number that was never kept is asked for twice."""
+    story = joined()
+    story.live(5)
+    story.live(8)
+
+    assert [HangUp(), remarks.REPLAY_LOSES, Ask(3, 5)] == story._note(
+        story.session.replayed(2, [batch(5), batch(7), batch(8)], story.now)
+    )[-3:]
+    lost = [Count("batches_lost"), ReportGap(6, 6)]
+    assert [*lost, batch(7), HangUp(), PARTIAL] == story._note(
+        story.session.replayed(3, [batch(5), batch(7), batch(8)], story.now)
+    )
+    assert [batch(8), SYNCED] == story.drain()
 
 
 def test_replies_lost_before_the_end_marker_are_asked_for_again() -> None:
     """The marker came although the held message shows that more existed."""
     story = joined()
     story.live(9)
-    story.reply(5, 6)
+    story.reply(4, 6)
 
-    assert [Ask(3, 7)] == story.end(COMPLETE)
-    assert [*batches(7, 8), HangUp(), OK] == story.reply(7, 9)
+    assert [Ask(3, 6)] == story.end(COMPLETE)
+    assert [*batches(7, 8), HangUp(), OK] == story.reply(6, 9)
 
 
 def test_an_end_marker_after_many_replies_is_checked() -> None:
@@ -430,18 +451,19 @@ def test_an_end_marker_after_many_replies_is_checked() -> None:
     story.up()
     story.reply(0, ENGINE_REPLAY_HWM - 1)
 
-    assert [Ask(2, ENGINE_REPLAY_HWM)] == story.end(COMPLETE)
+    assert [Ask(2, ENGINE_REPLAY_HWM - 1)] == story.end(COMPLETE)
+    assert [] == story.reply(ENGINE_REPLAY_HWM - 1)
     assert [Prove(), OK, SYNCED] == story.end(COMPLETE)
 
 
 def test_a_replay_that_stops_is_resumed_on_a_fresh_socket() -> None:
-    """Timed out in the middle: asked again from the next missing number; what came is kept."""
+    """Timed out in the middle: asked again from the last that came; what came is kept."""
     story = Story()
     story.up()
     story.reply(0, 2)
 
-    assert [Count("replays_timeout"), Ask(2, 3)] == story.end(TIMEOUT)
-    assert batches(3, 4) == story.reply(3, 4)
+    assert [Count("replays_timeout"), Ask(2, 2)] == story.end(TIMEOUT)
+    assert batches(3, 4) == story.reply(2, 4)
     assert [Prove(), OK, SYNCED] == story.end(COMPLETE)
 
 
@@ -462,9 +484,9 @@ def test_conversations_of_one_recovery_are_bounded() -> None:
     story = Story(options=replace(OPTIONS, replay_attempts_max=3))
     story.up()
     for number in range(2):
-        story.reply(number)
-        assert Ask(number + 2, number + 1) in story.end(TIMEOUT)
-    story.reply(2)
+        story.reply(max(0, number - 1), number)
+        assert Ask(number + 2, number) in story.end(TIMEOUT)
+    story.reply(1, 2)
 
     assert [Count("replays_timeout"), PARTIAL, remarks.REPLAY_SILENT, SYNCED] == story.end(TIMEOUT)
 
@@ -511,11 +533,11 @@ def test_a_gap_beyond_the_rate_is_healed_a_little_later() -> None:
     assert [Count("gaps"), SYNC] == story.live(8)
     assert [] == story.live(10, 11)
     assert [] == story.after(29.0)
-    assert [Ask(4, 7)] == story.after(1.0)
-    assert [batch(7), HangUp(), OK] == story.reply(7)
+    assert [Ask(4, 6)] == story.after(1.0)
+    assert [batch(7), HangUp(), OK] == story.reply(6, 7)
     assert [batch(8), Count("gaps")] == story.drain()
-    assert [Ask(6, 9)] == story.after(30.0)
-    assert [batch(9), HangUp(), OK] == story.reply(9)
+    assert [Ask(6, 8)] == story.after(30.0)
+    assert [batch(9), HangUp(), OK] == story.reply(8, 9)
     assert [*batches(10, 11), SYNCED] == story.drain()
 
 
@@ -560,13 +582,32 @@ def test_a_gap_is_not_filled_by_another_engine() -> None:
 
 
 def test_a_lost_tail_is_not_taken_from_another_engine() -> None:
-    """An idle engine is asked for what follows; before any is applied, for the batch before it."""
+    """An idle engine is asked for what follows, and for the batch before it, which is another there."""
     story = joined()
     assert [HangUp(), *batches(5, 5)][1:] == story.live(5)
 
-    assert [Ask(2, 6, probe=True)] == story.after(OPTIONS.probe_interval_s)
-    assert [Count("gaps"), HangUp(), SYNC, Ask(3, 5)] == story.reply(6, 9, life=1)
-    assert [*DIFFERS, BeginLife("replay_differs"), SYNCED] == story.reply(5, life=1)
+    assert [Ask(2, 5, probe=True)] == story.after(OPTIONS.probe_interval_s)
+    assert [*DIFFERS, BeginLife("replay_differs")] == story.reply(5, 9, life=1)
+
+
+def test_a_lost_tail_of_an_endpoint_that_does_not_keep_the_batch_before_it() -> None:
+    """It has to show some batch that arrived before it is believed."""
+    story = joined()
+    story.live(5)
+
+    assert [Ask(2, 5, probe=True)] == story.after(OPTIONS.probe_interval_s)
+    assert [Count("gaps"), HangUp(), SYNC, Ask(3, 5)] == story.reply(7, 9)
+    assert [Count("batches_lost"), ReportGap(6, 6), batch(7)] == story.reply(7)
+
+
+def test_an_endpoint_that_never_had_what_arrived_proves_nothing() -> None:
+    """Nor does it harm: it may keep no batches at all, or be an idle engine's."""
+    story = joined()
+    story.live(5)
+
+    assert [Ask(2, 5, probe=True)] == story.after(OPTIONS.probe_interval_s)
+    assert [] == story.end()
+    assert [batch(6)] == story.live(6)
 
 
 def test_a_history_that_overlaps_what_arrives_is_held_against_it() -> None:
@@ -604,7 +645,7 @@ def test_an_endpoint_that_is_the_engines_own_after_all() -> None:
     assert [SYNC, Ask(3, 9)] == story.after(OPTIONS.replay_backoff_min_s)
     assert [OWN, remarks.REPLAY_OWN] == story.reply(9)
     assert [Prove(), OK, remarks.REPLAY_ANSWERS, SYNCED] == story.end()
-    assert [Count("gaps"), SYNC, Ask(4, 10)] == story.live(11)
+    assert [Count("gaps"), SYNC, Ask(4, 9)] == story.live(11)
 
 
 def test_an_endpoint_that_is_still_anothers_is_asked_less_and_less_often() -> None:
@@ -634,7 +675,7 @@ def test_replies_without_end_that_bring_nothing() -> None:
         seconds = 2.1 if "replay_timeout_s" in limits else 0.1
         if seconds < 1.0:
             story.session.replayed(story.asked, [batch(3, size_bytes=100_000)], story.now)
-        assert [HangUp(), Count("replays_timeout"), Ask(3, 7)] == story.after(seconds)
+        assert [HangUp(), Count("replays_timeout"), Ask(3, 6)] == story.after(seconds)
 
 
 # --- restarts ---
@@ -660,9 +701,10 @@ def test_without_replay_a_number_that_went_back_is_a_restart_too() -> None:
 def test_what_a_replay_brought_may_still_come_live_for_a_while() -> None:
     """Out of queues that were full: known by its stamps, however much it is; forgotten when that time is over."""
     story = joined(last=2_000)
+    story.reply(2_000)
     assert [Prove(), OK, SYNCED] == story.end()
 
-    assert [Ask(3, 2_001, probe=True)] == story.after(OPTIONS.overlap_s - 1.0)
+    assert [Ask(3, 2_000, probe=True)] == story.after(OPTIONS.overlap_s - 1.0)
     assert [HangUp(), Count("duplicates")] == story.live(3)
     story.after(2.0)
     assert [Count("restarts"), BeginLife("sequence_went_back"), SYNC, Ask(4, 0)] == story.live(4)
@@ -753,8 +795,8 @@ def test_what_the_old_connection_left_is_overlap_in_the_same_life() -> None:
     story.empty()
 
     assert [HangUp(), OK] == story.reply(4, 5)
-    assert [*batches(5, 6), Count("gaps"), Ask(3, 7)] == story.drain()
-    assert [*batches(7, 8), HangUp(), OK] == story.reply(7, 9)
+    assert [*batches(5, 6), Count("gaps"), Ask(3, 6)] == story.drain()
+    assert [*batches(7, 8), HangUp(), OK] == story.reply(6, 9)
     assert [batch(9), SYNCED] == story.drain()
 
 
@@ -1011,7 +1053,7 @@ def test_a_hole_right_behind_the_identified_batch_is_asked_for() -> None:
     story = joined()
     story.reconnect()
 
-    assert [HangUp(), remarks.REPLAY_LOSES, Ask(3, 5)] == story.session.replayed(2, [batch(4), batch(6)], story.now)
+    assert [HangUp(), remarks.REPLAY_LOSES, Ask(3, 4)] == story.session.replayed(2, [batch(4), batch(6)], story.now)
 
 
 # --- idle engines ---
@@ -1022,9 +1064,10 @@ def test_an_idle_engine_is_probed_and_proved() -> None:
     story = joined()
 
     assert [] == story.after(OPTIONS.probe_interval_s - 0.1)
-    assert [Ask(2, 5, probe=True)] == story.after(0.1)
+    assert [Ask(2, 4, probe=True)] == story.after(0.1)
+    assert [] == story.reply(4)
     assert [Prove()] == story.end()
-    assert [Ask(3, 5, probe=True)] == story.after(OPTIONS.probe_interval_s)
+    assert [Ask(3, 4, probe=True)] == story.after(OPTIONS.probe_interval_s)
 
 
 def test_a_lost_tail_is_healed_by_the_probe() -> None:
@@ -1032,7 +1075,7 @@ def test_a_lost_tail_is_healed_by_the_probe() -> None:
     story = joined()
     story.after(OPTIONS.probe_interval_s)
 
-    assert [Count("gaps"), SYNC, *batches(5, 6)] == story.reply(5, 6)
+    assert [Count("gaps"), SYNC, *batches(5, 6)] == story.reply(4, 6)
     assert [Prove(), OK, SYNCED] == story.end()
 
 
@@ -1055,7 +1098,7 @@ def test_a_silent_endpoint_is_probed_less_and_less_often() -> None:
     assert [Count("replays_timeout"), remarks.REPLAY_SILENT] == story.end(TIMEOUT)
     assert [batch(5)] == story.live(5)
     assert [] == story.after(OPTIONS.replay_backoff_min_s - 0.1)
-    assert [Ask(3, 6, probe=True)] == story.after(0.2)
+    assert [Ask(3, 5, probe=True)] == story.after(0.2)
     story.end(TIMEOUT)
     assert [] == story.after(2 * OPTIONS.replay_backoff_min_s - 0.1)
 
@@ -1067,6 +1110,93 @@ def test_a_lost_connection_ends_the_probe() -> None:
 
     assert [HangUp()] == story.down()
     assert [] == story.after(OPTIONS.probe_interval_s)
+
+
+# --- a connection that only seems to stand ---
+
+
+def believed() -> Story:
+    """Live, and the endpoint was seen to have what arrived: it is the engine's own."""
+    story = joined()
+    story.live(5)
+    story.after(OPTIONS.probe_interval_s)
+    assert [] == story.reply(5)
+    assert [Prove()] == story.end()
+    return story
+
+
+RENEWED = [SYNC, ConnectAnew()]
+
+
+def is_found_out(story: Story, numbers: int) -> None:
+    """Once connected anew, as after any reconnect; nothing of either life is lost or mixed."""
+    assert not story.session.connected
+    assert [] == story.live(6)  # of the old connection, whatever it still gave
+    assert [Count("reconnects")] == story.up()
+    asked = story.empty()
+    assert [Ask(story.asked, 5)] == asked
+    found = story.reply(5, numbers - 1, life=1) if numbers > 5 else story.end()
+    assert [Count("restarts"), BeginLife("probe_differs"), Ask(story.asked, 0)] == found[-3:]
+    assert batches(0, numbers - 1, 1) == story.reply(0, numbers - 1, life=1)
+    assert [Prove(), OK, SYNCED] == story.end()
+    assert [batch(numbers, 1)] == story.live(numbers, life=1)
+
+
+@pytest.mark.parametrize("numbers", [1, 5, 6, 7, 20])
+def test_an_idle_engines_probe_is_answered_by_its_next_process(numbers: int) -> None:
+    """It took the engine's place behind a cut: what it has is no lost tail, and no proof that there is none."""
+    story = believed()
+
+    assert [Ask(3, 5, probe=True)] == story.after(OPTIONS.probe_interval_s)
+    if numbers > 5:
+        assert [HangUp(), *RENEWED] == story.reply(5, numbers - 1, life=1)
+    else:
+        assert RENEWED == story.end()
+    is_found_out(story, numbers)
+
+
+@pytest.mark.parametrize("numbers", [1, 5, 6, 7, 20])
+def test_a_gap_is_asked_for_and_the_next_process_answers(numbers: int) -> None:
+    """The message behind the gap came by the connection that is dead by now: it goes with it."""
+    story = believed()
+
+    assert [Count("gaps"), SYNC, Ask(3, 5)] == story.live(8)
+    if numbers > 5:
+        assert [HangUp(), ConnectAnew()] == story.reply(5, numbers - 1, life=1)
+    else:
+        assert [ConnectAnew()] == story.end()
+    is_found_out(story, numbers)
+
+
+@pytest.mark.parametrize("numbers", [1, 5, 7])
+def test_the_rest_of_a_replay_comes_from_the_next_process(numbers: int) -> None:
+    """Each conversation begins with the last batch of the one before it."""
+    story = Story()
+    story.up()
+    story.reply(0, 5)
+
+    assert [Count("replays_timeout"), Ask(2, 5)] == story.end(TIMEOUT)
+    if numbers > 5:
+        assert [HangUp(), ConnectAnew()] == story.reply(5, numbers - 1, life=1)
+    else:
+        assert [ConnectAnew()] == story.end()
+    is_found_out(story, numbers)
+
+
+def test_who_cannot_be_asked_once_connected_anew_is_another_process_all_the_same() -> None:
+    """That much is known: a number that goes on is in doubt, and one that jumps is a restart."""
+    for number in (6, 8):
+        story = believed()
+        story.after(OPTIONS.probe_interval_s)
+        assert RENEWED == story.end()
+        story.up()
+        story.empty()
+        assert UNPROVEN in story.end(TIMEOUT)
+        commands = story.live(number, life=1)
+        if number == 6:
+            assert [batch(6, 1)] == commands
+        else:
+            assert [Count("restarts"), BeginLife("reconnect_jump")] == commands[:2]
 
 
 # --- remarks ---

@@ -4,6 +4,9 @@ The engine publishes, loses messages, restarts (away for at least min_engine_res
 buffer; the wire queues up to a high-water mark and keeps what it queued over a reconnect; replay answers rightly, with
 holes, or not at all. The core only writes down what it is told and checks P1, P4 and P6 on it.
 
+Behind a cut the engine may restart while the connection seems to stand: then the new process answers what is asked, and
+the old one's end is told at any time later.
+
 Our process may end, too, and begin anew with what of the core was stored some time before: the newest batches applied
 may be lost with it, and the engine may restart meanwhile.
 """
@@ -21,6 +24,7 @@ from indexer.collect.commands import (
     Ask,
     BeginLife,
     Command,
+    ConnectAnew,
     Doubt,
     HangUp,
     Prove,
@@ -127,8 +131,11 @@ class Machine(RuleBasedStateMachine):
         self.next_number = 0
         self.kept: deque[RawBatch] = deque(maxlen=buffer)
         self.queue: deque[RawBatch] = deque()
-        self.events: deque[bool] = deque()
+        self.events: deque[tuple[bool, float]] = deque()
+        """Whether it stands, and since when."""
         self.linked = False
+        self.dead_since: float | None = None
+        """The connection seems to stand, and leads to a process that is gone."""
         self.asked: Ask | None = None
         self.answers = False
         """The process that was asked still lives."""
@@ -141,6 +148,10 @@ class Machine(RuleBasedStateMachine):
             elif isinstance(command, Ask):
                 assert self.replay
                 self.asked, self.answers = command, True
+            elif isinstance(command, ConnectAnew):
+                self.queue.clear()
+                self.events.clear()
+                self.linked, self.asked, self.dead_since = False, None, None
             else:
                 self.core.perform(command)
 
@@ -153,7 +164,7 @@ class Machine(RuleBasedStateMachine):
             message = batch(self.next_number, self.life)
             self.next_number += 1
             self.kept.append(message)
-            if self.linked and reaches and len(self.queue) < RCVHWM:
+            if self.linked and self.dead_since is None and reaches and len(self.queue) < RCVHWM:
                 self.queue.append(message)
 
     @rule()
@@ -166,9 +177,9 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def connect(self) -> None:
         self.linked = True
-        self.events.append(True)
+        self.events.append((True, self.now))
 
-    @precondition(lambda self: self.linked)
+    @precondition(lambda self: self.linked and self.dead_since is None)
     @rule(away_s=st.sampled_from([0.05, 3.0, 20.0]), missed=st.integers(0, 3))
     def blink(self, away_s: float, missed: int) -> None:
         """The connection is lost and comes back, the process is the same."""
@@ -190,13 +201,32 @@ class Machine(RuleBasedStateMachine):
         self.publish(missed, reaches=False)
         self.connect()
 
+    @precondition(lambda self: self.linked and self.dead_since is None)
+    @rule(away_s=st.sampled_from([5.0, 8.0]), missed=st.integers(0, 8), answers=st.booleans())
+    def restart_behind_a_cut(self, away_s: float, missed: int, answers: bool) -> None:
+        """`answers`: what is being asked had not reached the process before, and reaches the new one."""
+        self.dead_since = self.seen_at = self.now
+        self.now += away_s
+        self.life += 1
+        self.next_number = 0
+        self.kept.clear()
+        self.answers = self.answers and answers
+        self.publish(missed, reaches=False)
+
+    @precondition(lambda self: self.dead_since is not None)
+    @rule()
+    def find_dead(self) -> None:
+        """And connect to whoever is there."""
+        self.cut()
+        self.connect()
+
     # --- our process ---
 
     @rule()
     def store(self) -> None:
         """What is known by now outlives us."""
         self.stored = deepcopy(self.core)
-        self.stored_at = self.now if self.session.connected else self.seen_at
+        self.stored_at = self.now if self.session.connected and self.dead_since is None else self.seen_at
 
     @rule(
         away_s=st.sampled_from([0.1, 3.0, 5.0, 60.0]),
@@ -208,7 +238,7 @@ class Machine(RuleBasedStateMachine):
         """We end in the middle of anything. The engine goes on, or starts anew where there was time for that."""
         self.queue.clear()
         self.events.clear()
-        self.linked, self.asked = False, None
+        self.linked, self.asked, self.dead_since = False, None, None
         self.now += away_s
         if restarted and away_s >= OPTIONS.min_engine_restart_s:
             self.life += 1
@@ -227,8 +257,10 @@ class Machine(RuleBasedStateMachine):
 
     def cut(self) -> None:
         self.linked = False
-        self.seen_at = self.now
-        self.events.append(False)
+        if self.dead_since is None:
+            self.seen_at = self.now
+        self.dead_since = None
+        self.events.append((False, self.seen_at))
         self.perform_events_sometimes()
 
     def perform_events_sometimes(self) -> None:
@@ -242,8 +274,8 @@ class Machine(RuleBasedStateMachine):
         """Messages were read first, then the monitor; changes are told before the messages."""
         changes = list(self.events)
         self.events.clear()
-        for is_up in changes:
-            self.perform(self.session.connection_up(self.now) if is_up else self.session.connection_down(self.now))
+        for is_up, at in changes:
+            self.perform(self.session.connection_up(self.now, at=at) if is_up else self.session.connection_down(at))
         if arrived:
             self.perform(self.session.messages(arrived, self.now))
         if emptied and not changes:
@@ -316,6 +348,8 @@ class Machine(RuleBasedStateMachine):
         """Left alone with a connection and a replay endpoint that answers, the session catches up."""
         if not hasattr(self, "session"):
             return
+        if self.dead_since is not None:
+            self.find_dead()
         if not self.linked:
             self.connect()
         for _ in range(SETTLE_STEPS_MAX):
@@ -326,6 +360,8 @@ class Machine(RuleBasedStateMachine):
         self.check_knowledge()
 
     def settle_step(self) -> None:
+        if not self.linked:
+            self.connect()
         asked = self.asked
         if asked is not None and self.answers:
             replies = [each for each in self.kept if each.sequence >= asked.first]

@@ -34,9 +34,38 @@ def test_a_connection_that_is_lost_alone_is_away_from_then_on() -> None:
     assert unheard.unproven_since is None
 
 
-def test_a_process_that_ends_takes_both_at_once() -> None:
-    """Then it is known to the moment when."""
-    assert 10.3 == lost_pulse(10.0).lost(10.3)
+def test_what_is_lost_right_behind_the_pulse_may_have_been_so_before() -> None:
+    """A cut may be over just when the pulse was given up: then the end of a process is told that is long gone."""
+    assert 6.0 == lost_pulse(10.0).lost(10.001)
+    assert 6.0 == lost_pulse(10.0).lost(10.3)
+
+
+def test_a_pulse_that_was_made_anew_and_was_not_heard_since() -> None:
+    """After a pause of our own: all that is known is when it beat last. Heard again, nothing speaks against then."""
+
+    def paused() -> Unheard:
+        unheard = Unheard(OPTIONS)
+        unheard.look(10.0, silent=False, beats=True)
+        unheard.look(30.0, silent=False, beats=False)
+        unheard.look(30.25, silent=False, beats=False)
+        return unheard
+
+    assert 6.0 == paused().lost(33.0)
+    unheard = paused()
+    unheard.look(30.5, silent=False, beats=True)
+    assert 33.0 == unheard.lost(33.0)
+
+
+def test_another_connection_has_another_past() -> None:
+    """Nothing of the one before counts for it."""
+    for silent in (True, False):
+        unheard = lost_pulse(10.0) if silent else Unheard(OPTIONS)
+        unheard.look(10.0, silent=False, beats=True)
+        unheard.look(11.0, silent=silent, beats=False)
+        unheard.lost(12.0)
+        unheard.look(12.5, silent=False, beats=False)
+
+        assert 20.0 == unheard.lost(20.0)
 
 
 def test_what_keepalive_finds_dead_was_so_since_the_last_sign_of_life() -> None:
