@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from indexer.index.records import LANE_BITS, LaneTable, Record, RecordBook
 from indexer.index.removals import Removals, Why
 from indexer.index.table import MOVE_SLOTS, PAD, PresenceTable
@@ -19,10 +21,16 @@ from indexer.index.table import MOVE_SLOTS, PAD, PresenceTable
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from numpy.typing import NDArray
+
     from indexer.model import Tier
 
 ADD_CHUNK: Final = 512
 """Blocks added before the table's room is looked at again."""
+ARRAY_CHUNK: Final = 2 * ADD_CHUNK
+"""The same of those that are entered together: a step of loading has about as many."""
+FEW: Final = 64
+"""Blocks below which one after the other is as fast."""
 SCRUBBED_HOLDERS: Final = 2_000
 """Holders of records that one slice of a scrub may have to go through: about a millisecond."""
 UNLINKED: Final = 128
@@ -101,6 +109,38 @@ class Mirror:
             part = slice(start, start + ADD_CHUNK)
             self._add_chunk(slot << LANE_BITS | lane, hashes[part], parents[part], already)
         return already
+
+    def add_array(self, slot: int, lane: int, hashes: NDArray[np.uint64], parents: NDArray[np.uint64]) -> list[int]:
+        """As `add`, of hundreds at once, as they are read: three times as fast where nobody holds most of them."""
+        already: list[int] = []
+        ref = slot << LANE_BITS | lane
+        for start in range(0, len(hashes), ARRAY_CHUNK):
+            part = slice(start, start + ARRAY_CHUNK)
+            some, theirs = hashes[part], parents[part]
+            if len(some) >= FEW:
+                left = self._place_new(ref, some, theirs)
+                some, theirs = some[left], theirs[left]
+            if len(some):
+                already += self.add(slot, lane, some.tolist(), theirs.tolist())
+        return already
+
+    def _place_new(self, ref: int, hashes: NDArray[np.uint64], parents: NDArray[np.uint64]) -> NDArray[np.intp]:
+        """Enter those of which the table has nothing; the positions of the others."""
+        table = self.table
+        fresh, left = np.arange(len(hashes)), np.zeros(0, np.intp)
+        if table.old is not None:  # what that has is brought over first
+            is_old = table.old.find_many(hashes) >= 0
+            fresh, left = (~is_old).nonzero()[0], is_old.nonzero()[0]
+        record = self.book.with_ref(self.book.empty, ref)
+        before = table.current.used
+        not_entered = table.current.place_new(hashes[fresh], record.rid, parents[fresh])
+        entered = table.current.used - before
+        record.blocks += entered
+        table.live += entered
+        if table.old is not None or table.current.used > table.current.limit:
+            self._make_room(entered)
+        self.book.trim()
+        return np.concatenate((left, fresh[not_entered]))
 
     def _add_chunk(  # noqa: C901, PLR0915  the loop over blocks: calls would cost more than what they do
         self, ref: int, hashes: Sequence[int], parents: Sequence[int], already: list[int]

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from indexer.index.reverse_map import ReverseMap
     from indexer.index.source import SourceIndex
     from indexer.model import Tier
+    from indexer.store.copies import Copies
     from indexer.store.segments import Field
 
 FEW: Final = 32
@@ -167,9 +168,11 @@ class Restoring:
                 self._wait(field, value)
                 continue
             for part in value:
-                hashes = [field.engine_hash], [part.token_hash], [part.parent]
                 announced = tuple((tier, [second]) for tier, second in part.announced)
-                self._place(Alike(field.group, part.copies, part.era, *hashes, announced))
+                engine, token, parent = (
+                    np.array([each], np.uint64) for each in (field.engine_hash, part.token_hash, part.parent)
+                )
+                self._place(Alike(field.group, part.copies, part.era, engine, token, parent, announced))
 
     def finish(self) -> None:
         """All fields are taken: what waits for something that is placed is to be placed next."""
@@ -195,12 +198,13 @@ class Restoring:
         return False
 
     def _place(self, lot: Alike) -> None:
+        engine_hashes: list[int] = lot.engine_hashes.tolist()
         for tier, count in lot.copies:
             lane = self._lane(lot.group, tier)
             maps = lane.maps
             known: list[int] = []
             token_hashes, parents, position = lot.token_hashes, lot.parents, 0
-            for engine_hash, token_hash in zip(lot.engine_hashes, token_hashes, strict=True):
+            for engine_hash, token_hash in zip(engine_hashes, token_hashes.tolist(), strict=True):
                 piece = maps[engine_hash & _MASK]
                 if engine_hash in piece:
                     known.append(position)
@@ -209,31 +213,30 @@ class Restoring:
                 position += 1
             lane.pairs += position - len(known)
             if known:
-                new = sorted(set(range(position)).difference(known))
-                token_hashes, parents = [token_hashes[n] for n in new], [parents[n] for n in new]
-            for token_hash in self._mirror.add(self._source.slot, lane.number, token_hashes, parents):
+                token_hashes, parents = np.delete(token_hashes, known), np.delete(parents, known)
+            for token_hash in self._mirror.add_array(self._source.slot, lane.number, token_hashes, parents):
                 lane.one_alias_more(token_hash)
-            self._mark(lane, lot, count)
+            self._mark(lane, lot, engine_hashes, count)
 
-    def _mark(self, lane: Lane, lot: Alike, count: int) -> None:
+    def _mark(self, lane: Lane, lot: Alike, engine_hashes: Sequence[int], count: int) -> None:
         if self._is_of_now(lot.era) and count:
             if lane.fresh is not None:
-                for engine_hash in lot.engine_hashes:
+                for engine_hash in engine_hashes:
                     lane.fresh[engine_hash & _MASK].add(engine_hash)
             if count > 1:
-                for engine_hash in lot.engine_hashes:
+                for engine_hash in engine_hashes:
                     lane.set_copies(engine_hash, count)
         if lane.ttl_s is not None:
-            self._go_on_living(lane, lot)
+            self._go_on_living(lane, lot, engine_hashes)
 
-    def _go_on_living(self, lane: Lane, lot: Alike) -> None:
+    def _go_on_living(self, lane: Lane, lot: Alike, engine_hashes: Sequence[int]) -> None:
         seconds = dict(lot.announced).get(lane.tier)
         if seconds is None:
             self.is_undated = True
-            lane.renew(lot.engine_hashes, self._now)
+            lane.renew(engine_hashes, self._now)
         else:
             moments = [min(second - self._wall_ahead_s, self._now) for second in seconds]
-            lane.resume(lot.engine_hashes, moments)
+            lane.resume(engine_hashes, moments)
 
     def _wait(self, field: Field, value: Parked | Unnamed) -> None:
         reverse, engine_hash = self._source.map, field.engine_hash
@@ -283,17 +286,18 @@ class Showing:
         """Some fields; again is harmless. Raises DamagedValue."""
         alike, others = sorted_alike(fields)
         for lot in alike:
-            self._show(lot)
+            for number in self._numbers(lot.group, lot.copies):
+                self._mirror.add_array(self._slot, number, lot.token_hashes, lot.parents)
         for field, value in others:
             if not isinstance(value, Parked | Unnamed):
                 for part in value:
-                    self._show(Alike(field.group, part.copies, part.era, [], [part.token_hash], [part.parent]))
+                    for number in self._numbers(field.group, part.copies):
+                        self._mirror.add(self._slot, number, [part.token_hash], [part.parent])
 
-    def _show(self, lot: Alike) -> None:
-        for tier, _ in lot.copies:
-            number = self._lanes.known(lot.group, tier)
-            if number is not None:
-                self._mirror.add(self._slot, number, lot.token_hashes, lot.parents)
+    def _numbers(self, group: int, copies: Copies) -> list[int]:
+        """Of the lanes that the facts name."""
+        numbers = (self._lanes.known(group, tier) for tier, _ in copies)
+        return [number for number in numbers if number is not None]
 
 
 def show_change(mirror: Mirror, slot: int, lanes: LaneTable, presence: Sequence[tuple[int, int]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
 from indexer.index.mirror import ADD_CHUNK, Mirror
@@ -271,4 +272,53 @@ def test_random_churn_against_a_dict(seed: int) -> None:
         mirror.retire(slot)
     tidy(mirror)
     assert (0, 1, {}) == (mirror.table.live, len(mirror.book), mirror.book.tables)
+    check_mirror(mirror)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_many_at_once_are_as_one_after_the_other(seed: int) -> None:
+    """Through growth, moves, dead slots and their scrub; with keys of one home, some twice and some known before."""
+    draw = random.Random(seed)
+    one, all_at_once = mirror_with(3, shift=seed % 3), mirror_with(3, shift=seed % 3)
+    both = (one, all_at_once)
+    known: list[int] = []
+    for _ in range(40):
+        slot, lane = draw.randrange(3), draw.choice((GPU, CPU))
+        fresh = [draw.getrandbits(64) for _ in range(draw.choice((1, 70, 700, 3_000)))]
+        crowd = [draw.getrandbits(20) << 44 | draw.randrange(4) << 2 for _ in range(draw.choice((0, 5)))]
+        again = draw.sample(known, min(len(known), draw.choice((0, 10, 500))))
+        some = [*fresh, *crowd, *again, *fresh[:3]]
+        draw.shuffle(some)
+        known += fresh
+        parents = [key ^ 1 for key in some]
+        already = one.add(slot, lane, some, parents)
+        assert sorted(already) == sorted(
+            all_at_once.add_array(slot, lane, np.array(some, np.uint64), np.array(parents, np.uint64))
+        )
+        gone = draw.sample(known, min(len(known), draw.choice((0, 0, 400, 4_000))))
+        is_retired, slices = draw.random() < 0.1, draw.randrange(6)
+        for mirror in both:
+            mirror.remove(slot, lane, gone)
+            if is_retired:
+                mirror.retire(0)
+                tidy(mirror)
+                assert 0 == mirror.open_slot(lanes())
+            for _ in range(slices):
+                mirror.tidy_slice()
+            check_mirror(mirror)
+        held = table_holders(one)
+        assert held.keys() == table_holders(all_at_once).keys()
+        for key in draw.sample(sorted(held), min(len(held), 300)):
+            assert all(one.lanes(n, key) == all_at_once.lanes(n, key) for n in range(3))
+            assert key ^ 1 == one.table.parent(key) == all_at_once.table.parent(key)
+
+
+def test_nothing_and_one_at_once() -> None:
+    """Nothing is entered, and one is."""
+    mirror = mirror_with(1)
+
+    assert [] == mirror.add_array(0, GPU, np.zeros(0, np.uint64), np.zeros(0, np.uint64))
+    assert [] == mirror.add_array(0, GPU, np.array([5], np.uint64), np.array([4], np.uint64))
+    assert [5] == mirror.add_array(0, GPU, np.array([5], np.uint64), np.array([4], np.uint64))
+    assert (1, 4) == (mirror.table.live, mirror.table.parent(5))
     check_mirror(mirror)
