@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import Final, assert_never
 
 from indexer.collect import remarks
-from indexer.collect.commands import Ask, Command, ConnectAnew, Count, HangUp, Prove, ReplayEnd
+from indexer.collect.commands import Ask, Command, ConnectAnew, Count, Doubt, HangUp, Prove, ReplayEnd
 from indexer.collect.options import CollectOptions
 from indexer.collect.patience import Patience
 from indexer.collect.recovery import Answer, Outcome, Purpose, Recovery, TakeAfterLoss
@@ -65,8 +65,11 @@ class Asking:
         """Whether there is an endpoint that is believed, and it need not rest."""
         return self._stream.replay and not self._trust.foreign and self._patience.allows(now)
 
-    def connection_changed(self) -> None:
-        """Who is there now may have another replay socket."""
+    def connection_changed(self, out: list[Command]) -> None:
+        """Who is there now may have another replay socket. One that was not believed has its chance where all began."""
+        if self._stream.tracker.expected is None:
+            self._trust.renew(out)
+            self._stream.joined = False
         self._trust.own = False
 
     def new_life(self, reason: RestartReason, out: list[Command]) -> None:
@@ -77,10 +80,12 @@ class Asking:
     def recover(self, purpose: Purpose, first: int, now: float, out: list[Command]) -> None:
         """Begin a recovery with all batches from `first` on, and with the last applied one before them, if there is."""
         last = self._stream.tracker.last
-        if purpose is Purpose.HEAL and last is not None:
-            purpose = Purpose.IDENTIFY if self._stream.absence.unexamined else Purpose.VERIFY
         if purpose is not Purpose.JOIN and last is not None:
             first = last
+            if self._stream.absence.unexamined:
+                purpose = Purpose.IDENTIFY
+            elif purpose is Purpose.HEAL:
+                purpose = Purpose.VERIFY
         self._recovery = Recovery(purpose, first, now)
         self._waits = False
         if purpose is not Purpose.IDLE:
@@ -141,7 +146,6 @@ class Asking:
 
     def replayed(self, conversation: int, batches: Sequence[RawBatch], now: float, out: list[Command]) -> None:
         """Replies of a conversation, in order of arrival."""
-        self._replayed_at = now
         for batch in batches:
             if self._recovery is None or conversation != self._stream.conversation:
                 break
@@ -195,7 +199,11 @@ class Asking:
         if isinstance(answer, TakeAfterLoss):
             stream.lose(answer.first, answer.last, out)
             answer = Answer.TAKE
+        if answer is Answer.TAKE_UNPROVEN:
+            out.append(Doubt("process_unproven"))
+            answer = Answer.TAKE
         if answer is Answer.TAKE:
+            self._replayed_at = now
             stream.apply_replayed(batch, out)
             stream.unvouched = not self._trust.own
         else:
@@ -209,7 +217,8 @@ class Asking:
             out.append(HangUp())
             self.recover(Purpose.HEAL, batch.sequence, now, out)
             return True
-        recovery.purpose = Purpose.HEAL
+        known = recovery.anchored or self._stream.tracker.last is None
+        recovery.purpose = Purpose.HEAL if known else Purpose.VERIFY
         self._stream.hold(Phase.ASKING, out)
         return False
 
@@ -301,10 +310,13 @@ class Asking:
 
     def _lacks_last(self, recovery: Recovery, now: float, out: list[Command]) -> None:
         """It answered in full, without the last batch. Of one that never had any that says no more than nothing."""
-        if self._trust.untried:
+        if not self._trust.untried:
+            self._differs(now, out)
+        elif recovery.purpose is Purpose.IDLE:
             self._complete(recovery, out)
         else:
-            self._differs(now, out)
+            out.append(self._ended(recovery, "partial"))
+            self._give_up(now, out)
 
     def _ask_again(self, recovery: Recovery, now: float, out: list[Command]) -> None:
         if recovery.conversations >= self._options.replay_attempts_max:

@@ -126,7 +126,7 @@ class Fleet:
         """The owner has made that batch durable, and until `alive_at` saw the engine connected."""
         listener = self._listeners.get(source)
         if listener is not None:
-            listener.ring.note(cursor, stamp, alive_at)
+            listener.ring.note(cursor, stamp, alive_at, self._clock.now())
 
     def listeners(self) -> Mapping[SourceId, ListenerView]:
         """Who is listened to, and what is kept of them."""

@@ -70,6 +70,9 @@ class Listener:
         if self._wire.pending:
             self._shared.pump.wake(self)
             self.drain()
+        if self.ring.is_strange:
+            self.ring.part()
+            self._wire.renew()
         self._wire.tick(self._shared.clock.now(), connected=self.ring.end.connected)
 
     @property

@@ -44,6 +44,8 @@ class Answer(Enum):
 
     TAKE = auto()
     """Apply it."""
+    TAKE_UNPROVEN = auto()
+    """Apply it; it is the next number, and nothing shows that it is of the process that was known."""
     SKIP = auto()
     """Older than what was asked for."""
     SAME_PROCESS = auto()
@@ -125,27 +127,31 @@ class Recovery:
         """Judge the next reply. `held_first` is the number of the oldest live message held back, if any is."""
         self.replies += 1
         if self.purpose is Purpose.IDENTIFY:
-            if (sequence, stamp) != (tracker.last, tracker.last_stamp):
-                return Answer.OTHER_PROCESS
-            self.purpose = Purpose.HEAL
-            self.anchored = True
-            return Answer.SAME_PROCESS
+            return self._on_first(same=(sequence, stamp) == (tracker.last, tracker.last_stamp))
         if self.purpose in {Purpose.VERIFY, Purpose.IDLE} and sequence == tracker.last:
-            return self._on_last(stamp == tracker.last_stamp)
+            return self._on_last(same=stamp == tracker.last_stamp)
         if tracker.expected is not None and sequence < tracker.expected:
             return Answer.SKIP
-        if self.purpose is Purpose.VERIFY:
-            self.purpose = Purpose.HEAL  # its buffer does not reach back that far
         verdict = tracker.judge(sequence, stamp)
+        unproven = self.purpose is Purpose.VERIFY  # its buffer does not reach back that far
+        if unproven:
+            self.purpose = Purpose.HEAL
         if isinstance(verdict, Next):
             self._take()
-            return Answer.TAKE
+            return Answer.TAKE_UNPROVEN if unproven else Answer.TAKE
         if self.anchored and self.hole_at != tracker.expected:
             self.hole_at = tracker.expected
             return Answer.HOLE
         return self._beginning_is_gone(verdict, sequence, held_first)
 
-    def _on_last(self, same: bool) -> Answer:  # noqa: FBT001  what was found
+    def _on_first(self, *, same: bool) -> Answer:
+        if not same:
+            return Answer.OTHER_PROCESS
+        self.purpose = Purpose.HEAL
+        self.anchored = True
+        return Answer.SAME_PROCESS
+
+    def _on_last(self, *, same: bool) -> Answer:
         if not same:
             return Answer.DIFFERS
         if self.purpose is Purpose.VERIFY:

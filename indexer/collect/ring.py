@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from math import inf
 from typing import Final, NamedTuple, TypeAlias
 
 from indexer.collect.lanes import BATCH_OVERHEAD_BYTES, LaneBudget, cost_bytes
@@ -24,6 +25,8 @@ RUN_OVERHEAD_BYTES: Final = 1_000
 CHANGE_OVERHEAD_BYTES: Final = 160
 
 
+TOLD_WITHIN_S: Final = 1.0
+"""As a rule others have heard within that time what an owner has made durable."""
 AWAY_MAX: Final = 8
 """Absences that are kept of a connection with nothing but those."""
 
@@ -158,6 +161,10 @@ class Ring:
         """Until then, on our clock, the owner saw the engine connected."""
         self._away: list[tuple[float, float]] = []  # absences that were folded, each shorter than the one before it
         self._noted: tuple[int, float] | None = None  # not seen yet
+        self._noted_at: float | None = None  # when the owner was heard of last
+        self._newest_stamp = -inf  # of what came by this connection
+        self.is_strange = False
+        """The connection seems to stand and does not bring what the engine says: it leads to a process that is gone."""
         self._leftovers = 0
 
     def __bool__(self) -> bool:
@@ -172,8 +179,9 @@ class Ring:
 
     def push(self, batch: RawBatch) -> None:
         """A batch arrived."""
-        noted = self._noted
-        if noted is not None and batch.sequence == noted[0] and stamp(batch.payload) == noted[1]:
+        noted, its_stamp = self._noted, stamp(batch.payload)
+        self._newest_stamp = max(self._newest_stamp, its_stamp)
+        if noted is not None and (batch.sequence, its_stamp) == noted:
             self._reached(Anchor(*noted), None)
         elif self._make_room(cost_bytes(batch) + RUN_OVERHEAD_BYTES):
             self._append(batch)
@@ -202,8 +210,10 @@ class Ring:
             if self.end.settled:
                 return
         self.end = self.end.after(change)
-        if isinstance(change, Up) and not self.end.settled:
-            self._leftovers = self._rcvhwm
+        if isinstance(change, Up):
+            self._newest_stamp = -inf
+            if not self.end.settled:
+                self._leftovers = self._rcvhwm
         if self.entries:
             self._make_room(CHANGE_OVERHEAD_BYTES)
         if not self.entries:
@@ -215,17 +225,30 @@ class Ring:
 
     # --- what the owner says ---
 
-    def note(self, cursor: int | None, its_stamp: float | None, alive_at: float | None) -> None:
-        """The owner has made that batch durable, and until `alive_at` saw the engine connected.
+    def note(
+        self, cursor: int | None, its_stamp: float | None, alive_at: float | None, now: float | None = None
+    ) -> None:
+        """The owner has made that batch durable, and until `alive_at` saw the engine connected. Heard `now`.
 
-        It goes, and all before it. Where it has not arrived yet it goes when it does.
+        It goes, and all before it. Where it has not arrived yet it goes when it does. If it came to be known while the
+        connection here stood all along, and is younger than all that this brought, the connection is a strange one.
         """
+        before, self._noted_at = self._noted_at, now if now is not None else self._noted_at
         if alive_at is not None and (self.alive_at is None or alive_at > self.alive_at):
             self.alive_at = alive_at
         if cursor is None or its_stamp is None:
             self._noted = None
         elif (cursor, its_stamp) != self._noted and not self.keep_behind(cursor, its_stamp):
             self._noted = (cursor, its_stamp)
+            since = self.end.since if self.end.connected else None
+            stood = since is not None and before is not None and since + TOLD_WITHIN_S < before
+            self.is_strange = stood and its_stamp > self._newest_stamp
+
+    def part(self) -> None:
+        """The connection is given up as a strange one: nothing shows that it ever led to who lives now."""
+        self.is_strange = False
+        if self.end.connected and self.end.since is not None:
+            self.change(Down(self.end.since))
 
     def keep_behind(self, sequence: int, its_stamp: float) -> bool:
         """Let that batch go and all before it; False, and nothing goes, where it was never here."""
@@ -366,6 +389,7 @@ class Ring:
         else:
             self.tail_lost = False
         self.anchor, self.base, self._away, self._noted = anchor, self.front, [], None
+        self.is_strange = False
 
     def _fold(self, change: Change) -> None:
         """A change with nothing before it.

@@ -124,7 +124,7 @@ class Session:
         stream.lane.begin_connection(examined=not stream.absence.unexamined)
         again = stream.absence.up(now if at is None else at)
         stream.held_over = again and bool(stream.lane) and stream.absence.unproven and not stream.replay
-        self._asking.connection_changed()
+        self._asking.connection_changed(out)
         if again:
             self._asking.hang_up(out)
             if stream.phase is Phase.ASKING or self._asking.may_ask(now):
@@ -146,7 +146,10 @@ class Session:
         out: list[Command] = []
         stream = self._stream
         self._asking.hang_up(out)
-        stream.lane.drop_older()
+        if stream.absence.connected:
+            stream.lane.drop_older()
+        else:
+            stream.lane.clear()
         self._asking.new_life("life_differs", out)
         if stream.phase is Phase.ASKING:
             stream.phase = Phase.SETTLING

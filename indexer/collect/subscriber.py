@@ -47,6 +47,11 @@ class Subscriber:
             if standby.told is sink:
                 suspicions = standby.suspicions
                 resume = _continued(sink, standby, now) if resume is None else replace(resume, suspicions=suspicions)
+            if resume is not None:
+                standby.ring.note(resume.sequence, resume.stamp, None, now)
+            if standby.ring.is_strange:
+                standby.ring.part()
+                standby.wire.renew()
             footing = rejoin(standby.ring, resume, now)
         self.session = Session(
             shared.options, self._lane, now, replay=replay, resume=resume, footing=footing, suspicions=suspicions
@@ -283,20 +288,23 @@ class Subscriber:
         for command in commands:
             if type(command) is RawBatch:
                 sink.apply(command)
-            elif isinstance(command, HangUp):
-                self._hang_up()
-            elif isinstance(command, Ask):
-                self._hang_up()
-                self._question = self._ask(command)
-            elif isinstance(command, ConnectAnew):
-                self._hang_up()
-                self._unheard.gone()
-                self._wire.renew()
+            elif isinstance(command, Ask | HangUp | ConnectAnew):
+                self._converse(command)
             else:
                 tell_core(command, sink)
         if sink.busy:  # a large batch is under way: the source is syncing, and its messages wait in the lane
             for command in self.session.backlogged():
                 self._perform([command])
+
+    def _converse(self, command: Ask | HangUp | ConnectAnew) -> None:
+        self._hang_up()
+        if isinstance(command, Ask):
+            self._question = self._ask(command)
+        elif isinstance(command, ConnectAnew):
+            self._unheard.gone()
+            self._wire.renew()
+            if self._ring is not None:
+                self._ring.change(Down(self._shared.clock.now()))
 
     def _ask(self, question: Ask) -> Ask | None:
         """Ask, or put it off: while the ring tells of the past, another engine than the one of then might answer."""

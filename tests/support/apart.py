@@ -7,6 +7,7 @@ its batches. Every replica is asked all the time, at a Unix socket that no cut n
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import threading
 import time
@@ -289,6 +290,18 @@ class Apart:
             if pod not in but and cleared[pod] == self._cleared[pod]:
                 assert generation == self._began_with[pod], pod
 
+    def tell(self) -> None:
+        """What replicas have to say of all, where something failed: else nobody knows what led there."""
+        print(self.cluster.told())
+        for name in NAMES:
+            for pod in self.speakers:
+                history = self.cluster.replicas[name].call("GET", f"/v1/sources/{pod}/history").json()
+                print(name, pod, json.dumps(history))
+        for pod, speaker in self.speakers.items():
+            print(pod, speaker.engine.told)
+        for told in self.judge.narrowed:
+            print(told)
+
     def mishaps(self) -> dict[str, dict[str, int]]:
         """By pod, gaps and restarts that anybody has counted."""
         found: dict[str, dict[str, int]] = {}
@@ -403,5 +416,5 @@ def apart(folder: Path) -> Iterator[Apart]:
             deployment.begin()
             yield deployment
         except BaseException:
-            print(deployment.cluster.told())  # else nobody knows what led there
+            deployment.tell()
             raise

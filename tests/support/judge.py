@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.support.in_trouble import standing_of
 from tests.support.speaking_engine import Batch, said
+from tests.support.told_at import told_at
 
 if TYPE_CHECKING:
     from schemas.lookup import PodEntry
@@ -27,6 +28,8 @@ class Judge:
         self._speakers = speakers
         self._lives: dict[tuple[str, int], set[int]] = {}
         self._lock = threading.Lock()
+        self.narrowed: list[object] = []
+        """What told lives apart."""
         self.exact: Counter[str] = Counter()
         """Entries that were `live` and `exact` and right, by replica."""
 
@@ -43,13 +46,15 @@ class Judge:
     def _check(self, name: str, number: int, entry: PodEntry) -> None:
         engine = self._speakers[entry.pod].engine
         lives = self.lives(entry)
-        why = (name, number, entry, lives)
+        why = (name, number, entry, set(lives))
         if entry.state == "new" or entry.sequence is None:  # an engine that replays may be known to have said nothing
             assert not entry.matched_tokens, why
         elif entry.state == "live" and entry.bound in {"exact", "lower"}:
             held = {life: engine.held.get(Batch(life, entry.sequence)) for life in lives}
             fits = {life for life, told in held.items() if told is not None and _fits(entry, told[number])}
-            assert fits, (why, {life: told and told[number] for life, told in held.items()})
+            assert fits, (why, {life: told and told[number] for life, told in held.items()}, engine.life)
+            if lives != fits:
+                self.narrowed.append((told_at(), *why, fits))
             lives &= fits
             self.exact[name] += entry.bound == "exact"
         else:

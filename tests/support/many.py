@@ -37,7 +37,7 @@ TIMES: Final = {
     "events__heartbeat_ms": "200",
 }
 """Short ones. Whatever stands still for longer than the lease is missed by the others."""
-LOG_LINES: Final = 30
+LOG_LINES: Final = 80
 
 
 class Member(Replica):

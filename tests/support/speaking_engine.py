@@ -10,9 +10,10 @@ from indexer.model import Tier
 from tests.support.core_events import BLOCK, CLEARED, payload, stored
 from tests.support.core_model import Expected, ModelSource, as_summed
 from tests.support.core_streams import LAYOUTS, TRUNKS, Chain, Contents, Removal, Store, removal_event, store_event
+from tests.support.told_at import told_at
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from schemas.lookup import PodEntry
 
@@ -70,6 +71,7 @@ class SpeakingEngine:
         self.life = 0
         self.held: dict[Batch, list[Expected]] = {}
         """After each batch, for each question."""
+        self.told: list[object] = []
         self.truth: ModelSource
         self.known: ModelSource
         self._contents = contents
@@ -87,15 +89,29 @@ class SpeakingEngine:
     # -- what it does --------------------------------------------------------------------------------------------------
 
     def say(self, operations: Sequence[Operation]) -> None:
-        """One batch."""
+        """One batch. It names all groups: of whom the first of a life passes by knows as much as who heard all."""
         batch = Batch(self.life, self.simulator.sequence + 1)
         for model in (self.truth, self.known):
             model.batch(batch.sequence)
-        events = [self._event(operation) for operation in operations]
+        events = [*self._name_groups(), *(self._event(operation) for operation in operations)]
         held = [lane for entries in self.truth.lanes.values() for lane in entries if lane in self.truth.placed]
         self._ever[self.life] |= {self._contents.of_hash[engine_hash] for engine_hash in held}
+        self.told.append((told_at(), *batch, operations))
         self.held[batch] = [self._expected(self.truth, number) for number in range(len(QUESTIONS))]
         self.simulator.publish(payload(*events, ts=batch.stamp))
+
+    def _name_groups(self) -> Iterator[object]:
+        for number, group in enumerate(self.groups):
+            for model in (self.truth, self.known):
+                model.learn(number, sized=True)
+            yield stored(
+                [],
+                range(group.size),
+                block_size=group.size,
+                group_idx=number,
+                kv_cache_spec_kind=group.kind,
+                kv_cache_spec_sliding_window=group.window,
+            )
 
     def _event(self, operation: Operation) -> object:
         if operation == "clear":
@@ -103,8 +119,6 @@ class SpeakingEngine:
             self.known.cleared()
             return CLEARED
         if isinstance(operation, str):
-            for model in (self.truth, self.known):
-                model.learn(0, sized=True)
             return stored([], [1, 2, 3, 4], group_idx=0)
         if isinstance(operation, Removal):
             told = removal_event(operation, self._contents, "seed", self.groups)

@@ -14,12 +14,13 @@ from api.demo.engine import EngineSimulator
 from indexer.clock import SystemClock
 from indexer.collect.fleet import Fleet
 from indexer.collect.options import CollectOptions
-from indexer.collect.ring import RUN_OVERHEAD_BYTES
+from indexer.collect.ring import RUN_OVERHEAD_BYTES, TOLD_WITHIN_S
 from indexer.decode.envelope import stamp
 from indexer.model import Descriptor, SourceId
 from indexer.ports import Resume
 from tests.support.collect_batches import payload
 from tests.support.collecting import LOOPS, collecting, run_on, until
+from tests.support.proxy import Proxy
 from tests.support.recording_sink import RecordingSink
 
 pytestmark = pytest.mark.parametrize("loop", LOOPS)
@@ -236,6 +237,49 @@ def test_the_engine_restarts_while_listened_to(loop: str, replay: bool) -> None:
         reason = "probe_differs" if replay else "sequence_went_back"
         assert [("restart", reason)] == trouble(after)
         assert [("apply", 7), ("apply", 8), ("apply", 9)] == [told for told in after.story if told[0] != "syncing"][:3]
+
+    run_on(loop, main())
+
+
+def test_a_connection_that_does_not_bring_what_the_owner_has_is_made_anew(loop: str) -> None:
+    """It seems to stand, to a process that is gone: what follows is heard again, and of the past nothing is taken."""
+
+    async def main() -> None:
+        with EngineSimulator(replay_endpoint=None) as engine:
+            before = RecordingSink(source_of(engine))
+            async with (
+                Proxy(int(engine.endpoint.rpartition(":")[2])).running() as way,
+                collecting(before, options=PATIENT) as owner,
+                collecting(options=PATIENT) as standby,
+            ):
+                far = Descriptor(pod="a", endpoint=f"tcp://127.0.0.1:{way.port}")
+                standby.listen(far)
+                await until(lambda: connected(standby) and engine.subscribers >= 2, "both connections")
+                publish(engine, 0, 9)
+                await until(lambda: before.cursor == 9, "ten batches")
+                since = standby.listeners()[A].connected_since or 0.0
+
+                def noted_for_long() -> bool:
+                    note(standby, before)
+                    return SystemClock().now() > since + 1.1 * TOLD_WITHIN_S
+
+                await until(noted_for_long, "the owner to be heard of")
+                way.sever()
+                engine.restart()
+                await until(lambda: engine.subscribers >= 1, "the owner's connection")
+                publish(engine, 0, 2, life=1)
+                await until(lambda: before.cursor == 2, "the new life")
+                note(standby, before)
+                await until(lambda: (standby.listeners()[A].connected_since or 0.0) > since, "another connection")
+                await until(lambda: engine.subscribers >= 2, "its subscription")
+                publish(engine, 3, 3, life=1)
+                await until(lambda: standby.listeners()[A].batches == 1, "what follows")
+                owner.stop(A)
+                after = RecordingSink(far, Resume(2, stamp(payload(2, 1)), 0.0))
+                standby.start(after)
+                await until(lambda: after.payloads == [payload(3, 1)] and not after.is_syncing, "what follows alone")
+
+        assert [] == trouble(after)
 
     run_on(loop, main())
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.apart import TIMES, apart
 from tests.support.many import NAMES
+from tests.support.told_at import told_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -185,7 +186,7 @@ def test_whatever_is_cut(tmp_path: Path) -> None:
                 harm(deployment, chance)
                 deployment.pass_time(chance.choice([SHORT_S, LEASE_S / 2, LONG_S]))
                 if chance.random() < 0.6:
-                    print("mended")
+                    tell("mended")
                     deployment.mend()
                     deployment.pass_time(chance.choice([SHORT_S, LEASE_S]))
             engines.check()
@@ -199,7 +200,7 @@ def harm(deployment: Apart, chance: random.Random) -> None:
     place = deployment.places[chance.choice(NAMES)]
     direction: Direction = chance.choice(["both", "in", "out"])
     what = chance.choice(["its store", "its engines", "an engine", "replica", "store", "restart"])
-    print(what, place.name, direction)
+    tell(what, place.name, direction)
     match what:
         case "its store":
             place.drop(deployment.store.place, direction=direction)
@@ -212,7 +213,14 @@ def harm(deployment: Apart, chance: random.Random) -> None:
         case "store":
             deployment.store.place.unplug()
         case _:
-            deployment.restart(*chance.sample(list(deployment.speakers), 2))
+            pods = chance.sample(list(deployment.speakers), 2)
+            tell(*pods)
+            deployment.restart(*pods)
+
+
+def tell(*what: str) -> None:
+    """Beside the times in the logs of replicas, where it fails."""
+    print(told_at(), *what)
 
 
 def wait_applied(deployment: Apart, name: str, pods: Sequence[str]) -> None:

@@ -64,6 +64,39 @@ def note(ring: Ring, message: RawBatch, alive_at: float | None = None) -> None:
     ring.note(message.sequence, stamp(message.payload), alive_at)
 
 
+def told_of(ring: Ring, *messages: RawBatch, at: float) -> bool:
+    """The owner made these durable, one a second from then on. Whether the connection is a strange one."""
+    for nth, message in enumerate(messages):
+        ring.note(message.sequence, stamp(message.payload), None, at + nth)
+    return ring.is_strange
+
+
+def test_a_connection_that_does_not_bring_what_is_said_meanwhile_is_strange() -> None:
+    """It was there when the owner knew of less, and brought nothing younger. Given up, it never was anybody's."""
+    ring = filled(Up(1.0), *batches(3, 5))
+
+    assert not told_of(ring, *batches(3, 4), at=5.0)
+    assert told_of(ring, batch(0, 1), at=7.0)
+    ring.part()
+    assert not ring.is_strange
+    assert [batch(5), Down(1.0)] == drained(ring)
+
+    assert told_of(filled(Up(1.0)), batch(3), batch(0, 1), at=5.0)  # where nothing ever came, too
+
+
+def test_what_need_not_have_come_makes_no_connection_strange() -> None:
+    """It was said before the connection stood, is older than what came, or comes yet; or none stands."""
+    assert not told_of(filled(Up(1.0), *batches(3, 5)), batch(0, 1), at=5.0)
+    assert not told_of(filled(Up(5.5), *batches(3, 5)), batch(3), batch(0, 1), at=5.0)
+    assert not told_of(filled(Up(1.0), *batches(3, 5, 1)), batch(0), batch(1), at=5.0)
+    assert not told_of(filled(Up(1.0), *batches(3, 5), Down(2.0)), batch(3), batch(0, 1), at=5.0)
+
+    ring = filled(Up(1.0), *batches(3, 5))
+    assert told_of(ring, batch(3), batch(6), at=5.0)
+    ring.push(batch(6))
+    assert not ring.is_strange
+
+
 def test_what_came_is_told_in_its_order() -> None:
     """Messages, and between them what happened to the connection."""
     items = [Up(1.0), *batches(3, 5), Down(2.0), Up(9.0), batch(0, 1), SETTLED, *batches(1, 2, life=1)]

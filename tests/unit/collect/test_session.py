@@ -346,7 +346,7 @@ def test_what_is_dropped_while_the_engine_answers_may_not_be_in_its_answer() -> 
     story.after(0.25)
 
     assert [Count("lane_overflows")] == story.live(8, 9)
-    assert batches(6, 8) == story.reply(6, 8)
+    assert batches(6, 8) == story.reply(5, 8)
     assert [OK] == story.end()
     assert [SYNCED] == story.drain()
     assert [SYNC, Ask(3, 8)] == story.after(0.25)
@@ -706,8 +706,11 @@ def test_what_a_replay_brought_may_still_come_live_for_a_while() -> None:
 
     assert [Ask(3, 2_000, probe=True)] == story.after(OPTIONS.overlap_s - 1.0)
     assert [HangUp(), Count("duplicates")] == story.live(3)
-    story.after(2.0)
-    assert [Count("restarts"), BeginLife("sequence_went_back"), SYNC, Ask(4, 0)] == story.live(4)
+    assert [Ask(4, 2_000, probe=True)] == story.after(OPTIONS.probe_interval_s)
+    story.reply(2_000)  # which brings nothing: it says nothing of queues
+    story.end()
+    story.after(0.25)
+    assert [Count("restarts"), BeginLife("sequence_went_back"), SYNC, Ask(5, 0)] == story.live(4)
 
 
 def test_the_same_message_again_is_a_duplicate() -> None:
@@ -1181,6 +1184,55 @@ def test_the_rest_of_a_replay_comes_from_the_next_process(numbers: int) -> None:
     else:
         assert [ConnectAnew()] == story.end()
     is_found_out(story, numbers)
+
+
+def test_a_buffer_that_begins_right_behind_the_last_batch_proves_nothing() -> None:
+    """It may be the next process's, which kept no more: what it has is taken, and is in doubt."""
+    story = believed()
+    story.after(OPTIONS.probe_interval_s)
+    assert [Count("gaps"), SYNC, UNPROVEN, *batches(6, 8, 1)] == story.reply(6, 8, life=1)
+    assert [Prove(), OK, SYNCED] == story.end()
+
+    story = believed()
+    story.live(8)
+    assert [UNPROVEN, *batches(6, 7, 1), HangUp(), OK] == story.reply(6, 8, life=1)
+
+
+def test_a_process_that_could_not_be_asked_who_it_is_is_asked_that_by_the_next_probe() -> None:
+    """Its connection is another one: it need not be another engine's endpoint that has another batch."""
+    story = joined()
+    story.live(5)
+    story.reconnect(20.0)
+    assert UNPROVEN in story.end(TIMEOUT)
+
+    assert [SYNC, Ask(3, 5)] == story.after(5.1)
+    assert [HangUp(), Count("restarts"), BeginLife("probe_differs"), Ask(4, 0)] == story.reply(5, 6, life=1)
+
+
+def test_an_endpoint_that_was_not_believed_is_asked_again_by_another_connection() -> None:
+    """Where nothing is known: the engine may have started anew, and the endpoint be its own all the time."""
+    story = joined()
+    story.live(5)
+    story.after(OPTIONS.probe_interval_s)
+    assert [*DIFFERS, BeginLife("replay_differs")] == story.reply(5, 9, life=1)
+
+    story.now += 60.0
+    story.down()
+    assert [Count("reconnects"), OWN, remarks.REPLAY_OWN, SYNC] == story.up()
+    assert [Ask(3, 0)] == story.empty()
+    assert batches(0, 9, 1) == story.reply(0, 9, life=1)
+
+
+def test_what_was_dropped_is_not_made_good_by_who_never_had_what_arrived() -> None:
+    """It is asked again after some rest."""
+    story = full(replay=True)
+
+    assert [SYNC, Ask(2, 5)] == story.after(0.25)
+    assert [PARTIAL, remarks.REPLAY_SILENT, SYNCED] == story.end()
+    assert [] == story.after(OPTIONS.replay_backoff_min_s - 0.1)
+    assert [SYNC, Ask(3, 5)] == story.after(0.2)
+    assert [batch(6)] == story.reply(5, 6)
+    assert [Prove(), OK, remarks.REPLAY_ANSWERS, MADE_GOOD, SYNCED] == story.end()
 
 
 def test_who_cannot_be_asked_once_connected_anew_is_another_process_all_the_same() -> None:

@@ -69,14 +69,14 @@ class Core:
         self.doubted = False
         """It was said that this life may be two."""
         self.must_doubt = False
+        self.was_cut = False
+        """A connection seems to stand, or did, to a process that is gone."""
 
     def perform(self, command: Command) -> None:
         if isinstance(command, RawBatch):
             self.apply(command)
         elif isinstance(command, BeginLife):
-            self.cursor = self.stamp = None
-            self.lives, self.applied, self.lost = set(), set(), set()
-            self.doubted = False
+            self.begin_life(command)
         elif isinstance(command, Doubt):
             self.doubted = True
         elif isinstance(command, ReportGap):
@@ -88,9 +88,17 @@ class Core:
         elif isinstance(command, SetSyncing):
             assert command.active != self.syncing
             self.syncing = command.active
-        elif isinstance(command, Suspect):
+        elif isinstance(command, Suspect) and command.reason == "dropped":
             assert command.active != self.suspected
             self.suspected = command.active
+
+    def begin_life(self, command: BeginLife) -> None:
+        self.cursor = self.stamp = None
+        self.lives, self.applied, self.lost = set(), set(), set()
+        self.doubted = False
+        was_void = command.reason == "replay_differs"  # told by an endpoint that is not believed any more
+        if was_void or (self.was_cut and command.reason == "sequence_went_back"):
+            self.newest_life = 0  # the new process's endpoint was asked before the old one's last words came
 
     def apply(self, message: RawBatch) -> None:
         life = life_of(message)
@@ -98,7 +106,7 @@ class Core:
         assert self.cursor is None or message.sequence == self.cursor + 1, "in order, each once, every hole reported"
         assert life >= self.newest_life, "nothing of an old life after the new one began"
         if self.lives and life not in self.lives:
-            assert self.guessed, "a new life was noticed"
+            assert self.guessed or self.doubted or self.lost, "a new life was noticed, or what is known is in doubt"
             assert self.doubted or not self.must_doubt, "or what it may be mixed with is in doubt"
         self.newest_life = life
         self.lives.add(life)
@@ -206,6 +214,7 @@ class Machine(RuleBasedStateMachine):
     def restart_behind_a_cut(self, away_s: float, missed: int, answers: bool) -> None:
         """`answers`: what is being asked had not reached the process before, and reaches the new one."""
         self.dead_since = self.seen_at = self.now
+        self.core.was_cut = self.stored.was_cut = True
         self.now += away_s
         self.life += 1
         self.next_number = 0
@@ -219,6 +228,35 @@ class Machine(RuleBasedStateMachine):
         """And connect to whoever is there."""
         self.cut()
         self.connect()
+
+    @precondition(lambda self: self.replay and self.linked and self.dead_since is None)
+    @rule(
+        speaks=st.booleans(),
+        proven=st.booleans(),
+        missed=st.integers(0, 12),
+        gap=st.booleans(),
+    )
+    def ask_behind_a_cut(self, speaks: bool, proven: bool, missed: int, gap: bool) -> None:
+        """All is well; then another process answers, to what an idle engine is asked, or about a gap."""
+        self.publish(3, reaches=speaks)
+        for _ in range(SETTLE_STEPS_MAX):
+            self.settle_step(wait_s=0.25)
+            if self.settled():
+                break
+        if proven:
+            self.tick(5.0)
+            self.settle_step(wait_s=0.25)
+        if not self.linked:
+            return
+        if gap:
+            self.publish(1, reaches=False)
+            self.publish(1, reaches=True)
+            self.read(RCVHWM)
+        self.restart_behind_a_cut(5.0, missed, answers=True)
+        if self.asked is None:
+            self.tick(5.0)
+        if self.asked is not None:
+            self.answer(omitted=set(), marker=True, cut_at=0)
 
     # --- our process ---
 
@@ -315,7 +353,7 @@ class Machine(RuleBasedStateMachine):
         got = [each for place, each in enumerate(replies) if place not in omitted and (marker or place < cut_at)]
         if self.complete and omitted & set(range(len(replies))):
             # The first replies are never lost: an engine drops only once its socket's queue is full.
-            got = replies[:1] + [each for each in got if each is not replies[0]]
+            got = replies[:2] + [each for each in got if each not in replies[:2]]
         self.perform(self.session.replayed(asked.conversation, got, self.now))
         if marker:
             self.finish(asked, ReplayEnd.COMPLETE)
@@ -359,7 +397,7 @@ class Machine(RuleBasedStateMachine):
         assert self.settled(), "it comes to rest"
         self.check_knowledge()
 
-    def settle_step(self) -> None:
+    def settle_step(self, wait_s: float = 70.0) -> None:
         if not self.linked:
             self.connect()
         asked = self.asked
@@ -374,7 +412,7 @@ class Machine(RuleBasedStateMachine):
         elif self.queue or self.events or self.session.unsettled:
             self.read(RCVHWM + 1)
         else:
-            self.tick(70.0)
+            self.tick(wait_s)
 
     def settled(self) -> bool:
         quiet = self.asked is None and not self.queue and not self.events and not self.session.drains_lane
