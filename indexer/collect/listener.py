@@ -70,8 +70,8 @@ class Listener:
         if self._wire.pending:
             self._shared.pump.wake(self)
             self.drain()
-        if self.ring.is_strange:
-            self.ring.part()
+        # Not while anything waits: what the owner was faster with may be among it.
+        if self.ring.is_strange and not self.drain() and self.ring.part():
             self._wire.renew()
         self._wire.tick(self._shared.clock.now(), connected=self.ring.end.connected)
 

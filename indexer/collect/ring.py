@@ -181,6 +181,7 @@ class Ring:
         """A batch arrived."""
         noted, its_stamp = self._noted, stamp(batch.payload)
         self._newest_stamp = max(self._newest_stamp, its_stamp)
+        self.is_strange = self.is_strange and (noted is None or its_stamp < noted[1])
         if noted is not None and (batch.sequence, its_stamp) == noted:
             self._reached(Anchor(*noted), None)
         elif self._make_room(cost_bytes(batch) + RUN_OVERHEAD_BYTES):
@@ -244,11 +245,12 @@ class Ring:
             stood = since is not None and before is not None and since + TOLD_WITHIN_S < before
             self.is_strange = stood and its_stamp > self._newest_stamp
 
-    def part(self) -> None:
-        """The connection is given up as a strange one: nothing shows that it ever led to who lives now."""
-        self.is_strange = False
-        if self.end.connected and self.end.since is not None:
+    def part(self) -> bool:
+        """Whether the connection is a strange one: then it is given up, and never led to who lives now."""
+        was_strange, self.is_strange = self.is_strange, False
+        if was_strange and self.end.connected and self.end.since is not None:
             self.change(Down(self.end.since))
+        return was_strange
 
     def keep_behind(self, sequence: int, its_stamp: float) -> bool:
         """Let that batch go and all before it; False, and nothing goes, where it was never here."""

@@ -47,11 +47,7 @@ class Subscriber:
             if standby.told is sink:
                 suspicions = standby.suspicions
                 resume = _continued(sink, standby, now) if resume is None else replace(resume, suspicions=suspicions)
-            if resume is not None:
-                standby.ring.note(resume.sequence, resume.stamp, None, now)
-            if standby.ring.is_strange:
-                standby.ring.part()
-                standby.wire.renew()
+            _part_from_strangers(standby, resume, now)
             footing = rejoin(standby.ring, resume, now)
         self.session = Session(
             shared.options, self._lane, now, replay=replay, resume=resume, footing=footing, suspicions=suspicions
@@ -321,6 +317,19 @@ class Subscriber:
         if self._conversation is not None:
             self._conversation.cancel()
             self._conversation = None
+
+
+def _part_from_strangers(standby: Standby, resume: Resume | None, now: float) -> None:
+    """Where the connection does not bring what the owner before had. Not while anything waits, as that may be it."""
+    ring = standby.ring
+    if resume is not None:
+        ring.note(resume.sequence, resume.stamp, None, now)
+    if not ring.is_strange:
+        return
+    reading = standby.wire.read(now)
+    ring.take_in(reading.changes, reading.batches, emptied=reading.emptied)
+    if not reading.more and ring.part():
+        standby.wire.renew()
 
 
 def _continued(sink: EventSink, standby: Standby, now: float) -> Resume | None:

@@ -77,8 +77,8 @@ def test_a_connection_that_does_not_bring_what_is_said_meanwhile_is_strange() ->
 
     assert not told_of(ring, *batches(3, 4), at=5.0)
     assert told_of(ring, batch(0, 1), at=7.0)
-    ring.part()
-    assert not ring.is_strange
+    assert ring.part()
+    assert not ring.part()
     assert [batch(5), Down(1.0)] == drained(ring)
 
     assert told_of(filled(Up(1.0)), batch(3), batch(0, 1), at=5.0)  # where nothing ever came, too
@@ -94,6 +94,11 @@ def test_what_need_not_have_come_makes_no_connection_strange() -> None:
     ring = filled(Up(1.0), *batches(3, 5))
     assert told_of(ring, batch(3), batch(6), at=5.0)
     ring.push(batch(6))
+    assert not ring.is_strange
+
+    ring = filled(Up(1.0), *batches(3, 5))
+    assert told_of(ring, batch(3), batch(6), at=5.0)
+    ring.push(batch(7))  # the one before was lost on its way here alone
     assert not ring.is_strange
 
 
