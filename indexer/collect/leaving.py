@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from indexer.collect.absence import Absence
 from indexer.collect.ring import SETTLED, Anchor, Change, Down, Link, Ring, Up
 from indexer.collect.stream import Stream
+from indexer.decode.envelope import stamp
 from indexer.model import RawBatch
 
 
@@ -33,6 +36,10 @@ def hand_back(stream: Stream, ring: Ring, now: float) -> None:
         anchor = Anchor(tracker.last, tracker.last_stamp, stream.arrived_last is not None)
     ring.return_to_front(items)
     ring.start(link, anchor=anchor)
+    arrived = [stamp(batch.payload) for batch in held[-1:]]
+    if stream.arrived_last is not None:
+        arrived.append(tracker.last_stamp)
+    ring.go_on_from(max(arrived, default=-inf), now)
 
 
 def _with_reconnects(held: list[RawBatch], known: int, older: int, absence: Absence) -> list[RawBatch | Change]:

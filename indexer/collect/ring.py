@@ -245,6 +245,10 @@ class Ring:
             stood = since is not None and before is not None and since + TOLD_WITHIN_S < before
             self.is_strange = stood and its_stamp > self._newest_stamp
 
+    def go_on_from(self, newest_stamp: float, now: float) -> None:
+        """Until now this process was the owner itself, and that came by the connection last."""
+        self._newest_stamp, self._noted_at, self.is_strange = max(self._newest_stamp, newest_stamp), now, False
+
     def part(self) -> bool:
         """Whether the connection is a strange one: then it is given up, and never led to who lives now."""
         was_strange, self.is_strange = self.is_strange, False

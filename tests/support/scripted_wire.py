@@ -22,6 +22,7 @@ class ScriptedWire:
         self.linked = False
         self.seen_at = 0.0
         """When it was last known to stand."""
+        self.renewals = 0
         self._options = options
 
     def arrive(self, message: RawBatch) -> bool:
@@ -54,6 +55,13 @@ class ScriptedWire:
 
     def open(self) -> None:
         """It is."""
+
+    def renew(self) -> None:
+        """Another connection, of which nothing is known yet."""
+        self.renewals += 1
+        self.linked = False
+        self.queue.clear()
+        self.events.clear()
 
     def close(self) -> None:
         self.queue.clear()

@@ -650,3 +650,18 @@ def test_a_connection_of_the_past_is_told_as_of_then() -> None:
     sink = story.take_over(stood_at(6))
 
     assert [came_up_at, story.clock.seconds] == sink.seen_calls[-2:]
+
+
+def test_an_owner_that_was_cut_off_steps_down_and_takes_over_what_it_never_heard() -> None:
+    """Meanwhile another owner heard the engine's next process: the connection here leads to the one before."""
+    story = Story()
+    story.up()
+    story.live(0, 16)
+    sink = story.take_over(None)
+    story.clock.seconds += 10.0
+    story.step_down()
+    after = story.take_over(stood_at(3, life=1))
+
+    assert not [told for told in after.story if told[0] == "apply"]
+    assert story.wire.renewals == 1
+    assert [("apply", number) for number in range(17)] == [told for told in sink.story if told[0] == "apply"]
