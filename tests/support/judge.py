@@ -62,9 +62,14 @@ class Judge:
             assert entry.matched_tokens <= engine.ever_matched(number, ever), why
 
     def lives(self, entry: PodEntry) -> set[int]:
-        """Which the entry's generation can be; it is no earlier one than generations before it."""
+        """Which the entry's generation can be; it is no earlier one than generations before it.
+
+        One in which nothing was heard yet can be a later one's, too: the engine may start anew before it says a word.
+        """
         generation = int(entry.generation or "0", 16)
-        found = self._lives.setdefault((entry.pod, generation), set(range(self._speakers[entry.pod].engine.life + 1)))
+        found = set(range(self._speakers[entry.pod].engine.life + 1))
+        if entry.sequence is not None:
+            found = self._lives.setdefault((entry.pod, generation), found)
         before = [lives for (pod, other), lives in self._lives.items() if pod == entry.pod and other < generation]
         first = max((min(lives) for lives in before), default=0)
         found -= set(range(first))
