@@ -77,15 +77,15 @@ class Asking:
         self._stream.new_life(reason, out)
         self._trust.renew(out)
 
-    def recover(self, purpose: Purpose, first: int, now: float, out: list[Command]) -> None:
-        """Begin a recovery with all batches from `first` on, and with the last applied one before them, if there is."""
-        last = self._stream.tracker.last
-        if purpose is not Purpose.JOIN and last is not None:
-            first = last
+    def recover(self, purpose: Purpose, now: float, out: list[Command]) -> None:
+        """Begin a recovery, with the last applied batch where there is one. Who has that is asked first, if need be."""
+        tracker = self._stream.tracker
+        if purpose is not Purpose.JOIN and tracker.last is not None:
             if self._stream.absence.unexamined:
                 purpose = Purpose.IDENTIFY
             elif purpose is Purpose.HEAL:
                 purpose = Purpose.VERIFY
+        first = 0 if purpose is Purpose.JOIN else tracker.asked_from
         self._recovery = Recovery(purpose, first, now)
         self._waits = False
         if purpose is not Purpose.IDLE:
@@ -110,11 +110,11 @@ class Asking:
         """An idle engine: is there anything that did not reach us?"""
         expected = self._stream.tracker.expected
         if expected is None:
-            self.recover(Purpose.JOIN, 0, now, out)  # an earlier try failed
+            self.recover(Purpose.JOIN, now, out)  # an earlier try failed
         elif self._stream.dropped:
-            self.recover(Purpose.HEAL, expected, now, out)
+            self.recover(Purpose.HEAL, now, out)
         elif now - max(self._silence.heard_at, self._asked_at) >= self._options.probe_interval_s:
-            self.recover(Purpose.IDLE, expected, now, out)
+            self.recover(Purpose.IDLE, now, out)
 
     def tick(self, now: float, out: list[Command], *, answers: bool) -> None:
         """Time passed: ask in turn, probe an idle engine, end what takes too long.
@@ -140,7 +140,7 @@ class Asking:
         if self.may_ask(now):
             self._probe(now, out)
         elif self._trust.foreign and self._patience.allows(now) and self._stream.arrived_last is not None:
-            self.recover(Purpose.HEAL, self._stream.arrived_last, now, out)  # it is that one which it must have
+            self.recover(Purpose.HEAL, now, out)
 
     # --- answers ---
 
@@ -187,7 +187,7 @@ class Asking:
         self._joining_answered(recovery)
         expected = stream.tracker.expected
         is_news = expected is None or batch.sequence >= expected
-        if recovery.purpose is Purpose.IDLE and is_news and self._on_lost_tail(recovery, batch, now, out):
+        if recovery.purpose is Purpose.IDLE and is_news and self._on_lost_tail(recovery, now, out):
             return
         if recovery.purpose is not Purpose.IDENTIFY and self._overlaps(recovery, batch, now, out):
             return
@@ -210,12 +210,12 @@ class Asking:
             self._on_answer(answer, recovery, now, out)
         self._end_where_reached(recovery, out)
 
-    def _on_lost_tail(self, recovery: Recovery, batch: RawBatch, now: float, out: list[Command]) -> bool:
+    def _on_lost_tail(self, recovery: Recovery, now: float, out: list[Command]) -> bool:
         """An idle engine has more than arrived. True where the endpoint has to prove itself before that is believed."""
         out.append(Count("gaps"))
         if self._trust.untried:
             out.append(HangUp())
-            self.recover(Purpose.HEAL, batch.sequence, now, out)
+            self.recover(Purpose.HEAL, now, out)
             return True
         known = recovery.anchored or self._stream.tracker.last is None
         recovery.purpose = Purpose.HEAL if known else Purpose.VERIFY
@@ -263,7 +263,7 @@ class Asking:
         out: list[Command],
     ) -> None:
         """What follows from a reply that says something of the endpoint. Most of these end the conversation."""
-        if answer is Answer.SAME_PROCESS or answer is Answer.VOUCHED:
+        if answer is Answer.SAME_PROCESS:
             self._stream.absence.examined()
             if self._stream.arrived_last is not None:
                 self._trust.confirm(out)
@@ -290,7 +290,7 @@ class Asking:
         self.new_life("probe_differs", out)
         self._stream.absence.examined()
         self._stream.lane.clear()  # received before the question that follows: in its answer, or of the old life
-        self.recover(Purpose.JOIN, 0, now, out)
+        self.recover(Purpose.JOIN, now, out)
 
     def _differs(self, now: float, out: list[Command]) -> None:
         """On a connection that seems to stand it has another batch in the place of the last, or none.

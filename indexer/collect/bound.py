@@ -17,7 +17,7 @@ from dataclasses import replace
 import zmq
 
 from indexer.collect.bound_stream import NO_CONNECTION, BoundCounts, BoundStream, Feeders, Publisher, Refused
-from indexer.collect.commands import Ask, Command, ConnectAnew, HangUp
+from indexer.collect.commands import Command, SocketCommand
 from indexer.collect.lanes import Lane
 from indexer.collect.messages import parse_message
 from indexer.collect.remarks import SHOWN_MAX
@@ -322,9 +322,7 @@ class BoundSocket:
 
     def _perform(self, stream: BoundStream, commands: Iterable[Command]) -> None:
         for command in commands:
-            if not isinstance(
-                command, Ask | HangUp | ConnectAnew
-            ):  # which a session without a replay endpoint never decides
+            if not isinstance(command, SocketCommand):  # of which there is none without a replay endpoint
                 tell_core(command, stream.sink)
         if stream.sink.busy and stream not in self._laden:
             self._laden.append(stream)

@@ -104,4 +104,6 @@ class ReplayEnd(Enum):
 
 CoreCommand: TypeAlias = RawBatch | BeginLife | ReportGap | SetSyncing | Prove | Doubt | Suspect | Count | Warn
 """What the core is told."""
-Command: TypeAlias = CoreCommand | Ask | HangUp | ConnectAnew
+SocketCommand: TypeAlias = Ask | HangUp | ConnectAnew
+"""What the engine's sockets are for: only a session with a replay endpoint decides these."""
+Command: TypeAlias = CoreCommand | SocketCommand

@@ -49,11 +49,9 @@ class Answer(Enum):
     SKIP = auto()
     """Older than what was asked for."""
     SAME_PROCESS = auto()
-    """The engine still has the last applied batch: what follows continues it."""
+    """The endpoint has the last applied batch as it is known: what follows continues it."""
     OTHER_PROCESS = auto()
     """The engine has another batch in that place, or none."""
-    VOUCHED = auto()
-    """The endpoint has the last applied batch as it is known: it speaks for this process of the engine."""
     DIFFERS = auto()
     """It has another in its place: it speaks for another engine, or for another process of this one."""
     HOLE = auto()
@@ -127,7 +125,7 @@ class Recovery:
         """Judge the next reply. `held_first` is the number of the oldest live message held back, if any is."""
         self.replies += 1
         if self.purpose is Purpose.IDENTIFY:
-            return self._on_first(same=(sequence, stamp) == (tracker.last, tracker.last_stamp))
+            return self._on_last(same=(sequence, stamp) == (tracker.last, tracker.last_stamp))
         if self.purpose in {Purpose.VERIFY, Purpose.IDLE} and sequence == tracker.last:
             return self._on_last(same=stamp == tracker.last_stamp)
         if tracker.expected is not None and sequence < tracker.expected:
@@ -144,20 +142,13 @@ class Recovery:
             return Answer.HOLE
         return self._beginning_is_gone(verdict, sequence, held_first)
 
-    def _on_first(self, *, same: bool) -> Answer:
-        if not same:
-            return Answer.OTHER_PROCESS
-        self.purpose = Purpose.HEAL
-        self.anchored = True
-        return Answer.SAME_PROCESS
-
     def _on_last(self, *, same: bool) -> Answer:
         if not same:
-            return Answer.DIFFERS
-        if self.purpose is Purpose.VERIFY:
+            return Answer.OTHER_PROCESS if self.purpose is Purpose.IDENTIFY else Answer.DIFFERS
+        if self.purpose is not Purpose.IDLE:
             self.purpose = Purpose.HEAL
         self.anchored = True
-        return Answer.VOUCHED
+        return Answer.SAME_PROCESS
 
     def _beginning_is_gone(self, verdict: Verdict, sequence: int, held_first: int | None) -> Answer | TakeAfterLoss:
         """The first usable reply is above what was asked for: the engine has nothing older in its buffer."""
@@ -189,6 +180,7 @@ class Recovery:
         if self.purpose in {Purpose.VERIFY, Purpose.IDLE} and not self.anchored and tracker.last is not None:
             return Outcome.LACKS_LAST
         tail_lost = held_first is not None and tracker.expected is not None and held_first > tracker.expected
+        # Asked twice, and nothing behind the last batch: there is no more.
         brings_more = self.taken > 0 or self.conversations == 1
         if self.anchored and ((tail_lost and brings_more) or self.replies >= ENGINE_REPLAY_HWM):
             return Outcome.AGAIN
@@ -198,7 +190,7 @@ class Recovery:
     def ask_again(self, tracker: SequenceTracker) -> None:
         """A new conversation begins at the last batch that was applied, or where all begins."""
         self.purpose = Purpose.HEAL if tracker.last is None else Purpose.VERIFY
-        self.asked = (tracker.expected or 0) if tracker.last is None else tracker.last
+        self.asked = tracker.asked_from
         self.conversations += 1
         self.replies = 0
         self.taken = 0

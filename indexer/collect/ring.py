@@ -23,8 +23,6 @@ from indexer.model import RawBatch
 RUN_OVERHEAD_BYTES: Final = 1_000
 """What a run of consecutive numbers costs beside its batches. It bounds how many of them there are."""
 CHANGE_OVERHEAD_BYTES: Final = 160
-
-
 TOLD_WITHIN_S: Final = 1.0
 """As a rule others have heard within that time what an owner has made durable."""
 AWAY_MAX: Final = 8
@@ -210,6 +208,8 @@ class Ring:
             self._leftovers = 0
             if self.end.settled:
                 return
+        else:
+            self.is_strange = False  # that was said of the connection before
         self.end = self.end.after(change)
         if isinstance(change, Up):
             self._newest_stamp = -inf

@@ -70,6 +70,11 @@ class SequenceTracker:
         self.last_stamp = 0.0
         self._stamps = array("d")  # of the unbroken run that ends at `last`, oldest first
 
+    @property
+    def asked_from(self) -> int:
+        """Where a question begins: with the last applied batch, so that who answers shows it; else where all begins."""
+        return (self.expected or 0) if self.last is None else self.last
+
     def judge(self, sequence: int, stamp: float) -> Verdict:
         """What a batch of that number and stamp means here. Changes nothing."""
         expected = self.expected

@@ -133,7 +133,7 @@ class Session:
             else:
                 stream.doubt_the_absent(out)
         elif self._asking.may_ask(now):
-            self._asking.recover(Purpose.JOIN, 0, now, out)
+            self._asking.recover(Purpose.JOIN, now, out)
         return out
 
     def other_life(self, now: float) -> list[Command]:
@@ -159,7 +159,7 @@ class Session:
         if stream.phase is Phase.SETTLING:
             self._settle(now, out)
         elif stream.phase is Phase.LIVE and self._asking.may_ask(now):
-            self._asking.recover(Purpose.JOIN, 0, now, out)
+            self._asking.recover(Purpose.JOIN, now, out)
         return out
 
     def vouch(self, at: float) -> None:
@@ -317,7 +317,7 @@ class Session:
             stream.gap_before = batch.sequence
             out.append(Count("gaps"))
         if can_ask:
-            self._ask_before(batch, Purpose.HEAL, gap.first, now, out)
+            self._ask_before(batch, Purpose.HEAL, now, out)
         else:
             stream.lose(gap.first, gap.last, out)
             stream.apply(batch, out)
@@ -328,9 +328,9 @@ class Session:
         if stream.joined or not self._asking.may_ask(now):
             stream.apply(batch, out)
         else:
-            self._ask_before(batch, Purpose.JOIN, 0, now, out)
+            self._ask_before(batch, Purpose.JOIN, now, out)
 
-    def _ask_before(self, batch: RawBatch, purpose: Purpose, first: int, now: float, out: list[Command]) -> None:
+    def _ask_before(self, batch: RawBatch, purpose: Purpose, now: float, out: list[Command]) -> None:
         """Hold this message and all after it until the endpoint has been asked.
 
         Not while the connection is lost: another process may answer by the time it is back, and nothing would tell.
@@ -338,7 +338,7 @@ class Session:
         """
         self._stream.lane.put_back(batch)
         if self._stream.absence.connected and not self._stream.absence.unexamined:
-            self._asking.recover(purpose, first, now, out)
+            self._asking.recover(purpose, now, out)
         else:
             self._stream.hold(Phase.SETTLING, out)
             self._settle(now, out)
@@ -349,14 +349,13 @@ class Session:
         if self._stream.phase is not Phase.SETTLING or not (absence.connected and absence.settled):
             return
         tracker = self._stream.tracker
-        last = tracker.last
         if not self._asking.may_ask(now):
             self._asking.resume(out)
-        elif last is None and tracker.expected:
+        elif tracker.last is None and tracker.expected:
             self._stream.doubt_the_absent(out)  # what it has of the past cannot be compared
-            self._asking.recover(Purpose.HEAL, tracker.expected, now, out)
-        elif last is None:
+            self._asking.recover(Purpose.HEAL, now, out)
+        elif tracker.last is None:
             self._stream.lane.mark()
-            self._asking.recover(Purpose.JOIN, 0, now, out)
+            self._asking.recover(Purpose.JOIN, now, out)
         else:
-            self._asking.recover(Purpose.IDENTIFY, last, now, out)
+            self._asking.recover(Purpose.IDENTIFY, now, out)

@@ -10,7 +10,7 @@ from math import inf
 import zmq
 
 from indexer.collect.claims import Claims
-from indexer.collect.commands import Ask, Command, ConnectAnew, HangUp, ReplayEnd
+from indexer.collect.commands import Ask, Command, ConnectAnew, ReplayEnd, SocketCommand
 from indexer.collect.inbox import Inbox
 from indexer.collect.lanes import Lane
 from indexer.collect.listener import Standby
@@ -284,7 +284,7 @@ class Subscriber:
         for command in commands:
             if type(command) is RawBatch:
                 sink.apply(command)
-            elif isinstance(command, Ask | HangUp | ConnectAnew):
+            elif isinstance(command, SocketCommand):
                 self._converse(command)
             else:
                 tell_core(command, sink)
@@ -292,7 +292,7 @@ class Subscriber:
             for command in self.session.backlogged():
                 self._perform([command])
 
-    def _converse(self, command: Ask | HangUp | ConnectAnew) -> None:
+    def _converse(self, command: SocketCommand) -> None:
         self._hang_up()
         if isinstance(command, Ask):
             self._question = self._ask(command)

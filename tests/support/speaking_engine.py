@@ -72,6 +72,7 @@ class SpeakingEngine:
         self.held: dict[Batch, list[Expected]] = {}
         """After each batch, for each question."""
         self.told: list[object] = []
+        """Every batch and when it was said, for whoever reads why a test failed."""
         self.truth: ModelSource
         self.known: ModelSource
         self._contents = contents

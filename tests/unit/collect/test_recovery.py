@@ -85,7 +85,7 @@ def test_a_new_conversation_starts_from_nothing() -> None:
     recovery.ask_again(tracker)
 
     assert (Purpose.VERIFY, 1, 2) == (recovery.purpose, recovery.asked, recovery.conversations)
-    assert Answer.VOUCHED == recovery.on_reply(1, 1.5, tracker, None)
+    assert Answer.SAME_PROCESS == recovery.on_reply(1, 1.5, tracker, None)
     assert TakeAfterLoss(2, 2) == recovery.on_reply(3, 3.5, tracker, None)
 
 
@@ -107,6 +107,6 @@ def test_a_standing_connection_proves_nothing_of_who_answers() -> None:
     for purpose in (Purpose.VERIFY, Purpose.IDLE):
         tracker = tracker_at(0, 1, 2)
 
-        assert Answer.VOUCHED == Recovery(purpose, 2, 0.0).on_reply(2, 2.5, tracker, None)
+        assert Answer.SAME_PROCESS == Recovery(purpose, 2, 0.0).on_reply(2, 2.5, tracker, None)
         assert Answer.DIFFERS == Recovery(purpose, 2, 0.0).on_reply(2, 2.25, tracker, None)
         assert Outcome.LACKS_LAST == Recovery(purpose, 2, 0.0).on_end(ReplayEnd.COMPLETE, tracker, None)

@@ -98,6 +98,12 @@ def test_what_need_not_have_come_makes_no_connection_strange() -> None:
 
     ring = filled(Up(1.0), *batches(3, 5))
     assert told_of(ring, batch(3), batch(6), at=5.0)
+    for change in (Down(7.0), Up(7.5)):  # that was another one
+        ring.change(change)
+    assert not ring.part()
+
+    ring = filled(Up(1.0), *batches(3, 5))
+    assert told_of(ring, batch(3), batch(6), at=5.0)
     ring.push(batch(7))  # the one before was lost on its way here alone
     assert not ring.is_strange
 

@@ -1373,3 +1373,16 @@ def test_what_was_vouched_for_before_an_absence_says_nothing_of_it() -> None:
     story.reconnect(60.0)
 
     assert BeginLife("reconnect_jump") in story.live(9)
+
+
+def test_another_life_while_the_connection_is_away_and_something_of_it_is_held() -> None:
+    """It is of the process before, whoever is back."""
+    story = joined()
+    story.live(8)
+    story.down()
+
+    assert BeginLife("life_differs") in story.session.other_life(story.now)
+    story.up()
+    story.empty()
+    story.end(TIMEOUT)
+    assert [] == story.drain()
